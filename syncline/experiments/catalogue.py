@@ -1,4 +1,4 @@
-"""What a spec can name, as rows for ``syncline list``. Only the list of problems loads torch."""
+"""The catalogue of names for a spec, as rows for ``syncline list``. Only the list of problems loads torch."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from syncline.specs.study import study_of_kind
 CatalogueRows = list[dict[str, Any]]
 
 Tell = Callable[[str], object]
-"""Called with a line for each name that an installed package offers and that cannot be used."""
+"""A function that gets a line for each name of an installed package that cannot be used."""
 
 
 def _nobody(line: str) -> None:
-    """Who is told where nobody wants to know."""
+    """Discard a line, for callers that want no lines."""
 
 
 def network_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Networks; latency is one way, bandwidth per direction. Null where a network has links of several kinds."""
+    """Return rows of networks; latency is one way, bandwidth per direction; both are null if links differ in kind."""
 
     def row(name: str) -> dict[str, Any]:
-        made, preset = network(name), NETWORKS.get(name)
-        link = made if isinstance(made, Link) else None
+        joined, preset = network(name), NETWORKS.get(name)
+        link = joined if isinstance(joined, Link) else None
         return {
             "latency_s": link and link.latency_s,
             "bandwidth_bytes_per_s": link and link.bandwidth_bytes_per_s,
-            "links": made.describe(),
-            "fields": network_fields(made),
+            "links": joined.describe(),
+            "fields": network_fields(joined),
             "description": preset.description if preset else "",
             "source": preset.source if preset else links.BY_NAME.origin(name),
         }  # fmt: skip
@@ -58,36 +58,36 @@ def network_rows(tell: Tell = _nobody) -> CatalogueRows:
 
 
 def cluster_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Clusters: how many workers of which hardware, and what joins them."""
-    made = {name: named_cluster(file) for name, file in bundled_clusters().items()}
+    """Return rows of clusters: number of workers, their hardware, and the network that joins them."""
+    clusters = {name: named_cluster(file) for name, file in bundled_clusters().items()}
     return [
         {
             "name": name,
-            "workers": one.workers,
-            "hardware": one.hardware and one.hardware.name,
-            "links": one.network.describe(),
-            "fields": network_fields(one.network),
-            "description": one.description,
-            "source": one.source,
+            "workers": cluster.workers,
+            "hardware": cluster.hardware and cluster.hardware.name,
+            "links": cluster.network.describe(),
+            "fields": network_fields(cluster.network),
+            "description": cluster.description,
+            "source": cluster.source,
         }
-        for name, one in made.items()
+        for name, cluster in clusters.items()
     ]
 
 
 def hardware_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Hardware."""
+    """Return rows of hardware."""
 
     def row(name: str) -> dict[str, Any]:
-        one = hardware(name)
-        source = one.source or machines.BY_NAME.origin(name)
-        memory = f"{one.memory_bytes / 2**30:g} GiB" if one.memory_bytes else "-"
-        return dataclasses.asdict(one) | {"name": name, "source": source, "memory": memory}
+        machine = hardware(name)
+        source = machine.source or machines.BY_NAME.origin(name)
+        memory = f"{machine.memory_bytes / 2**30:g} GiB" if machine.memory_bytes else "-"
+        return dataclasses.asdict(machine) | {"name": name, "source": source, "memory": memory}
 
     return _rows_of(machines.BY_NAME, row, tell)
 
 
 def model_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Models with their exact parameter counts; a module of which no more is known has nulls."""
+    """Return rows of models with their exact parameter counts; unknown sizes of a module are null."""
 
     def row(name: str) -> dict[str, Any]:
         shape = model(name)
@@ -105,7 +105,7 @@ def model_rows(tell: Tell = _nobody) -> CatalogueRows:
 
 
 def schedule_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Pipeline schedules."""
+    """Return rows of pipeline schedules."""
     from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 
     def row(name: str) -> dict[str, Any]:
@@ -114,7 +114,9 @@ def schedule_rows(tell: Tell = _nobody) -> CatalogueRows:
         return {
             "description": first_line(described),
             "takes": [
-                what for what, taken in (("chunks", kind.takes_chunks), ("in_flight", kind.takes_limits)) if taken
+                option
+                for option, is_taken in (("chunks", kind.takes_chunks), ("in_flight", kind.takes_limits))
+                if is_taken
             ],
             "source": SCHEDULES.origin(name),
         }
@@ -123,7 +125,7 @@ def schedule_rows(tell: Tell = _nobody) -> CatalogueRows:
 
 
 def study_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Studies by the kind of their specs, and the command that takes these."""
+    """Return rows of studies by the kind of their specs, with the command that takes these specs."""
 
     def row(name: str) -> dict[str, Any]:
         study = study_of_kind(name)
@@ -134,20 +136,20 @@ def study_rows(tell: Tell = _nobody) -> CatalogueRows:
 
 
 def first_line(text: str) -> str:
-    """Of a docstring, without the marks of code."""
+    """Return the first line of a docstring without code marks."""
     return (text.strip().splitlines() or [""])[0].replace("``", "")
 
 
-def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], tell: Tell) -> CatalogueRows:
-    """A row for each name that can be used."""
+def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], report: Tell) -> CatalogueRows:
+    """Return a row for each name that can be used."""
     rows: CatalogueRows = []
     for name in registry.names():
         try:
             rows.append({"name": name} | row(name))
-        except Exception as error:  # whatever an installed package raises is told as what is wrong with its offer
+        except Exception as error:  # any error of an installed package is reported as the reason
             if not registry.origin(name):
                 raise
-            tell(_unusable(name, error))
+            report(_unusable(name, error))
     return rows
 
 
@@ -158,15 +160,15 @@ def _unusable(name: str, error: Exception) -> str:
 
 
 def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, tell: Tell = _nobody) -> CatalogueRows:
-    """Named methods: what they are, what each of so many workers sends and keeps, as a formula and for a model."""
+    """Return rows of named methods: their traffic and state with this many workers, as a formula and for a model."""
     rows = []
     for name, error in load_offered().items():
         tell(_unusable(name, error))
-    found = {name: method_of(name) for name in METHODS}
-    for name, spec in sorted(found.items(), key=lambda one: (one[1].family, one[0])):
+    specs = {name: method_of(name) for name in METHODS}
+    for name, spec in sorted(specs.items(), key=lambda item: (item[1].family, item[0])):
         try:
             rows.append(_method_row(name, spec, shape, workers))
-        except Exception as error:  # as above
+        except Exception as error:  # any error of an installed package, as above
             if not METHOD_KINDS.origin(spec.kind):
                 raise
             tell(_unusable(name, error))
@@ -175,7 +177,7 @@ def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, tell: Tell 
 
 def _method_row(name: str, spec: MethodBase, shape: Model, workers: int) -> dict[str, Any]:
     compressor = getattr(spec, "compressor", None)
-    kept = spec.kept_elements(shape.tensors, workers)
+    num_kept = spec.kept_elements(shape.tensors, workers)
     return {
         "name": name,
         "kind": spec.kind,
@@ -185,8 +187,8 @@ def _method_row(name: str, spec: MethodBase, shape: Model, workers: int) -> dict
         "model": shape.name,
         "workers": workers,
         "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
-        "state_per_parameter": kept / shape.parameters,
-        "state_bytes": 4 * kept,
+        "state_per_parameter": num_kept / shape.parameters,
+        "state_bytes": 4 * num_kept,
         "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
         "description": first_line(type(spec).__doc__ or ""),
         "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
@@ -194,20 +196,22 @@ def _method_row(name: str, spec: MethodBase, shape: Model, workers: int) -> dict
 
 
 def problem_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Problems and their fields."""
+    """Return rows of problems and their fields."""
     from syncline.problems import PROBLEMS
 
     def row(name: str) -> dict[str, Any]:
         problem: Any = PROBLEMS[name]
-        known = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
-        defaults = {field.name: None if field.default is dataclasses.MISSING else field.default for field in known}
+        known_fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
+        defaults = {
+            field.name: None if field.default is dataclasses.MISSING else field.default for field in known_fields
+        }
         return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
 
     return _rows_of(PROBLEMS, row, tell)
 
 
 def spec_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Bundled specs and the command that each is for."""
+    """Return rows of bundled specs with the command that takes each."""
     from syncline.specs.load import command_of_kind
 
     rows = []
@@ -219,14 +223,14 @@ def spec_rows(tell: Tell = _nobody) -> CatalogueRows:
 
 
 def fit_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Published fits of losses: of which methods, what they have seen, how far measured losses are from them."""
+    """Return rows of published fits of losses: their methods, the range of their data, and the error of losses."""
     from syncline.costmodel.scaling.published import loss_fits
 
     return [
         {
             "name": name,
             "methods": list(fit.methods),
-            "seen": {field: str(of) for field, of in fit.seen.items()},
+            "seen": {field: str(values) for field, values in fit.seen.items()},
             "off": f"{100 * (fit.within.low - 1):.1f}% to +{100 * (fit.within.high - 1):.1f}%",
             "law": dataclasses.asdict(fit.law),
             "family": fit.family,
@@ -239,21 +243,21 @@ def fit_rows(tell: Tell = _nobody) -> CatalogueRows:
 
 
 def price_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Lists of prices that were found, with their dates."""
+    """Return rows of published price lists, with their dates."""
     from syncline.costmodel.prices import PRICES
 
     return [dataclasses.asdict(prices) for prices in PRICES.values()]
 
 
 def failure_rows(tell: Tell = _nobody) -> CatalogueRows:
-    """Published rates of failures, each kind on a line."""
+    """Return rows of published failure rates, one for each kind of failure."""
     from syncline.costmodel.reliability.rates import FAILURE_RATES
 
     return [
         {"name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape}
-        | {"description": one.description, "source": one.source}
-        for name, one in FAILURE_RATES.items()
-        for rate in one.rates
+        | {"description": published.description, "source": published.source}
+        for name, published in FAILURE_RATES.items()
+        for rate in published.rates
     ]
 
 

@@ -1,4 +1,4 @@
-"""Tables of the columns that somebody asked for, by the names of ``--json``."""
+"""Tables of the columns that the user selects, by the names of ``--json``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALL = "all"
 
 MOST_ITEMS = 8
-"""Of a list that a cell shows."""
+"""Largest number of items of a list that a cell shows."""
 
 UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("bytes_per_s", lambda value: f"{format_bytes(value)}/s"),
@@ -26,15 +26,15 @@ UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("bytes", format_bytes),
     ("_s", format_seconds),
 )
-"""How numbers are shown, by how their names end; others with four digits."""
+"""Formats of numbers, by the endings of their names; other numbers have four digits."""
 
 
 def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], asked: str) -> list[Group]:
-    """The same tables with other columns; one that repeats rows of those before it is left out.
+    """Return the same tables with the selected columns; a table that repeats rows of earlier ones is left out.
 
     Args:
-        tables: as a command prints them.
-        rows: of ``--json``, whose names there are.
+        tables: tables as a command prints them.
+        rows: rows of ``--json``, whose names can be selected.
         asked: ``all``, or names with commas between.
 
     Raises:
@@ -43,19 +43,21 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], asked: str) -
     names = chosen_names(rows, asked)
     shown: set[int] = set()
     out: list[Group] = []
-    for one in tables:
-        if not isinstance(one, RowsTable) or {*map(id, one.rows)} <= shown:
+    for source in tables:
+        if not isinstance(source, RowsTable) or {*map(id, source.rows)} <= shown:
             continue
-        shown |= {*map(id, one.rows)}
-        every = [*dict.fromkeys([*one.keys, *names])]
+        shown |= {*map(id, source.rows)}
+        every = [*dict.fromkeys([*source.keys, *names])]
         columns: list[Column] = [(name, cell_of(name)) for name in every]
-        left = [number for number, name in enumerate(every) if any(isinstance(row.get(name), str) for row in one.rows)]
-        out.append(table(one.title, columns, one.rows, left=left, section=one.section))
+        text_columns = [
+            number for number, name in enumerate(every) if any(isinstance(row.get(name), str) for row in source.rows)
+        ]
+        out.append(table(source.title, columns, source.rows, left=text_columns, section=source.section))
     return out
 
 
 def chosen_names(rows: Sequence[Record], asked: str) -> list[str]:
-    """Those that are asked for, each once.
+    """Return the selected names, each once.
 
     Raises:
         SpecError: a name that no row has.
@@ -63,18 +65,18 @@ def chosen_names(rows: Sequence[Record], asked: str) -> list[str]:
     >>> chosen_names([{"method": "diloco", "loss": 2.0}], "all")
     ['method', 'loss']
     """
-    known = [*dict.fromkeys(name for row in rows for name in row)]
+    available = [*dict.fromkeys(name for row in rows for name in row)]
     wanted = [*dict.fromkeys(part.strip() for part in asked.split(","))]
     if wanted == [ALL]:
-        return known
+        return available
     for name in wanted:
-        if name not in known:
-            raise SpecError("--columns", name, one_of([ALL, *known], name))
+        if name not in available:
+            raise SpecError("--columns", name, one_of([ALL, *available], name))
     return wanted
 
 
 def cell_of(name: str) -> Callable[[Record], str]:
-    """Shows a field with its unit; "-" for none."""
+    """Return a function that shows a field with its unit; "-" for none."""
     unit = next((show for end, show in UNITS if name.endswith(end)), _plain)
     return lambda row: _cell(row.get(name), unit)
 
@@ -91,5 +93,7 @@ def _cell(value: Any, unit: Callable[[float], str]) -> str:
     if isinstance(value, int | float):
         return unit(value)
     if isinstance(value, list | tuple):
-        return ", ".join(_cell(one, unit) for one in value[:MOST_ITEMS]) + (", ..." if len(value) > MOST_ITEMS else "")
+        return ", ".join(_cell(item, unit) for item in value[:MOST_ITEMS]) + (
+            ", ..." if len(value) > MOST_ITEMS else ""
+        )
     return str(value)

@@ -1,4 +1,4 @@
-"""Who writes what: a name belongs to one process at a time, from before the work to its end."""
+"""Locks on names of results: a name belongs to one process at a time, from before the work to its end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from syncline.interrupts import Deferral
 
 
 class Claim:
-    """A name for results that this process alone writes.
+    """A lock on a name for results, so that only this process writes them.
 
-    It is a lock on the file ``.NAME.lock`` beside the name. The system frees it when the process ends, however it ends,
-    so what is found under a claimed name's working names is what the dead have left.
+    It is a lock on the file ``.NAME.lock`` next to the name. The system frees it when the process ends, however it
+    ends. Files under the working names of a locked name are therefore from dead processes.
 
     Attributes:
-        on_abandon: see ``abandon`` of `syncline.interrupts.Deferral`, which a claim is until its release.
+        on_abandon: see ``abandon`` of `syncline.interrupts.Deferral`; a claim is a deferral until its release.
     """
 
     def __init__(self, path: Path, lock: int | None) -> None:
@@ -28,7 +28,7 @@ class Claim:
 
     @classmethod
     def of(cls, path: Path) -> Claim | None:
-        """The claim on a name; None if another one has it."""
+        """Return the lock on a name; None if another process has it."""
         with Deferral():
             return cls._of(path)
 
@@ -41,7 +41,7 @@ class Claim:
             except BlockingIOError:
                 os.close(lock)
                 return None
-            except OSError:  # a file system without locks: all that is left is that working names differ
+            except OSError:  # a file system without locks: only the working names differ
                 os.close(lock)
                 return cls(path, None)
             try:
@@ -49,11 +49,11 @@ class Claim:
                     return cls(path, lock)
             except FileNotFoundError:
                 pass
-            os.close(lock)  # whoever had it removed the file between the two calls: ours has no name any more
+            os.close(lock)  # its last owner removed the file between the two calls: our lock has no name any more
 
     @property
     def is_sure(self) -> bool:
-        """Whether the system holds a lock; without one, another process may have the name too."""
+        """Return whether the system holds a lock; without one, another process may have the name too."""
         return self._lock is not None
 
     def _abandon(self) -> str | None:
@@ -63,7 +63,7 @@ class Claim:
             _lock_of(self.path).unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let others have the name; again, nothing."""
+        """Release the name; a second call has no effect."""
         _lock_of(self.path).unlink(missing_ok=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -71,22 +71,22 @@ class Claim:
         self._deferral.end()
 
     def working(self) -> Path:
-        """The name under which results are written until they are whole."""
+        """Return the name under which results are written until they are complete."""
         return self.path.with_name(f".{self.path.name}.partial-{os.getpid()}")
 
     def remains(self) -> list[Path]:
-        """What processes that died left under working names of this one."""
+        """Return the files that dead processes left under working names of this name."""
         prefix = f".{self.path.name}.partial-"
-        left = (path for path in self.path.parent.iterdir() if path.name.removeprefix(prefix).isdecimal())
-        return sorted(path for path in left if path.name.startswith(prefix))
+        leftovers = (path for path in self.path.parent.iterdir() if path.name.removeprefix(prefix).isdecimal())
+        return sorted(path for path in leftovers if path.name.startswith(prefix))
 
 
 def is_claimed(path: Path, pid: int | None = None) -> bool:
-    """Whether a process has a name, without taking it.
+    """Return whether a process has locked a name, without locking it.
 
     Args:
         path: the name.
-        pid: of the process that is asked about; it is looked at where no lock can tell.
+        pid: id of a process; it is checked if the file system has no locks.
     """
     try:
         lock = os.open(_lock_of(path), os.O_RDWR)
@@ -104,12 +104,12 @@ def is_claimed(path: Path, pid: int | None = None) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of that number here."""
+    """Return whether a process with this id exists on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # the process belongs to another user
         return True
     except OverflowError:
         return False
@@ -117,22 +117,22 @@ def is_alive(pid: int) -> bool:
 
 
 def claimed(path: Path, *, exact: bool, what: str, suffix: str = "") -> Claim:
-    """The claim on a name that does not exist: the path itself, or with a number; results are never overwritten.
+    """Return the lock on a name that does not exist: the path itself, or with a number; results are never overwritten.
 
     Args:
-        path: the name that was asked for.
-        exact: refuse it if it exists or somebody is writing it, instead of adding a number.
-        what: a file or a folder.
-        suffix: of the name, which stays behind the number.
+        path: the requested name.
+        exact: refuse the name if it exists or another process writes it, instead of adding a number.
+        what: a file or a folder, for the error message.
+        suffix: end of the name that stays behind the number.
 
     Raises:
-        SpecError: if the name is refused, or cannot be written.
+        SpecError: the name is refused, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for name in numbered(path, suffix):
             claim = None if os.path.lexists(name) else Claim.of(name)
-            if claim is not None and not os.path.lexists(name):  # not meanwhile, either
+            if claim is not None and not os.path.lexists(name):  # no other process made it in the meantime
                 return claim
             if claim is not None:
                 claim.release()
@@ -145,7 +145,7 @@ def claimed(path: Path, *, exact: bool, what: str, suffix: str = "") -> Claim:
 
 
 def numbered(path: Path, suffix: str = "") -> Iterator[Path]:
-    """``path``, ``path-2``, ``path-3``, ...; the number is before the suffix."""
+    """Yield ``path``, ``path-2``, ``path-3``, ...; the number is before the suffix."""
     number, name = 1, path
     while True:
         yield name
@@ -154,7 +154,7 @@ def numbered(path: Path, suffix: str = "") -> Iterator[Path]:
 
 
 def free_path(path: Path) -> Path:
-    """The first of ``path``, ``path-2``, ... that does not exist, not even as a link to nowhere."""
+    """Return the first of ``path``, ``path-2``, ... that does not exist, not even as a dangling link."""
     return next(name for name in numbered(path) if not os.path.lexists(name))
 
 

@@ -1,4 +1,4 @@
-"""What collectives cost, for people: one table per network and collective."""
+"""Tables of the costs of collectives for people: one per network and collective."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIZES = {
     "reduce_scatter": "into each worker",
     "all_to_all": "in each worker, for all",
 }
-"""What the size is of, where it is not simply the tensor's."""
+"""Meaning of the size, for collectives in which it is not simply the tensor's size."""
 
 NOTE = (
     "The same time told three ways. Closed form: equal workers that start together. Lockstep, events: message by "
@@ -44,7 +44,7 @@ NOTE = (
 )
 STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep, else events) at:\n"
 SHOWN = 8
-"""Workers whose times are told one by one."""
+"""Number of workers whose times are shown one by one."""
 
 LEFT_OUT = "- of lockstep or events: so many messages that an answer would take long."
 CONTENTION = "- of lockstep: messages meet on a shared link (contention), which only the events can follow."
@@ -52,30 +52,30 @@ NO_FORM = "- of the closed form: none is known for this algorithm on this networ
 
 
 def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group]:
-    """The algorithms side by side, then from which size on each is the fastest; the last table says what is what."""
+    """Return tables of the algorithms, with the sizes from which each is fastest; the last explains the columns."""
     last_s = max(question.starts_s or (0.0,))
-    asked = [
+    pairs = [
         (on, kind) for on in question.networks for kind in question.collectives if question.algorithms_of(kind, on)
     ]
     rest = iter(rows)
     tables = []
-    for number, (on, kind) in enumerate(asked):
-        of = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
+    for number, (on, kind) in enumerate(pairs):
+        pair_rows = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
         changes = crossovers(kind, question.workers, on, question.rule)
-        notes = [_fastest(changes, of)] if len(of) > 1 else []
-        if not any(row["chosen_by"] for row in of):
+        notes = [_fastest(changes, pair_rows)] if len(pair_rows) > 1 else []
+        if not any(row["chosen_by"] for row in pair_rows):
             chosen = choices(question, kind, on).items()
             notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in chosen)}.")
         if question.starts_s is not None:
-            notes.append(_finishes(of, question.starts_s))
-        if number == len(asked) - 1:
+            notes.append(_finishes(pair_rows, question.starts_s))
+        if number == len(pairs) - 1:
             notes += [NOTE, *_gaps(rows), MORE.lstrip()]
-        tables.append(table(_title(kind, question, on), COLUMNS, of, "\n".join(notes), keys=("algorithm",)))
+        tables.append(table(_title(kind, question, on), COLUMNS, pair_rows, "\n".join(notes), keys=("algorithm",)))
     return tables
 
 
 def _gaps(rows: list[Record]) -> list[str]:
-    """What a '-' means, where there is one."""
+    """Return notes on the meaning of each '-' in the table."""
     few = any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows)
     return [
         *([NO_FORM] if any(row["closed_form_s"] is None for row in rows) else []),
@@ -85,7 +85,7 @@ def _gaps(rows: list[Record]) -> list[str]:
 
 
 def _from_last_start(row: Record, last_s: float) -> Record:
-    """The collective itself, which would be lost beside a start of minutes."""
+    """Return the row with times from the last start on, because a start of minutes would hide the collective."""
     columns = {"lockstep": row["lockstep_s"], "events": row["events_s"]}
     return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
 
@@ -103,12 +103,15 @@ def _fastest(changes: list[Crossover], rows: list[Record]) -> str:
         return f"{fastest}No closed form, so that 'auto' takes the first."
     if not changes:
         return f"{fastest}At every size 'auto' takes the same."
-    parts = [changes[0].below, *(f"{at.above} from {format_bytes(at.nbytes)} on" for at in changes)]
+    parts = [
+        changes[0].below,
+        *(f"{crossover.above} from {format_bytes(crossover.nbytes)} on" for crossover in changes),
+    ]
     return f"{fastest}By size 'auto' takes {', then '.join(parts)}."
 
 
 def _finishes(rows: list[Record], starts_s: tuple[float, ...]) -> str:
-    """A line per algorithm; of many workers only the first ones, as JSON has them all."""
+    """Return a line with the finish times of each algorithm; of many workers only the first, because JSON has all."""
     width, last_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
     lines = [
         f"  {row['algorithm']:<{width}}  {_times([done - last_s for done in row['finish_s']])}"

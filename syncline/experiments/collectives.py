@@ -1,4 +1,4 @@
-"""``syncline collectives``: every algorithm of a collective on a network, in closed form, in lockstep and in events."""
+"""The command ``syncline collectives``: algorithms on a network, in closed form, lockstep and events."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
-"""What is asked about unless said otherwise: a model of 162 million parameters in fp32."""
+"""Defaults of the question: a model of 162 million parameters in fp32."""
 
 MOST_MESSAGES = {"lockstep": 50_000_000, "events": 50_000}
-"""How many messages each evaluator plays before its column stays empty: a second's worth or two."""
+"""Largest number of messages that each evaluator simulates, for a second or two; above it, its column stays empty."""
 
 MOST_ROUNDS = 20_000
-"""How many rounds lockstep plays before its column stays empty: each costs some 0.1 ms, however few messages it has."""
+"""Largest number of rounds that lockstep simulates: each costs about 0.1 ms, however few messages it has."""
 
 LARGE = 1e20
-"""Bytes beside which a latency is nothing, for the slope of a closed form."""
+"""Bytes next to which a latency is negligible, for the slope of a closed form."""
 
 SIZES = 1e2, 1e10
-"""Bytes from and to which the figure is drawn, if the asked size is well within."""
+"""Range of sizes in bytes that the figure has, if the size of the question is well within it."""
 
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda workers: 2 * (workers - 1) / workers,
@@ -68,11 +68,11 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 """Bus bandwidth over algorithm bandwidth. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md; gather: src/gather.cu."""
 
 TOTALS = ("all_gather", "gather")
-"""Collectives of which nccl-tests counts the whole result, P n bytes, where n is what each worker contributes."""
+"""Collectives for which nccl-tests counts the whole result, P n bytes, where each worker contributes n."""
 
 
 class Crossover(NamedTuple):
-    """From ``nbytes`` on, ``above`` is the fastest algorithm; up to it, ``below`` was."""
+    """A size at which the fastest algorithm changes: ``below`` up to ``nbytes``, ``above`` from there on."""
 
     nbytes: float
     below: str
@@ -81,16 +81,16 @@ class Crossover(NamedTuple):
 
 @dataclass(frozen=True)
 class CostQuestion:
-    """What is asked, as the command line says it, or as Python does.
+    """A question about the costs of collectives, from the command line or from Python.
 
     Args:
-        workers: P; unless given, as many as there are starts, as the network has places, or 8.
+        workers: P; by default the number of starts, the number of places of the network, or 8.
         nbytes: n, a size with its unit or a number of bytes, with the meaning that the collective gives it.
-        networks: as `syncline.costmodel.network` takes them.
-        collectives: names; all unless given.
-        starts: when each worker enters, times, or text with commas between; all at 0 unless given.
-        algorithms: names, or policies for what they choose; all unless given.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
+        networks: networks in the form that `syncline.costmodel.network` takes.
+        collectives: names; all by default.
+        starts: start time of each worker, as times, or as text with commas between; all at 0 by default.
+        algorithms: names, or policies for the algorithms that they choose; all by default.
+        rule: ``eager`` or ``rendezvous``, which decides when a message starts.
 
     Raises:
         SpecError: names the option that cannot be used.
@@ -115,7 +115,7 @@ class CostQuestion:
         algorithms: Sequence[str] | None = None,
         rule: str = "eager",
     ) -> CostQuestion:
-        """The question behind these options."""
+        """Return the question of these options."""
         if workers is not None and workers < 1:
             raise SpecError("--workers", workers, "at least 1")
         for kind in collectives or ():
@@ -125,11 +125,11 @@ class CostQuestion:
             raise SpecError("--rule", rule, one_of(get_args(Rule), rule))
         starts_s = None if starts is None else _starts(starts, workers)
         size = parse_bytes(number_or_text(nbytes), "--bytes")
-        found = tuple(network(name, "--network") for name in networks or (NETWORK,))
+        joined = tuple(network(name, "--network") for name in networks or (NETWORK,))
         question = cls(
-            workers or (_places(found[0]) if starts_s is None else len(starts_s)),
+            workers or (_places(joined[0]) if starts_s is None else len(starts_s)),
             size,
-            found,
+            joined,
             tuple(dict.fromkeys(collectives or COLLECTIVES)),
             starts_s,
             tuple(dict.fromkeys(algorithms or ())),
@@ -139,7 +139,7 @@ class CostQuestion:
         return question
 
     def _check(self) -> None:
-        """Every network can join the workers, and every algorithm asked for is one of some collective on each."""
+        """Refuse a network that cannot join the workers, or an algorithm that no collective has on a network."""
         for on in self.networks:
             if not isinstance(on, Link):
                 on.among(self.workers)
@@ -157,7 +157,7 @@ class CostQuestion:
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
-        """The algorithms to show; those of gloo and NCCL if asked for, or where the network knows their costs."""
+        """Return the algorithms to show; those of gloo and NCCL if requested, or if the network has their costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
             by_nccl = () if nccl_on(on) is None else OF_NCCL[kind]
@@ -171,7 +171,7 @@ class CostQuestion:
 
 
 def _places(on: Network) -> int:
-    """How many workers a network is for; 8 if it does not say."""
+    """Return the number of workers that a network is for; 8 if it has none."""
     if isinstance(on, Graph):
         return len(on.hosts)
     return sum(on.sites) if isinstance(on, Sites) and not isinstance(on.sites, int) else WORKERS
@@ -187,7 +187,7 @@ def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[flo
 
 
 def collectives(question: CostQuestion) -> dict[str, Any]:
-    """The rows, one per network, collective and algorithm; the sizes at which the fastest changes; who chooses what."""
+    """Return rows, one per network, collective and algorithm; the sizes of crossovers; the choice of each policy."""
     pairs = [(on, kind) for on in question.networks for kind in question.collectives]
     return {
         "rows": [row for on, kind in pairs for row in _rows(question, kind, on)],
@@ -205,7 +205,7 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
 
 
 def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
-    """The algorithm that each policy chooses."""
+    """Return the algorithm that each policy chooses."""
     return {name: chosen_algorithm(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
 
 
@@ -216,9 +216,9 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
     rows: list[dict[str, Any]] = []
     for algorithm in question.algorithms_of(kind, on):
         closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, rule)
-        played = {by: _finish_s(question, kind, on, algorithm, by) for by in MOST_MESSAGES}
-        finish_s = {by: None if isinstance(done, str) else done for by, done in played.items()}
-        last_s = {by: None if done is None else max(done) for by, done in finish_s.items()}
+        played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
+        finish_s = {evaluator: None if isinstance(done, str) else done for evaluator, done in played.items()}
+        last_s = {evaluator: None if done is None else max(done) for evaluator, done in finish_s.items()}
         known_s = [last - last_start_s for last in last_s.values() if last is not None]
         seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
         algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
@@ -245,31 +245,37 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
             "basis": f"{sure.points} residuals of {sure.basis}",
         })  # fmt: skip
     least_s = [min(told_s(row, last_start_s), default=math.inf) for row in rows]
-    # Equal times may differ in the last digit; of equal ones, what `auto` would take.
+    # Equal times may differ in the last digit; among equal ones the choice of `auto` comes first.
     equal = [row for row, seconds in zip(rows, least_s, strict=True) if seconds <= min(least_s) * (1 + 1e-9)]
     first = next((row for row in equal if "auto" in row["chosen_by"]), equal[0] if equal else None)
     return [row | {"fastest": row is first} for row in rows]
 
 
 def told_s(row: dict[str, Any], last_start_s: float) -> list[float]:
-    """The times of an algorithm that are known, by closed form, lockstep and events, from the last start on."""
+    """Return the known times of an algorithm, by closed form, lockstep and events, from the last start on."""
     played = [row[name] - last_start_s for name in ("lockstep_s", "events_s") if row[name] is not None]
     return played if row["closed_form_s"] is None else [row["closed_form_s"], *played]
 
 
 CONTENTION = "contention"
-"""What stands for times that lockstep cannot tell."""
+"""The value in the place of times that lockstep cannot compute because of contention."""
 
 
-def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by: str) -> list[float] | str | None:
-    """When each worker is through; None where that many messages would take too long."""
-    if most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[by]:
+def _finish_s(
+    question: CostQuestion, kind: str, on: Network, algorithm: str, evaluator: str
+) -> list[float] | str | None:
+    """Return the finish time of each worker; None if there are too many messages."""
+    if most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[evaluator]:
         return None
-    if by == "lockstep" and algorithm in FLAT[kind] and FLAT[kind][algorithm].messages(question.workers) > MOST_ROUNDS:
+    if (
+        evaluator == "lockstep"
+        and algorithm in FLAT[kind]
+        and FLAT[kind][algorithm].messages(question.workers) > MOST_ROUNDS
+    ):
         return None
     try:
         done: list[float] = collective_finish_s(
-            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, by, question.rule
+            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, evaluator, question.rule
         ).tolist()
     except Contention:
         return CONTENTION
@@ -277,7 +283,7 @@ def _finish_s(question: CostQuestion, kind: str, on: Network, algorithm: str, by
 
 
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:
-    """Bytes per second by the size that nccl-tests counts: n, or P n for gathers; None for what takes no time.
+    """Return bytes per second by the size that nccl-tests counts: n, or P n for gathers; None if the time is zero.
 
     Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 
@@ -288,20 +294,20 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
 
 
 def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> list[Crossover]:
-    """The sizes at which the fastest algorithm changes, from small to large.
+    """Return the sizes at which the fastest algorithm changes, from small to large.
 
     Every closed form is a line over n, ``a + b n``, with a from its latencies and b from its bytes, so the fastest
     follows the lower envelope of the lines, and two lines meet at
 
         n = (a_1 - a_2) / (b_2 - b_1).
 
-    Parameter servers, which nobody chooses, and algorithms without a closed form are left out.
+    Parameter servers, which no policy chooses, and algorithms without a closed form are left out.
 
     Args:
         kind: the collective.
-        workers: P.
+        workers: number of workers P.
         on: a single network; the fields of its links are numbers.
-        rule: when a message starts.
+        rule: ``eager`` or ``rendezvous``, which decides when a message starts.
     """
     lines = {}
     for algorithm in algorithms_on(kind, on, workers):
@@ -314,8 +320,8 @@ def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> li
         )
     if not lines:
         return []
-    now = min(lines, key=lines.__getitem__)  # for the smallest sizes: the least latency, then the fewest bytes
-    found: list[Crossover] = []
+    now = min(lines, key=lines.__getitem__)  # at the smallest sizes: the lowest latency, then the fewest bytes
+    crossings: list[Crossover] = []
     while True:
         empty_now_s, slope_now = lines[now]
         meets = {
@@ -324,10 +330,10 @@ def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> li
             if slope < slope_now * (1 - 1e-9)  # equal slopes may differ in the last digit
         }
         if not meets:
-            return found
+            return crossings
         following = min(meets, key=lambda other: (meets[other], lines[other][1]))
         if meets[following] > 0:  # without latency the rounds cost nothing, and one algorithm is always ahead
-            found.append(Crossover(meets[following], now, following))
+            crossings.append(Crossover(meets[following], now, following))
         now = following
 
 
@@ -335,9 +341,9 @@ def plot_costs(question: CostQuestion, file: Path) -> Path:
     """Draw `costs_figure` into a file.
 
     Raises:
-        SpecError: a file of no known kind, or in a place that cannot be written to.
+        SpecError: the file has an unknown type, or cannot be written.
     """
-    from syncline.analysis import save  # only here: matplotlib is slow to load
+    from syncline.analysis import save  # imported late, because matplotlib is slow to load
 
     if file.suffix.lower() not in (".pdf", ".svg", ".png"):
         raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
@@ -349,10 +355,10 @@ def plot_costs(question: CostQuestion, file: Path) -> Path:
 
 
 def costs_figure(question: CostQuestion) -> Figure:
-    """The cost of each algorithm against the size, a panel per network and collective.
+    """Return the figure of each algorithm's cost against the size, a panel per network and collective.
 
     Raises:
-        SpecError: nothing has a closed form.
+        SpecError: no algorithm has a closed form.
     """
     from syncline.analysis import SizePanel, cost_against_size
 
@@ -366,22 +372,27 @@ def costs_figure(question: CostQuestion) -> Figure:
                 if closed_form_s(kind, question.workers, 1.0, on, algorithm, question.rule) is not None
             }
             meetings = [
-                (at.nbytes, float(collective_s(kind, question.workers, at.nbytes, on, at.above, rule=question.rule)))
-                for at in crossovers(kind, question.workers, on, question.rule)
-                if {at.below, at.above} <= {*costs}
+                (
+                    crossing.nbytes,
+                    float(
+                        collective_s(kind, question.workers, crossing.nbytes, on, crossing.above, rule=question.rule)
+                    ),
+                )
+                for crossing in crossovers(kind, question.workers, on, question.rule)
+                if {crossing.below, crossing.above} <= {*costs}
             ]
             title = kind if len(question.networks) == 1 else f"{kind}, {on.name}"
             if costs:
                 panels.append(SizePanel(title, sizes, costs, meetings))
     if not panels:
-        names = [one.name for one in question.networks]
+        names = [joined.name for joined in question.networks]
         raise SpecError("--plot", names, "an algorithm with a closed form on this network")
     name = f" on {question.networks[0].name}" if len(question.networks) == 1 else ""
     return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{question.workers:,} workers{name}")
 
 
 def _range(nbytes: float) -> tuple[float, float]:
-    """Decades that hold the size with some room on both sides."""
+    """Return decades around the size, with some room on both sides."""
     low, high = SIZES
     if nbytes > 0:
         low, high = min(low, 10.0 ** np.floor(np.log10(nbytes) - 1)), max(high, 10.0 ** np.ceil(np.log10(nbytes) + 1))

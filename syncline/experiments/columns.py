@@ -1,4 +1,4 @@
-"""Tables for people, as columns: a heading, and how a row shows it."""
+"""Tables for people, as columns: a heading, and a function that shows a row's value."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 Column: TypeAlias = "tuple[str, Callable[[Record], str]]"
 
 NOTE_WIDTH = 110
-"""Characters of a line of text, where there is room for more."""
+"""Largest number of characters of a line of text."""
 
 
 class RowsTable(Group):
-    """A table as it is drawn, and the rows that it is of, for other columns of them.
+    """A drawn table together with its rows, so that other columns of the rows can be shown.
 
     Args:
-        parts: what is drawn.
-        title: above it.
-        rows: one per line.
-        section: a field whose changes are ruled.
-        keys: the fields that tell rows apart.
+        parts: the drawn parts.
+        title: title above the table.
+        rows: one row per line.
+        section: name of a field; a line is drawn where it changes.
+        keys: names of the fields that distinguish rows.
     """
 
     def __init__(
@@ -51,51 +51,51 @@ def table(
     section: str = "",
     keys: Sequence[str] = (),
 ) -> Group:
-    """A title, a table, a note; ``left``: columns that hold text; ``section``, ``keys``: see `RowsTable`."""
+    """Return a title, a table and a note; ``left``: columns with text; ``section``, ``keys``: see `RowsTable`."""
     cells = [[show(row) for _, show in columns] for row in rows]
-    ruled = [bool(section) and one[section] != following[section] for one, following in pairwise(rows)]
+    ruled = [bool(section) and current[section] != following[section] for current, following in pairwise(rows)]
     sheet = Sheet([heading for heading, _ in columns], cells, left, [*ruled, *([False] if rows else [])])
-    told = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
-    return RowsTable(Text(title, style="bold"), sheet, *told, title=title, rows=rows, section=section, keys=keys)
+    notes = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
+    return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
 
 
 def seconds_of(name: str) -> Callable[[Record], str]:
-    """Shows a time; "-" for none."""
+    """Return a function that shows a time; "-" for none."""
     return lambda row: "-" if row.get(name) in (None, math.inf) else format_seconds(row[name])
 
 
 def number_of(name: str) -> Callable[[Record], str]:
-    """Shows a number; "-" for none."""
+    """Return a function that shows a number; "-" for none."""
     return lambda row: "-" if row.get(name) is None else four_digits(row[name])
 
 
 def digits_of(name: str, form: str) -> Callable[[Record], str]:
-    """Shows a number in a format of Python's; "-" for none."""
+    """Return a function that shows a number in a Python format; "-" for none."""
     return lambda row: "-" if row[name] is None else format(row[name], form)
 
 
 def four_digits(value: float) -> str:
-    """Four significant digits, zeros and all."""
+    """Return a number with four significant digits, including zeros."""
     return format(value, "#.4g")
 
 
 def times_of(name: str) -> Callable[[Record], str]:
-    """Shows a multiple; "-" for none."""
+    """Return a function that shows a multiple; "-" for none."""
     return lambda row: "-" if row[name] is None else f"{row[name]:.2f}x"
 
 
 def text_of(name: str) -> Column:
-    """A column of names."""
+    """Return a column of names."""
     return name, lambda row: row[name]
 
 
 def count_of(name: str) -> Column:
-    """A column of whole numbers; "-" for none."""
+    """Return a column of integers; "-" for none."""
     return name, lambda row: "-" if row[name] is None else f"{row[name]:,}"
 
 
 def percent_of(name: str) -> Callable[[Record], str]:
-    """Shows a share in percent; "-" for none."""
+    """Return a function that shows a share in percent; "-" for none."""
     return lambda row: "-" if row[name] is None else f"{100 * row[name]:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""``syncline compare``: several methods trained once each, and timed on several networks."""
+"""The command ``syncline compare``: several methods trained once each, and timed on several networks."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def compare(
     """Train each method once, time it on every network, and write the folder.
 
     Args:
-        spec: what to compare.
+        spec: the comparison.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        jobs: processes that train side by side; one per core if none. It does not change any number.
-        figures: whether the folder gets pictures.
+        jobs: number of processes that train side by side; one per core if None. It changes no number.
+        figures: whether the folder gets figures.
         on_progress: called now and then with the completed steps of each method.
 
     Returns:
@@ -77,15 +77,15 @@ def compare(
                 timed = time_method(spec, trained, link)
                 if timed:
                     clocks[trained.method, link.name] = timed
-                    again = partial(time_method, spec, trained, link)
-                    varied[trained.method, link.name] = clock_bounds(spec, link, timed, again, step_s is not None)
+                    time_again = partial(time_method, spec, trained, link)
+                    varied[trained.method, link.name] = clock_bounds(spec, link, timed, time_again, step_s is not None)
         bounds = _bounds(spec, clocks, varied)
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
         rows = [
-            _record(spec, one, link, clocks, bounds, target)
+            _record(spec, result, link, clocks, bounds, target)
             for link in spec.networks
-            for one in finished
-            if (one.method, link.name) in clocks
+            for result in finished
+            if (result.method, link.name) in clocks
         ]
         _write(folder, spec, finished, clocks, bounds, rows, figures, step_s)
         interrupted = progress.stopped
@@ -99,7 +99,7 @@ def compare(
 
 
 def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, jobs: int | None) -> Iterator[Trained]:
-    """Trainings as they finish; those that a stop left without a single step are not among them."""
+    """Yield trainings as they finish; trainings that were stopped before their first step are left out."""
     calls = [
         partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name), link)
         for i, (method, link) in enumerate(trainings(spec))
@@ -111,7 +111,11 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
 
 
 def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
-    """Each method once; one that goes by the clock on each network, which decides who comes when, and named by it."""
+    """Return each method once, with None for its network.
+
+    A method whose training depends on the clock, because the clock decides the order of arrivals, is returned for each
+    network, with a label that names the network.
+    """
     out: list[tuple[MethodBase, Network | None]] = []
     for method in spec.methods:
         if not goes_by_clock(spec, method):
@@ -121,80 +125,85 @@ def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
     return out
 
 
-def _by_method(spec: CompareSpec, tell: Callable[[list[int]], None], done: list[int]) -> None:
-    """Tell of each method the steps that all of its trainings have completed."""
-    of = iter(done)
-    tell([min(next(of) for _ in (spec.networks if goes_by_clock(spec, method) else [0])) for method in spec.methods])
+def _by_method(spec: CompareSpec, report: Callable[[list[int]], None], done: list[int]) -> None:
+    """Report for each method the steps that all of its trainings have completed."""
+    counts = iter(done)
+    report(
+        [min(next(counts) for _ in (spec.networks if goes_by_clock(spec, method) else [0])) for method in spec.methods]
+    )
 
 
 def name_on(spec: CompareSpec, method: MethodBase, network: Network) -> str:
-    """What a method's training is called that is timed on a network."""
-    alone = not goes_by_clock(spec, method) or len(spec.networks) == 1
-    return method.name if alone else f"{method.name} on {network.name}"
+    """Return the name of the training of a method that is timed on a network."""
+    is_single = not goes_by_clock(spec, method) or len(spec.networks) == 1
+    return method.name if is_single else f"{method.name} on {network.name}"
 
 
 def longest_first(spec: CompareSpec) -> list[int]:
-    """The trainings in the order in which processes take them: a long one that begins last is waited for alone."""
+    """Return the trainings, the longest first, because a long training that starts last delays the end."""
     work = [_added_work(spec, method) for method, _ in trainings(spec)]
     return sorted(range(len(work)), key=work.__getitem__, reverse=True)
 
 
 def _added_work(spec: CompareSpec, method: MethodBase) -> tuple[int, float, float]:
-    """What a method does beside the gradients, which take all as long: the more, the longer it trains.
+    """Return the work of a method besides the gradients, which take equally long for all: more work takes longer.
 
-    Seeds that take turns; fp32 bytes that are encoded in a step; seconds of matrix products in an update.
+    The parts are the seeds that take turns, the fp32 bytes that are encoded in a step, and the seconds of matrix
+    products in an update.
     """
     turns = len(spec.seeds) if method.one_seed_at_a_time else 1
     tensors = tensors_of_problem(spec.problem)
     if tensors is None:
         return turns, 0.0, 0.0
-    encoded = sum(float(one.encoded_bytes) / one.period for one in method.exchanges(tensors, spec.workers))
+    encoded = sum(
+        float(exchange.encoded_bytes) / exchange.period for exchange in method.exchanges(tensors, spec.workers)
+    )
     return turns, encoded, method.added_update_s(tensors, HARDWARE["cpu-core"])
 
 
 def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:
     order = [method.name for method, _ in trainings(spec)]
-    return sorted(trained, key=lambda one: order.index(one.method))
+    return sorted(trained, key=lambda training: order.index(training.method))
 
 
 def _bounds(spec: CompareSpec, clocks: Clocks, varied: dict[tuple[str, str], tuple[Varied, str]]) -> Bounds:
-    """Of each method on each network; of speedups None where the first method is missing."""
-    told, links = {}, {link.name: link for link in spec.networks}
+    """Return the bounds of each method on each network; those of speedups are None if the first method is missing."""
+    records, links = {}, {link.name: link for link in spec.networks}
     for (method, network), clock in clocks.items():
         times, basis = varied[method, network]
         first = name_on(spec, spec.methods[0], links[network]), network
         sooner: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
         if first in clocks:
             sooner = {**speedup_bounds(clock, times, clocks[first], varied[first][0])}
-        told[method, network] = bounds_record(clock, times, basis) | sooner
-    return told
+        records[method, network] = bounds_record(clock, times, basis) | sooner
+    return records
 
 
 def _record(
-    spec: CompareSpec, one: Trained, network: Network, clocks: Clocks, bounds: Bounds, target: float | None
+    spec: CompareSpec, training: Trained, network: Network, clocks: Clocks, bounds: Bounds, target: float | None
 ) -> dict[str, Any]:
-    """One row. Speedups are against the first method, on the same network; None where that one is missing."""
-    timed = clocks[one.method, network.name]
+    """Return one row. Speedups are over the first method, on the same network; None if that one is missing."""
+    timed = clocks[training.method, network.name]
     baseline = clocks.get((name_on(spec, spec.methods[0], network), network.name))
-    loss, loss_min, loss_max = final_loss(one)
-    diverged = [step for step in one.history.diverged_at if step is not None]
+    loss, loss_min, loss_max = final_loss(training)
+    diverged = [step for step in training.history.diverged_at if step is not None]
     return {
-        "method": one.method,
+        "method": training.method,
         "network": network.name,
         "workers": spec.workers,
-        "steps": one.history.steps,
+        "steps": training.history.steps,
         **clock_record(timed),
         "speedup": baseline.step_time_s / timed.step_time_s if baseline else None,
-        **bounds[one.method, network.name],
+        **bounds[training.method, network.name],
         "loss": loss,
         "loss_min": loss_min,
         "loss_max": loss_max,
         "target_loss": target,
-        "time_to_target_s": time_to_target(one, timed, target),
+        "time_to_target_s": time_to_target(training, timed, target),
         "diverged_at": min(diverged) if diverged else None,
         "diverged_seeds": len(diverged),
-        "interrupted": one.history.interrupted,
-        **(one.apart.record() if one.apart is not None else {}),
+        "interrupted": training.history.interrupted,
+        **(training.apart.record() if training.apart is not None else {}),
     }
 
 
@@ -211,17 +220,19 @@ def _write(
     first = {(name_on(spec, spec.methods[0], link), link.name) for link in spec.networks}
     baseline = {row["network"]: row["time_to_target_s"] for row in rows if (row["method"], row["network"]) in first}
     for row in rows:
-        own, base = row["time_to_target_s"], baseline.get(row["network"], math.inf)
-        row["time_to_target_speedup"] = base / own if math.isfinite(own) and math.isfinite(base) and own else None
+        reached_s, base = row["time_to_target_s"], baseline.get(row["network"], math.inf)
+        row["time_to_target_speedup"] = (
+            base / reached_s if math.isfinite(reached_s) and math.isfinite(base) and reached_s else None
+        )
     folder.json(
         "run",
         environment()
         | where_trained(spec)
         | {
             "seeds": spec.seeds,
-            "wall_s": {one.method: one.wall_s for one in finished},
+            "wall_s": {training.method: training.wall_s for training in finished},
             "measured_step_s": step_s,
-            "interrupted": [one.method for one in finished if one.history.interrupted],
+            "interrupted": [training.method for training in finished if training.history.interrupted],
             "problem": finished[0].facts if finished else None,
             "rows": rows,
         },

@@ -1,4 +1,4 @@
-"""The curves of a run folder from its ``curves.parquet`` alone, and their picture."""
+"""The curves of a run folder from its ``curves.parquet`` alone, and their figure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class FileCurves(NamedTuple):
-    """What a folder's curves say of what was evaluated.
+    """The evaluations in a folder's curves.
 
     Attributes:
-        curves: one per method.
+        curves: one curve per method.
         sent: payload bytes that a worker has sent at the steps of each method's curve, on its first network.
-        networks: what each is called in a figure, by name; those alone on which something was evaluated.
-        label: what the loss is, with its unit.
-        target: a loss whose time is told; None without one.
+        networks: label of each network in a figure, by name; only networks on which something was evaluated.
+        label: name of the loss, with its unit.
+        target: a loss whose time is reported; None without one.
     """
 
     curves: Sequence[Curve]
@@ -38,30 +38,33 @@ class FileCurves(NamedTuple):
 
 
 def read_curves(path: Path) -> FileCurves:
-    """The evaluations in a ``curves.parquet``; no curves if nothing was evaluated."""
+    """Return the evaluations in a ``curves.parquet``; no curves if nothing was evaluated."""
     table = read_parquet(path, CURVES)
-    told: dict[str, Any] = json.loads(table.schema.metadata[b"syncline"])
+    metadata: dict[str, Any] = json.loads(table.schema.metadata[b"syncline"])
     evaluated = table.filter(pc.is_valid(table["loss"]))
-    methods, known = evaluated["method"].unique().to_pylist(), evaluated["network"].unique().to_pylist()
-    read = [_curve_of(evaluated, method, [name for name in told["networks"] if name in known]) for method in methods]
-    networks = {name: text for name, text in told["networks"].items() if name in known}
+    methods, evaluated_on = evaluated["method"].unique().to_pylist(), evaluated["network"].unique().to_pylist()
+    read = [
+        _curve_of(evaluated, method, [name for name in metadata["networks"] if name in evaluated_on])
+        for method in methods
+    ]
+    networks = {name: text for name, text in metadata["networks"].items() if name in evaluated_on}
     return FileCurves(
-        [curve for curve, _ in read], {curve.label: sent for curve, sent in read}, networks, told["loss_label"],
-        told["target_loss"],
+        [curve for curve, _ in read], {curve.label: sent for curve, sent in read}, networks, metadata["loss_label"],
+        metadata["target_loss"],
     )  # fmt: skip
 
 
 def figure_of_file(folder: Path) -> Figure:
-    """Loss against the seconds of each network, a line per method, with what the file's metadata says of both."""
+    """Return the figure of loss against the seconds of each network, a line per method, with the file's labels."""
     read = read_curves(folder / "curves.parquet")
     return loss_against_clock(read.curves, read.networks, loss_label=read.label, target=read.target)
 
 
 def _curve_of(evaluated: pa.Table, method: str, networks: Sequence[str]) -> tuple[Curve, FloatArray]:
-    """The evaluations of a method, ``(S, E)``, and when each network's clock gets there; the bytes ``(E,)`` sent."""
-    own = evaluated.filter(pc.equal(evaluated["method"], method))
-    parts = {name: own.filter(pc.equal(own["network"], name)) for name in networks}
-    parts = {name: part for name, part in parts.items() if len(part)}  # who comes at its own pace is on one of them
+    """Return the evaluations of a method, ``(S, E)``, with seconds on each network, and the bytes sent, ``(E,)``."""
+    method_rows = evaluated.filter(pc.equal(evaluated["method"], method))
+    parts = {name: method_rows.filter(pc.equal(method_rows["network"], name)) for name in networks}
+    parts = {name: part for name, part in parts.items() if len(part)}  # an asynchronous training has one of them
     first = next(iter(parts.values()))
     seeds = len(first["seed"].unique())
 

@@ -1,7 +1,7 @@
 """Losses on the clock, as files: ``curves.parquet`` over the steps, ``summary.parquet`` at the end.
 
-Both are long, one row per method, network, seed (and step), so that a figure is a selection and a plot. What a column
-is measured in stands in the metadata of its field.
+Both are long, one row per method, network, seed (and step), so that a figure is a selection and a plot. The metadata of
+each field has the unit of its column.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ Clocks = Mapping[tuple[str, str], Clock]
 """Clocks by (method, network)."""
 
 Bounds = Mapping[tuple[str, str], Mapping[str, Any]]
-"""What a row has beside its clock, by (method, network): between what its times are expected."""
+"""Further fields of a row, by (method, network): the bounds of its times."""
 
 MOST_ROWS = 5_000_000
-"""Of ``curves.parquet``: of longer trainings every n-th step is in it, and every evaluation; metrics has all steps."""
+"""Largest number of rows of ``curves.parquet``: longer trainings have every n-th step and every evaluation.
+
+The file of metrics has all steps.
+"""
 
 ROWS_AT_A_TIME = 1 << 20
-"""That are in memory while the file is written."""
+"""Rows that are in memory while the file is written."""
 
 UNITS = {
     "step": "completed steps",
@@ -45,7 +48,7 @@ UNITS = {
     "bytes": "B",
     "bytes_per_worker": "B",
 }
-"""Of columns whose name does not end in their unit; of losses what the problem calls its loss."""
+"""Units of columns whose name does not end in their unit; losses have the problem's name of its loss."""
 
 
 def write_curves(
@@ -57,74 +60,76 @@ def write_curves(
     target: float | None = None,
     bounds: Bounds | None = None,
 ) -> None:
-    """Write both files.
+    """Write both files of the losses: curves and summary.
 
     Args:
-        folder: where.
-        spec: what was trained.
-        trained: the methods, of which the first is the baseline of speedups.
-        clocks: of each method on each network.
-        networks: by name; or what to call one in a figure.
-        target: the loss whose time is told.
-        bounds: of each method's times on each network, by name, where they are known.
+        folder: the run folder.
+        spec: spec of the trainings.
+        trained: the methods; the first is the baseline of speedups.
+        clocks: clock of each method on each network.
+        networks: networks by name; or their labels in a figure.
+        target: the loss whose time is reported.
+        bounds: bounds of each method's times on each network, if they are known.
     """
-    told = {
+    metadata = {
         "loss_label": getattr(spec.problem, "loss_label", "loss of the workers' mean"),
-        "networks": {name: one if isinstance(one, str) else one.describe() for name, one in networks.items()},
+        "networks": {
+            name: joined if isinstance(joined, str) else joined.describe() for name, joined in networks.items()
+        },
         "target_loss": target,
     }
     every = every_steps(trained, len(networks))
     parts = _curves(trained, clocks, list(networks), every)
-    folder.long_table("curves", (described(part, told | {"every_steps": every}) for part in parts))
+    folder.long_table("curves", (described(part, metadata | {"every_steps": every}) for part in parts))
     rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
-    folder.long_table("summary", [described(summary_table(rows), told)] if rows else [])
+    folder.long_table("summary", [described(summary_table(rows), metadata)] if rows else [])
 
 
 def every_steps(trained: Iterable[Trained], networks: int) -> int:
-    """Which steps are in the file: each of so many."""
-    steps = sum(one.history.steps * len(one.history.seeds) for one in trained)
+    """Return n, if the file has every n-th step."""
+    steps = sum(training.history.steps * len(training.history.seeds) for training in trained)
     return max(1, math.ceil(steps * networks / MOST_ROWS))
 
 
 def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
-    """Networks before methods before seeds, as in the rows of a comparison, some seeds at a time."""
-    metrics = list(dict.fromkeys(name for one in trained for name in _metric_names(one.history)))
+    """Yield parts of the table: networks before methods before seeds, as in the rows of a comparison."""
+    metrics = list(dict.fromkeys(name for training in trained for name in _metric_names(training.history)))
     for network in networks:
-        for one in trained:
-            if (one.method, network) not in clocks:
+        for training in trained:
+            if (training.method, network) not in clocks:
                 continue
-            steps = kept_steps(one.history, every)
+            steps = kept_steps(training.history, every)
             together = max(1, ROWS_AT_A_TIME // len(steps))
-            for first in range(0, len(one.history.seeds), together):
-                seeds = range(len(one.history.seeds))[first : first + together]
-                yield _part(one, clocks[one.method, network], network, steps, seeds, metrics)
+            for first in range(0, len(training.history.seeds), together):
+                seeds = range(len(training.history.seeds))[first : first + together]
+                yield _part(training, clocks[training.method, network], network, steps, seeds, metrics)
 
 
 def kept_steps(history: History, every: int) -> np.ndarray:
-    """Completed steps that are in the file: every n-th, the last, and those of evaluations."""
+    """Return the completed steps that the file has: every n-th, the last, and those of evaluations."""
     last = [history.steps]
     return np.unique(np.concatenate([np.arange(0, history.steps, every), history.eval_step, last])).astype(np.int64)
 
 
 def _part(
-    one: Trained, clock: Clock, network: str, steps: np.ndarray, seeds: range, metrics: Sequence[str]
+    training: Trained, clock: Clock, network: str, steps: np.ndarray, seeds: range, metrics: Sequence[str]
 ) -> pa.Table:
     count, rows = len(seeds), len(seeds) * len(steps)
-    history = one.history
+    history = training.history
 
     def repeated(values: np.ndarray) -> pa.Array:
         return pa.array(np.tile(values, count))
 
-    def name(of: str) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), [of])
+    def name(word: str) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), [word])
 
     columns: dict[str, pa.Array] = {
-        "method": name(one.method),
+        "method": name(training.method),
         "network": name(network),
         "seed": pa.array(np.repeat([history.seeds[s] for s in seeds], len(steps))),
         "step": repeated(steps),
         "seconds": repeated(np.concatenate([[0.0], clock.step_end_s])[steps]),
-        "bytes": repeated(np.concatenate([[0.0], bytes_sent(one)])[steps]),
+        "bytes": repeated(np.concatenate([[0.0], bytes_sent(training)])[steps]),
         "loss": _evaluated(history, "loss", steps, seeds),
         "train_loss": _traced(history.loss, steps, seeds),
     }
@@ -134,22 +139,22 @@ def _part(
 
 
 def bytes_sent(one: Trained) -> np.ndarray:
-    """Payload bytes that a worker has handed to collectives by the end of each step, ``(T,)``; or to a server."""
+    """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``."""
     if one.apart is not None:
         return one.apart.bytes_sent()
     calls = one.calls()
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
-    if len({call.group for call in calls}) > 1:  # parts of the workers, or some of them are away
-        here: dict[int, set[int]] = {}
+    if len({call.group for call in calls}) > 1:  # groups of workers, or some workers are absent
+        present: dict[int, set[int]] = {}
         for call in calls:
-            here.setdefault(call.step, set()).update(call.group or ())
-        payloads *= [len(call.group or ()) / max(len(here[call.step]), 1) or 1.0 for call in calls]
+            present.setdefault(call.step, set()).update(call.group or ())
+        payloads *= [len(call.group or ()) / max(len(present[call.step]), 1) or 1.0 for call in calls]
     return np.cumsum(np.bincount(steps, payloads, minlength=one.history.steps))
 
 
 def _metric_names(history: History) -> list[str]:
-    """What has one number per step or evaluation beside the losses: evaluations, then traces, by component."""
+    """Return the names of further numbers per step or evaluation: evaluations, then the components of traces."""
     names = [name for name in history.evaluation if name != "loss"]
     for name, values in history.trace.items():
         width = int(np.prod(values.shape[2:], dtype=int))
@@ -158,7 +163,7 @@ def _metric_names(history: History) -> list[str]:
 
 
 def _metric(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
-    """A trace, with the evaluation before the first step where both measure the same; or an evaluation."""
+    """Return a trace, with the evaluation before the first step if both measure the same; or an evaluation."""
     base, _, number = name.rpartition("_")
     values = history.trace.get(name)
     if values is None and base in history.trace and number.isdecimal():
@@ -169,7 +174,7 @@ def _metric(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.
 
 
 def _traced(values: np.ndarray, steps: np.ndarray, seeds: range, evaluation: np.ndarray | None = None) -> pa.Array:
-    """A quantity of each step ``(T, S)``; of row 0, which is before the first step, what an evaluation says, if any."""
+    """Return a quantity of each step, ``(T, S)``; row 0, before the first step, has the evaluation's value, if any."""
     before = np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
     chosen = np.concatenate([before, values])[np.ix_(steps, np.array(seeds))].astype(np.float64)
     missing = np.zeros(chosen.shape, dtype=bool)
@@ -178,13 +183,13 @@ def _traced(values: np.ndarray, steps: np.ndarray, seeds: range, evaluation: np.
 
 
 def _evaluated(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
-    """What was measured at evaluations ``(E, S)``, null elsewhere."""
+    """Return the values of evaluations, ``(E, S)``, and null at other steps."""
     shape = len(steps), len(seeds)
     out, missing = np.zeros(shape), np.ones(shape, dtype=bool)
     values = history.evaluation.get(name)
     if values is not None:
-        at = np.searchsorted(steps, history.eval_step[: len(values)])
-        out[at], missing[at] = values[:, np.array(seeds)], False
+        index = np.searchsorted(steps, history.eval_step[: len(values)])
+        out[index], missing[index] = values[:, np.array(seeds)], False
     return pa.array(out.T.ravel(), mask=missing.T.ravel())
 
 
@@ -196,45 +201,45 @@ def summary_rows(
     target: float | None = None,
     bounds: Bounds | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
+    """Return a row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
     rows = []
     for network in networks:
-        for one in trained:
-            clock = clocks.get((one.method, network))
+        for training in trained:
+            clock = clocks.get((training.method, network))
             baseline = clocks.get((trained[0].method, network))
             if clock is None or baseline is None:
                 continue
             shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
-            shared |= (bounds or {}).get((one.method, network), {})
-            at_s, losses = eval_clock_s(one, clock), one.history.evaluation["loss"]
-            for s, final in enumerate(one.history.final()):
+            shared |= (bounds or {}).get((training.method, network), {})
+            at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
+            for s, final in enumerate(training.history.final()):
                 reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
-                known = {"method": one.method, "network": network, "seed": final["seed"], "workers": workers}
-                rows.append(known | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
+                labels = {"method": training.method, "network": network, "seed": final["seed"], "workers": workers}
+                rows.append(labels | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
     return rows
 
 
 NAMES = ("method", "network", "basis", "stuck")
-"""Columns of text."""
+"""Columns that hold text."""
 
 WHOLE = ("seed", "workers", "steps", "diverged_at")
-"""Columns of whole numbers; the others but names are floats, so that files of several runs have one schema."""
+"""Columns of integers; all others but names are floats, so that files of several runs have one schema."""
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of a summary as a table, whose columns have the same types in all folders."""
+    """Return rows of a summary as a table whose columns have the same types in all folders."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
     for name in names:
         kind = pa.string() if name in NAMES else pa.int64() if name in WHOLE else pa.float64()
         values = [row.get(name) for row in rows]
-        finite = name == "time_to_target_s"  # never is no time
+        finite = name == "time_to_target_s"  # an unreached target is null
         columns[name] = pa.array([None if finite and not math.isfinite(v) else v for v in values], kind)  # type: ignore[arg-type]
     return pa.table(columns)
 
 
 def unit_of(column: str, loss_label: str) -> str:
-    """What a column is measured in; nothing for names and shares.
+    """Return the unit of a column; an empty text for names and shares.
 
     >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
     ('s', 'B', 'validation loss (nats)')
@@ -245,7 +250,7 @@ def unit_of(column: str, loss_label: str) -> str:
 
 
 def described(table: pa.Table, told: Mapping[str, Any]) -> pa.Table:
-    """A table with the unit of each column, and with what is told in its metadata."""
+    """Return a table with the unit of each column, and with the fields of ``told`` in its metadata."""
     fields = [
         field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, told["loss_label"])) else field
         for field in table.schema

@@ -42,7 +42,7 @@ EXPOSED_NOTE = (
 
 
 def few_columns(rows: list[Record]) -> list[Column]:
-    """The step time, with what it is sure to, and how much of it waits for the network."""
+    """Return the columns of the step time with its bounds, and of the part of it that waits for the network."""
     return [("step\ntime", _sure_step if _bounded(rows) else seconds_of("step_time_s")), ("waiting", _waiting)]
 
 
@@ -53,14 +53,14 @@ def _waiting(row: Record) -> str:
 
 
 def _sure_step(row: Record) -> str:
-    """A step time, and what it is sure to."""
+    """Return a step time with its bounds."""
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     shown = seconds_of("step_time_s")(row)
     return f"{shown} {around(step_s, low_s, high_s)}" if step_s else shown
 
 
 def around(value: float, low: float, high: float) -> str:
-    """How far both bounds are from a value, as parts of it.
+    """Return the distances of both bounds from a value, as parts of it.
 
     >>> around(0.358, 0.331, 0.655), around(100, 93, 107)
     ('-8+83%', '±7%')
@@ -70,7 +70,7 @@ def around(value: float, low: float, high: float) -> str:
 
 
 def speedup_column(rows: list[Record]) -> Column:
-    """Speedups, with what they are sure to."""
+    """Return the column of speedups, with their bounds."""
     if not _bounded(rows):
         return "speedup", times_of("speedup")
 
@@ -85,19 +85,19 @@ def speedup_column(rows: list[Record]) -> Column:
 
 
 def few_note(rows: list[Record], baseline: str) -> str:
-    """What few columns mean."""
+    """Return the note that explains the few columns."""
     note = f"Waiting: part of a step with nothing to do but wait for the network. Speedup: over {baseline}."
     if not _bounded(rows):
         return note
-    of = "; ".join(dict.fromkeys(row["basis"] for row in rows))
-    return f"{note}\n-, + and ±: the range where nine of ten measurements are expected; from {of}."
+    bases = "; ".join(dict.fromkeys(row["basis"] for row in rows))
+    return f"{note}\n-, + and ±: the range where nine of ten measurements are expected; from {bases}."
 
 
 def stuck_note(rows: list[Record]) -> str:
-    """Which trainings ended as nobody was there to go on."""
-    told = (row for row in rows if row.get("stuck"))
+    """Return the trainings that ended early because no worker was left to continue."""
+    stuck_rows = (row for row in rows if row.get("stuck"))
     return "".join(
-        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in told
+        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in stuck_rows
     )
 
 
@@ -105,7 +105,7 @@ MORE = "\nMore: --columns all, or names of --json."
 
 
 def clock_columns(rows: list[Record]) -> list[Column]:
-    """The clock's columns; of communication what is exposed if that is not all of it in every row."""
+    """Return the columns of the clock; exposed communication replaces all of it if they differ in a row."""
     step: Column = ("step\ntime", _sure_step) if _bounded(rows) else CLOCK_COLUMNS[0]
     return [step, ("exposed", _exposed) if _hides(rows) else CLOCK_COLUMNS[1], *CLOCK_COLUMNS[2:]]
 
@@ -114,20 +114,20 @@ BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are ex
 
 
 def bounds_note(rows: list[Record]) -> str:
-    """What the bounds are, and rest on."""
+    """Return a note about the bounds and their bases."""
     if not _bounded(rows):
         return ""
-    of = "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
-    return f"{BOUNDS_NOTE}{of}"
+    bases = "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
+    return f"{BOUNDS_NOTE}{bases}"
 
 
 def _bounded(rows: list[Record]) -> bool:
-    """Whether there are bounds; folders of earlier versions have none."""
+    """Return whether the rows have bounds; folders of earlier versions have none."""
     return bool(rows) and "step_time_low_s" in rows[0]
 
 
 def clock_note(rows: list[Record]) -> str:
-    """What they mean."""
+    """Return the note that explains the columns of the clock."""
     return EXPOSED_NOTE if _hides(rows) else CLOCK_NOTE
 
 
@@ -137,13 +137,13 @@ def _hides(rows: list[Record]) -> bool:
 
 
 def network_title(network: Network, joined: int, steps: int, what: str = "workers") -> str:
-    """What a table is of."""
+    """Return the title of a table of one network."""
     name = f"{network.name}: " if "," not in network.name else ""
     return f"{name}{network.describe()}, {joined:,} {what}, {steps:,} steps"
 
 
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
-    """One table per network; none where an interrupt came before the first step."""
+    """Return one table per network; none if an interrupt came before the first step."""
     if not rows:
         return []
     target = rows[0]["target_loss"]
@@ -161,12 +161,12 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
 def tables_per_network(
     columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec, more: str = ""
 ) -> list[Group]:
-    """One table per network; the last one says what the columns mean."""
+    """Return one table per network; the last one explains the columns."""
     note = f"{few_note(rows, spec.methods[0].name)}{more}{stuck_note(rows)}{MORE}"
-    joined, what = (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.joined, spec.joined_what)
+    joined, unit_name = (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.joined, spec.joined_what)
     return [
         table(
-            network_title(link, joined, spec.steps, what),
+            network_title(link, joined, spec.steps, unit_name),
             columns,
             [row for row in rows if row["network"] == link.name],
             note if link is spec.networks[-1] else "",
@@ -184,12 +184,12 @@ def _loss(row: Record) -> str:
 
 
 def lost_or_number(name: str) -> Callable[[Record], str]:
-    """Shows a number, or where the training was lost that should have given one."""
+    """Return a function that shows a number, or the step at which the training diverged."""
 
     def show(row: Record) -> str:
         value = row.get(name)
-        lost = value is None or not math.isfinite(value)  # in a file what is not finite is null
-        if lost and name in row and row["diverged_at"] is not None:
+        is_lost = value is None or not math.isfinite(value)  # in a file a number that is not finite is null
+        if is_lost and name in row and row["diverged_at"] is not None:
             return f"diverged\n(step {row['diverged_at']})"
         return "-" if value is None else four_digits(value)
 
@@ -197,12 +197,12 @@ def lost_or_number(name: str) -> Callable[[Record], str]:
 
 
 def subject(spec: Experiment) -> str:
-    """What a run's progress bar is called."""
+    """Return the name of a run's progress bar."""
     return spec.method.name if isinstance(spec, RunSpec) else spec.name
 
 
 def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
-    """What each seed reached, every metric that was measured; then the clock, which they share; or a study's tables."""
+    """Return each seed's metrics, then the clock that the seeds share; or the tables of a study."""
     if not isinstance(spec, RunSpec):
         return study_of(spec).tables(rows, spec) if rows else []
     title = f"{spec.method.name}, {spec.joined:,} {spec.joined_what}, {rows[0]['steps']:,} steps"
@@ -236,20 +236,20 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
 
 
 OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s", "waited_for_s")
-"""Of a row: lists, by age or by worker."""
+"""Fields of a row that are lists, by age or by worker."""
 
 
 def _who_came(row: Record) -> Group:
-    """What each worker sent to the server, and how late updates were."""
+    """Return the table of each worker's updates at the server, and of the ages of updates."""
     by_worker = zip(*(row[name] for name in OF_WORKERS[2:]), strict=True)
     names = ("updates", "steps", "waited_s", "waited_for_s")
-    workers = [{"worker": m} | dict(zip(names, one, strict=True)) for m, one in enumerate(by_worker)]
+    workers = [{"worker": m} | dict(zip(names, entry, strict=True)) for m, entry in enumerate(by_worker)]
     counted = ", ".join(f"{age}: {count}" for age, count in enumerate(row["ages"]) if count)
     note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {counted}."
     columns: list[Column] = [
-        ("worker", lambda one: str(one["worker"])),
-        ("updates", lambda one: str(one["updates"])),
-        ("local steps", lambda one: str(one["steps"])),
+        ("worker", lambda entry: str(entry["worker"])),
+        ("updates", lambda entry: str(entry["updates"])),
+        ("local steps", lambda entry: str(entry["steps"])),
         ("waited", seconds_of("waited_s")),
         ("waited for", seconds_of("waited_for_s")),
     ]
@@ -270,7 +270,7 @@ CATALOGUE_COLUMNS = {
     "prices": ("name", "accelerator_hour", "egress_gb", "currency", "source"),
     "failures": ("name", "per", "mtbf_s", "description", "source"),
 }
-"""What a list shows to people; ``--json`` has all fields."""
+"""Columns of a list for people; ``--json`` has all fields."""
 
 
 METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes", "memory": "memory_bytes"}
@@ -286,17 +286,19 @@ HARDWARE_NOTE = "Peak: in that precision. mfu: the share of it that a training r
 
 
 def catalogue_table(what: str, rows: list[Record]) -> Group:
-    """A list of what a spec can name."""
-    names = [one for one in CATALOGUE_COLUMNS[what] if one != "source" or any(row.get("source") for row in rows)]
+    """Return a list of the names that a spec can use."""
+    names = [
+        column for column in CATALOGUE_COLUMNS[what] if column != "source" or any(row.get("source") for row in rows)
+    ]
     if what == "methods":
         rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
     if what == "hardware":
         rows = [row | {"peak_flops": f"{row['peak_flops'] / 1e12:.4g} TFLOP/s"} for row in rows]
     columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _cell(row.get(name))) for name in names]  # type: ignore[misc]
-    left = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
+    text_columns = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
     notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
     note = notes.get(what, "")
-    return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", left)
+    return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", text_columns)
 
 
 def _cell(value: Any) -> str:
@@ -306,7 +308,7 @@ def _cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Values as a spec writes them."""
+    """Return a value in the form of a spec."""
     if isinstance(value, dict):
         return ", ".join(f"{key}={_plain(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):

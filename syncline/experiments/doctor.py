@@ -1,4 +1,4 @@
-"""What Syncline finds on this machine, and what it cannot do here."""
+"""The state of Syncline on this machine, and the commands that do not work on it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXTRAS = {
         "types-PyYAML",
     ),
 }  # fmt: skip
-"""Packages of each extra, of those in pyproject.toml: what tells whether it is installed."""
+"""Packages of each extra in pyproject.toml that show whether it is installed."""
 
 FOR = {
     "chakra": "'syncline chakra' is refused",
@@ -49,22 +49,22 @@ FOR = {
     "test": "the tests do not run",
     "dev": "the linters do not run",
 }
-"""What is not to be had without an extra."""
+"""Consequence of a missing extra."""
 
 OFFERS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")
-"""Of other packages: entry points of ``syncline.NAME``."""
+"""Entry points of other packages, as ``syncline.NAME``."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for.
+    """The result of one check.
 
     Attributes:
         group: ``versions``, ``machine``, ``processes``, ``extras``.
-        name: of the thing.
-        found: what is there; "none" for nothing.
-        ok: whether all that it is for can be done.
-        without: what is skipped or refused, and how that changes; empty where nothing is.
+        name: name of the thing that was checked.
+        found: what exists; "none" if nothing does.
+        ok: whether everything that needs it works.
+        without: what is skipped or refused, and the remedy; empty if nothing is.
     """
 
     group: str
@@ -75,21 +75,21 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """All that there is to say; what cannot be found out is said, too, and never an error."""
-    found: list[Finding] = []
+    """Return the results of all checks; a check that fails is a result too, and never an error."""
+    results: list[Finding] = []
     for group, checks in GROUPS.items():
         for name, check in checks.items():
             try:
-                told = check()
-            except Exception as error:  # whatever a foreign package or system does
-                told = Finding(group, name, f"cannot be told ({said(error)})", ok=False)
-            found += [told] if isinstance(told, Finding) else told
-    return found
+                result = check()
+            except Exception as error:  # any error of another package or of the system
+                result = Finding(group, name, f"cannot be told ({said(error)})", ok=False)
+            results += [result] if isinstance(result, Finding) else result
+    return results
 
 
 def records(found: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Rows of ``--json``."""
-    return [asdict(one) for one in found]
+    """Return the rows of ``--json``."""
+    return [asdict(finding) for finding in found]
 
 
 def _syncline() -> Finding:
@@ -113,9 +113,9 @@ def _cores() -> Finding:
     cores = os.cpu_count() or 1
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     threads = os.environ.get("OMP_NUM_THREADS")
-    told = f"{mine}" + (f" of {cores}" if mine != cores else "") + (f", OMP_NUM_THREADS={threads}" if threads else "")
-    alone = "trainings run one after another, and launched processes take turns" if mine == 1 else ""
-    return Finding("machine", "cores", told, mine > 1, alone)
+    text = f"{mine}" + (f" of {cores}" if mine != cores else "") + (f", OMP_NUM_THREADS={threads}" if threads else "")
+    consequence = "trainings run one after another, and launched processes take turns" if mine == 1 else ""
+    return Finding("machine", "cores", text, mine > 1, consequence)
 
 
 def _memory() -> Finding:
@@ -128,7 +128,7 @@ def _disk() -> Finding:
 
 
 def _folder() -> Finding:
-    """Whether results can be written here, and whether two runs would notice each other."""
+    """Check whether results can be written in this folder, and whether two runs would notice each other."""
     from syncline.experiments.claims import Claim
 
     try:
@@ -157,9 +157,11 @@ def _gpus() -> Finding:
 def _gloo() -> Finding:
     import torch.distributed as dist
 
-    there = dist.is_available() and dist.is_gloo_available()
-    without = "" if there else "no processes on CPUs: launch, calibrate, validate (this torch is built without it)"
-    return Finding("processes", "gloo", "there" if there else "none", there, without)
+    is_available = dist.is_available() and dist.is_gloo_available()
+    without = (
+        "" if is_available else "no processes on CPUs: launch, calibrate, validate (this torch is built without it)"
+    )
+    return Finding("processes", "gloo", "there" if is_available else "none", is_available, without)
 
 
 def _nccl() -> Finding:
@@ -169,28 +171,28 @@ def _nccl() -> Finding:
     built = dist.is_available() and dist.is_nccl_available()
     usable = built and torch.cuda.is_available()
     why = "no GPU" if built else "this torch is built without it"
-    found = "there" if usable else "built in" if built else "none"
-    return Finding("processes", "nccl", found, usable, "" if usable else f"--backend nccl is refused ({why})")
+    state = "there" if usable else "built in" if built else "none"
+    return Finding("processes", "nccl", state, usable, "" if usable else f"--backend nccl is refused ({why})")
 
 
 def _torchrun() -> Finding:
-    beside = Path(sys.executable).with_name("torchrun")
-    where = str(beside) if beside.is_file() else shutil.which("torchrun")
+    neighbour = Path(sys.executable).with_name("torchrun")
+    where = str(neighbour) if neighbour.is_file() else shutil.which("torchrun")
     without = "" if where else "start processes by 'python -m torch.distributed.run' instead"
     return Finding("processes", "torchrun", where or "none", where is not None, without)
 
 
 def _namespaces() -> Finding:
     lacks = [
-        what
-        for what, there in (
+        requirement
+        for requirement, is_present in (
             ("Linux", sys.platform == "linux"),
             ("root", os.geteuid() == 0),
             ("the command ip", shutil.which("ip")),
             ("/dev/net/tun", Path("/dev/net/tun").exists()),
             ("a C compiler", os.environ.get("CC") or any(map(shutil.which, ("cc", "gcc", "clang")))),
         )
-        if not there
+        if not is_present
     ]
     without = f"'python -m benchmarks.shaped' is skipped (it lacks {', '.join(lacks)})" if lacks else ""
     return Finding("processes", "network namespaces", "none" if lacks else "there", not lacks, without)
@@ -198,15 +200,15 @@ def _namespaces() -> Finding:
 
 def _extra(name: str) -> Finding:
     lacks = [package for package in EXTRAS[name] if _version(package) is None]
-    there = [f"{package} {_version(package)}" for package in EXTRAS[name] if package not in lacks]
+    installed = [f"{package} {_version(package)}" for package in EXTRAS[name] if package not in lacks]
     if not lacks:
-        return Finding("extras", name, ", ".join(there) if len(there) == 1 else f"{len(there)} packages")
-    without = f"{FOR[name]}: pip install 'syncline[{name}]'" + (f" (lacks {', '.join(lacks)})" if there else "")
+        return Finding("extras", name, ", ".join(installed) if len(installed) == 1 else f"{len(installed)} packages")
+    without = f"{FOR[name]}: pip install 'syncline[{name}]'" + (f" (lacks {', '.join(lacks)})" if installed else "")
     return Finding("extras", name, "none", False, without)
 
 
 def _offered() -> list[Finding]:
-    """What other packages add."""
+    """Return the names that other packages add."""
     return [Finding("extras", f"{kind} of others", ", ".join(names)) for kind in OFFERS if (names := _names(kind))]
 
 
@@ -245,4 +247,4 @@ GROUPS: dict[str, dict[str, Check]] = {
     "processes": {"gloo": _gloo, "nccl": _nccl, "torchrun": _torchrun, "network namespaces": _namespaces},
     "extras": {**{name: partial(_extra, name) for name in EXTRAS}, "browser": _browser, "others": _offered},
 }  # fmt: skip
-"""What is looked for, in the order in which it is told."""
+"""Checks, in the order of the output."""

@@ -1,4 +1,4 @@
-"""The clock of a training in which things go wrong."""
+"""The clock of a training with faults."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def faulty_clock(
     present: np.ndarray | None = None,
     **options: Any,
 ) -> Clock:
-    """The clock with the slow links, late messages and absences of a spec.
+    """Return the clock with the slow links, late messages and absences of a spec.
 
     Args:
-        spec: whose first seed draws.
+        spec: spec of the training, whose first seed draws the faults.
         calls: the collectives of the training.
         compute_s: seconds of each worker in each step, ``(T, P)``.
-        network: what joins the workers when nothing is wrong.
-        present: who takes part in each step, ``(T, P)``; as the absences say unless given.
-        options: others of `syncline.sim.clocks.training`.
+        network: network that joins the workers without faults.
+        present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
+        options: further options of `syncline.sim.clocks.training`.
     """
     workers, steps = spec.workers, len(compute_s)
-    over = spec.faults.network(network, workers)
-    delay = spec.faults.delay(over, workers, spec.seeds[0])
+    faulty_network = spec.faults.network(network, workers)
+    delay = spec.faults.delay(faulty_network, workers, spec.seeds[0])
     membership = spec.faults.membership(workers)
     if present is None and membership is not None:
         present = membership.table(steps)
     if present is None or present.all():
-        return clock(calls, compute_s, over, workers, steps, delay=delay, **options)
-    return phased_clock(present, calls, compute_s, over, delay=delay, **options)
+        return clock(calls, compute_s, faulty_network, workers, steps, delay=delay, **options)
+    return phased_clock(present, calls, compute_s, faulty_network, delay=delay, **options)

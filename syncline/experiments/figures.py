@@ -1,4 +1,4 @@
-"""Which figures a run folder holds."""
+"""The figures of a run folder."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training
 
 STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
-"""What a timeline strip shows: two collectives with the steps around them, and as many workers as can be read."""
+"""Limits of a timeline strip: two collectives with the steps around them, and as many workers as a reader can read."""
 
 
 def curve(trained: Trained, clocks: Mapping[str, Clock]) -> Curve:
-    """Evaluation loss against steps and against each network's clock."""
+    """Return the evaluation loss against steps and against each network's clock."""
     history = trained.history
     clock_s = {network: eval_clock_s(trained, clock) for network, clock in clocks.items()}
     return Curve(trained.method, history.eval_step, history.evaluation["loss"].T, clock_s)
@@ -44,21 +44,24 @@ def compare_figures(
     clocks: Mapping[tuple[str, str], Clock],
     target: float | None = None,
 ) -> None:
-    """Draw loss against simulated wall-clock (a panel per network) and against steps, and a landscape if it is one.
+    """Draw loss against simulated wall-clock (a panel per network) and against steps, and a landscape if there is one.
 
-    An interrupted command draws nothing: its tables have it all.
+    An interrupted command draws nothing, because its tables have all results.
     """
     if is_interrupted():
         return
     loss = _loss_name(spec)
     links = {link.name: link for link in spec.networks}
-    known = [{name: clocks[one.method, name] for name in links if (one.method, name) in clocks} for one in trained]
-    curves = [curve(one, own) for one, own in zip(trained, known, strict=True)]
-    if all(len(own) == len(links) for own in known):
+    clocks_of = [
+        {name: clocks[training.method, name] for name in links if (training.method, name) in clocks}
+        for training in trained
+    ]
+    curves = [curve(training, method_clocks) for training, method_clocks in zip(trained, clocks_of, strict=True)]
+    if all(len(method_clocks) == len(links) for method_clocks in clocks_of):
         save(loss_against_clock(curves, links, loss_label=loss, target=target), folder.figure("loss_against_clock"))
-    else:  # trainings of one network alone
+    else:  # trainings that exist on one network only
         for name, link in links.items():
-            some = [one for one in curves if name in one.clock_s]
+            some = [line for line in curves if name in line.clock_s]
             if some:
                 figure = loss_against_clock(some, {name: link}, loss_label=loss, target=target)
                 save(figure, folder.figure(f"loss_against_clock_{name}"))
@@ -70,7 +73,7 @@ def compare_figures(
 def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock) -> None:
     """Draw loss against steps and clock, the first steps as a strip, and the landscape if there is one.
 
-    An interrupted command draws nothing: its tables have it all.
+    An interrupted command draws nothing, because its tables have all results.
     """
     if is_interrupted():
         return
@@ -83,30 +86,38 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
 
 
 def ages_figure(folder: RunFolder, trained: list[Trained]) -> None:
-    """Where workers came at their own pace: how late updates were, whose they were, and who waited for whom."""
-    told = {one.method: one.apart.record() for one in trained if one.apart and one.apart.played.contributions}
-    if told:
-        ages = {name: record["ages"] for name, record in told.items()}
-        whose = {name: record["contributions"] for name, record in told.items()}
-        save(ages_and_contributions(ages, whose), folder.figure("ages"))
-    waits = {one.method: one.apart.waited_for_s() for one in trained if one.method in told and one.apart}
+    """Draw, for workers at their own pace, the ages of updates, each worker's updates, and the waits for each."""
+    records = {
+        training.method: training.apart.record()
+        for training in trained
+        if training.apart and training.apart.played.contributions
+    }
+    if records:
+        ages = {name: record["ages"] for name, record in records.items()}
+        counts = {name: record["contributions"] for name, record in records.items()}
+        save(ages_and_contributions(ages, counts), folder.figure("ages"))
+    waits = {
+        training.method: training.apart.waited_for_s()
+        for training in trained
+        if training.method in records and training.apart
+    }
     waits = {name: waited_s for name, waited_s in waits.items() if waited_s.any()}
     if waits:
         save(waits_for_whom(waits), folder.figure("waits"))
 
 
 def strip_figure(folder: RunFolder, clock: Clock) -> None:
-    """The first workers from a little before the first collective to the end of the second, if anything was kept."""
-    found = strip_of(clock.timeline)
-    if found is None:
+    """Draw the first workers from shortly before the first collective to the end of the second, if there are spans."""
+    strip = strip_of(clock.timeline)
+    if strip is None:
         return
-    shown, title = found
+    shown, title = strip
     start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
     save(timeline_strip(shown.to_columns(), first_s=start_s, last_s=end_s, title=title), folder.figure("timeline"))
 
 
 def strip_of(kept: Timeline) -> tuple[Timeline, str] | None:
-    """What a strip shows of a timeline, and of what it is; None of an empty one."""
+    """Return the spans that a strip shows, and their title; None for an empty timeline."""
     timeline = kept[kept.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
@@ -122,27 +133,28 @@ def _loss_name(spec: Training) -> str:
 
 
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:
-    """Distance to the optimum over the steps, beside the way there where that can be drawn."""
-    if not all("distance" in one.history.trace for one in trained):
+    """Draw the distance to the optimum over the steps, next to the path on the surface if it can be drawn."""
+    if not all("distance" in training.history.trace for training in trained):
         return
     series = [
-        SeedSeries(one.method, np.arange(1, one.history.steps + 1), one.history.trace["distance"].T) for one in trained
+        SeedSeries(training.method, np.arange(1, training.history.steps + 1), training.history.trace["distance"].T)
+        for training in trained
     ]
-    if all("position" in one.history.trace for one in trained) and _can_be_drawn(spec.problem):
-        ways = {one.method: one.history.trace["position"][:, 0] for one in trained}
-        figure = landscape_convergence(series, landscape_of(spec, trained[0]), ways)
+    if all("position" in training.history.trace for training in trained) and _can_be_drawn(spec.problem):
+        paths = {training.method: training.history.trace["position"][:, 0] for training in trained}
+        figure = landscape_convergence(series, landscape_of(spec, trained[0]), paths)
     else:
         figure = distance_over_steps(series)
     save(figure, folder.figure("distance"))
 
 
 def _can_be_drawn(problem: object) -> bool:
-    """Whether it is one surface: a landscape whose workers have no shifts of their own."""
+    """Return whether a problem is one surface: a landscape that is the same for all workers."""
     return hasattr(problem, "oracle") and not getattr(problem, "shift_std", 0.0)
 
 
 def landscape_of(spec: Training, trained: Trained) -> Surface:
-    """The surface that a landscape problem of two variables is drawn on."""
+    """Return the surface on which a landscape problem of two variables is drawn."""
     import torch
 
     oracle = spec.problem.oracle(dtype=torch.float64)

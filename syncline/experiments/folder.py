@@ -1,4 +1,4 @@
-"""The folder of a run: written under a temporary name, renamed when it is whole."""
+"""The folder of a run: written under a temporary name, renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from syncline.files import whole_file
 from syncline.version import __version__, git_commit
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")
-"""Packages whose version can change a result, or how it reads."""
+"""Packages whose version can change a result, or its format."""
 
 
 class RunFolder:
-    """A folder that appears under its own name only when everything is in it.
+    """A folder that appears under its final name only when everything is in it.
 
-    From the beginning on the name is this process's alone. While the folder is written it is called
-    ``.NAME.partial-PID`` beside its final place. Leaving the ``with`` block without an exception renames it. A crash
-    leaves it as it is, with whatever was finished; a mistake in the input, found before anything was, leaves nothing.
-    What a process that died has left under this name is kept as ``NAME-killed``, if there is anything in it.
+    From the beginning the name belongs to this process alone. While the folder is written it is called
+    ``.NAME.partial-PID`` next to its final place. Leaving the ``with`` block without an exception renames it. A crash
+    leaves it as it is, with all finished files; a mistake in the input, found before any file was finished, leaves
+    nothing. Files that a dead process left under this name are kept as ``NAME-killed``, if there are any.
 
     Args:
         path: the final path. If it exists, or another process is writing it, a number is added: results are never
@@ -45,7 +45,7 @@ class RunFolder:
         exact: refuse such a path instead.
 
     Raises:
-        SpecError: if the path must not be used, or its parent cannot be written.
+        SpecError: the path must not be used, or its parent cannot be written.
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
@@ -53,8 +53,8 @@ class RunFolder:
         self.path, self.working = self._claim.path, self._claim.working()
         self._claim.on_abandon = self._abandon
         try:
-            for left in self._claim.remains():
-                _keep(left, self.path)
+            for leftover in self._claim.remains():
+                _keep(leftover, self.path)
             self.working.mkdir()
             (self.working / "figures").mkdir()
         except OSError as error:
@@ -67,9 +67,9 @@ class RunFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
             if kind is None:
-                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have it all
+                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have the same rows
                 write_manifest(self.working)
-                self.path = free_path(self.path)  # who knows of no claims may have taken the name meanwhile
+                self.path = free_path(self.path)  # a program without locks may have taken the name meanwhile
                 self.working.rename(self.path)
             else:
                 phrase = (
@@ -77,17 +77,17 @@ class RunFolder:
                 )
                 if error is not None and phrase:
                     error.add_note(phrase)
-        except OSError as failure:  # of the manifest, or of the renaming
+        except OSError as failure:  # from the manifest, or from the renaming
             failure.add_note(_kept_in(self.working))
             raise
         finally:
             self._claim.release()
 
     def _abandon(self) -> str | None:
-        """Remove the folder if a signal ends this process before anything was finished; else say where it is."""
+        """Remove the folder if a signal comes before any file is finished; otherwise return a line with its path."""
         if _worth_keeping(self.working):
             return _kept_in(self.working)
-        shutil.rmtree(self.working, ignore_errors=True)  # a training beside may still write
+        shutil.rmtree(self.working, ignore_errors=True)  # a parallel training may still write
         return None
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -96,7 +96,7 @@ class RunFolder:
             pq.write_table(pa.table(dict(columns)), target)
 
     def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
-        """Write ``NAME.parquet`` of parts with one schema, which need not be in memory together; none of no parts."""
+        """Write ``NAME.parquet`` from parts with one schema, one in memory at a time; without parts, no file."""
         tables = iter(parts)
         first = next(tables, None)
         if first is None:
@@ -117,7 +117,7 @@ class RunFolder:
         self._text("trace.json", json.dumps(trace, separators=(",", ":")) + "\n")
 
     def spec(self, spec: BaseModel) -> None:
-        """Write ``spec.yaml``, with every default resolved; it can be run again as it is."""
+        """Write ``spec.yaml``, with every default resolved, so that it can be run again."""
         text = yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
         self._text("spec.yaml", text)
 
@@ -126,12 +126,12 @@ class RunFolder:
             target.write_text(text, encoding="utf-8")
 
     def figure(self, name: str) -> Path:
-        """Where ``figures/NAME.png`` goes."""
+        """Return the path of ``figures/NAME.png``."""
         return self.working / "figures" / f"{name}.png"
 
 
 def environment() -> dict[str, Any]:
-    """Return what a result depends on beside its spec: versions, the commit of a checkout, the processor."""
+    """Return the versions, the commit of a checkout and the processor, on which a result depends besides its spec."""
     return {
         "syncline": __version__,
         "git_commit": git_commit(),
@@ -147,7 +147,7 @@ def _kept_in(working: Path) -> str:
 
 
 def _worth_keeping(working: Path) -> bool:
-    """Whether a working folder has more than its beginnings: a table, steps, or lines of real processes."""
+    """Return whether a working folder has results: a table, steps, or lines of real processes."""
     return any(
         path.stat().st_size
         for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl")
@@ -155,17 +155,17 @@ def _worth_keeping(working: Path) -> bool:
     )
 
 
-def _keep(left: Path, path: Path) -> None:
-    """Give what a process that died has left a name that is seen; remove it if nothing is in it."""
-    if not left.is_dir():
-        left.unlink()
-    elif not _worth_keeping(left):
-        shutil.rmtree(left)
+def _keep(leftover: Path, path: Path) -> None:
+    """Give the folder of a dead process a visible name; remove it if it has no results."""
+    if not leftover.is_dir():
+        leftover.unlink()
+    elif not _worth_keeping(leftover):
+        shutil.rmtree(leftover)
     else:
-        streams.merge(left)
-        kept = free_path(path.with_name(f"{path.name}-killed"))
-        left.rename(kept)
-        print(f"warning: a run that was killed left its results: they are in {kept}", file=sys.stderr)
+        streams.merge(leftover)
+        target = free_path(path.with_name(f"{path.name}-killed"))
+        leftover.rename(target)
+        print(f"warning: a run that was killed left its results: they are in {target}", file=sys.stderr)
 
 
 def _version(package: str) -> str | None:

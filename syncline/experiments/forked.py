@@ -1,10 +1,10 @@
-"""Processes for trainings: forked, with everything imported, from one that does nothing else.
+"""Processes for trainings: forked, with everything imported, from a server that does nothing else.
 
-To import torch takes seconds of a core, which every process would pay that starts on its own. A server imports it once,
-beside the imports of the process that asks, and each training's process is a copy of the server. When it is copied it
-has no threads, which nobody knows of the asking process with its libraries, watchers and notebooks.
+Importing torch takes seconds of a core for every process that starts by itself. A server imports it once, while the
+calling process does its own imports, and each training's process is a copy of the server. The server has no threads
+when it is copied; the calling process, with its libraries, watchers and notebooks, may have threads.
 
-Source: multiprocessing's start method forkserver; elsewhere than on Linux processes start on their own (spawn).
+Source: multiprocessing's start method forkserver; on systems other than Linux each process starts by itself (spawn).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRELOADED = ("cloudpickle", "syncline.experiments.trained", "syncline.backend.de
 
 
 def start_server() -> None:
-    """Let the server begin to import, if it has not: call it as soon as it is known that there will be processes."""
+    """Start the imports of the server, if it has not started: call this as soon as processes will be needed."""
     if not _is_forked():
         return
     fork_server(PRELOADED)
@@ -47,62 +47,62 @@ def _is_forked() -> bool:
 
 
 def answers(calls: Sequence[Callable[[], T]], jobs: int, folder: Path | None = None) -> Iterator[T]:
-    """What the calls return in so many processes, as they finish; the first calls begin first.
+    """Return the results of the calls from this number of processes, as they finish; the first calls begin first.
 
     Args:
-        calls: that cloudpickle can send, as what they return.
-        jobs: how many at once.
-        folder: a temporary one, which the processes remove if this one is killed.
+        calls: functions that cloudpickle can send, as well as their results.
+        jobs: number of processes at once.
+        folder: a temporary folder, which the processes remove if this process is killed.
 
     Raises:
-        BrokenProcessPool: a process was ended from outside; the others end with it.
-        Exception: that a call has raised.
+        BrokenProcessPool: a process was killed from outside; the others end with it.
+        Exception: the exception of a call.
     """
     import cloudpickle
 
     start_server()
     context = get_context("forkserver" if _is_forked() else "spawn")
     sent, all_are_sent = [cloudpickle.dumps(call) for call in calls], context.Event()
-    found = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent, folder
+    settings = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent, folder
     others = set(active_children())
-    pool = ProcessPoolExecutor(max(1, min(jobs, len(sent))), context, _settle, found)
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(sent))), context, _settle, settings)
     try:
         with children_without_signals(), _without_main():
-            begun = [pool.submit(_answer, call) for call in sent]
-            # A pool is woken by each call, and only then starts a process for it: the end of the last one would go
+            futures = [pool.submit(_answer, call) for call in sent]
+            # Each call wakes the pool, which only then starts a process for it: the end of the last process would stay
             # unnoticed until the next call.
             pool.submit(int)
     finally:
         all_are_sent.set()
-    return _finished(pool, begun, set(active_children()) - others)
+    return _finished(pool, futures, set(active_children()) - others)
 
 
 _left: list[ProcessPoolExecutor] = []
-"""Pools that nobody waits for any more, whose processes may still be at work or start."""
+"""Pools that are no longer waited for, whose processes may still work or start."""
 
 
-def _finished(pool: ProcessPoolExecutor, begun: list[Any], workers: set[BaseProcess]) -> Iterator[Any]:
+def _finished(pool: ProcessPoolExecutor, futures: list[Any], workers: set[BaseProcess]) -> Iterator[Any]:
     import cloudpickle
 
     try:
-        for future in as_completed(begun):
+        for future in as_completed(futures):
             answer, error, where = cloudpickle.loads(future.result())
             if error is not None:
                 raise error from RuntimeError(where)
             yield answer
     except BaseException as error:
         if isinstance(error, BrokenProcessPool):
-            for worker in workers:  # the pool sends SIGTERM, which they do not receive, and waits for them
+            for worker in workers:  # the pool sends SIGTERM, which the workers ignore, and waits for them
                 worker.kill()
         pool.shutdown(wait=False, cancel_futures=True)
         _left.append(pool)
         raise
-    pool.shutdown()  # with this a process that has only begun to start still finds its locks
+    pool.shutdown()  # a process that is still starting needs the pool's locks until here
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Processes that start in the block do not run the main script again: what is of it is sent by value."""
+    """Keep processes that start in the block from running the main script again: its objects are sent by value."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -114,9 +114,9 @@ def _without_main() -> Iterator[None]:
 def _settle(
     environment: dict[str, str], folder: str, threads: int, all_are_sent: Event, temporary: Path | None
 ) -> None:
-    """What a process that starts by itself would find now: environment, folder, its part of the cores.
+    """Set the environment, folder and number of threads of a new process to those of the calling process.
 
-    A pool in which a process ends while calls are still sent forgets these.
+    The process then waits until all calls are sent, because a pool loses calls if a process ends while they are sent.
     """
     end_with_parent(leave=partial(shutil.rmtree, temporary, ignore_errors=True) if temporary is not None else None)
     os.environ.clear()
@@ -130,7 +130,7 @@ def _settle(
 
 
 def _answer(call: bytes) -> bytes:
-    """What a call returns or raises, as bytes: also of a class of the main script, which this process does not have."""
+    """Return the result or exception of a call as bytes, because this process may lack classes of the main script."""
     import cloudpickle
 
     try:

@@ -1,4 +1,4 @@
-"""Seeds trained one after another, where they cannot be side by side."""
+"""Seeds trained one after another, for methods that cannot train them side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 def in_turn(
     train_seed: Callable[[int, Report | None], T], seeds: Sequence[int], steps: int, on_step: Report | None
 ) -> Iterator[T]:
-    """What each seed's training returns; ``on_step`` is called with the steps of all together, from 0 to T once."""
+    """Yield the result of each seed's training; ``on_step`` gets the steps of all together, from 0 to T once."""
     for number, seed in enumerate(seeds):
         # Each training counts to T by itself.
         report = on_step and (lambda done, n=number: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
@@ -26,7 +26,7 @@ def in_turn(
 def histories_in_turn(
     train_seed: Callable[[int, Report | None], History], seeds: Sequence[int], steps: int, on_step: Report | None
 ) -> History:
-    """The histories side by side, to the first that was interrupted."""
+    """Return the histories side by side, up to the first that was interrupted."""
     from syncline.training import History
 
     parts: list[History] = []

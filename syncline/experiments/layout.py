@@ -1,4 +1,4 @@
-"""How a table fits a terminal: as it is, else folded at spaces, else cut into blocks that repeat the first columns."""
+"""The layout of a table in a terminal: unchanged, or folded at spaces, or cut into blocks that repeat key columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EASY_TO_READ = 16
 """Characters to which text is folded before a table is cut."""
 
 NO_MORE_BESIDE = 30
-"""Characters of text that ask for a block of their own when a table is cut: text gets more where there is room."""
+"""Characters of text that a column requests when a table is cut; with more room it gets more."""
 
 BETWEEN_WORDS = re.compile(r"\s+")
 BETWEEN_NUMBERS = re.compile(r"\n| (?=[(+])|(?<=,) ")
-"""A number stays beside its unit."""
+"""Break points that keep a number next to its unit."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Sheet:
     """A table as text, drawn as wide as the terminal allows.
 
     Args:
-        headings: one per column; a line break is where a heading is folded in any case.
+        headings: one per column; a heading is always folded at a line break.
         cells: a list per row.
         left: columns that hold text; the others hold numbers.
         ruled: whether a line follows a row.
@@ -49,37 +49,37 @@ class Sheet:
             yield self._drawn(self._widths(columns, width))
 
     def _blocks(self, width: int) -> list[list[int]]:
-        """All columns together where they fit folded; else as few blocks as there can be, of about one width."""
+        """Return all columns together if they fit folded; otherwise the fewest blocks, of similar width."""
         if _total(self._readable, 2) <= width:
             return [[*range(len(self.headings))]]
         key = self._key(width)
-        asked = {
+        requested = {
             column: max(self._least[column], min(self._natural[column], NO_MORE_BESIDE))
             for column in range(len(key), len(self.headings))
         }
         room = width - _total((self._least[column] for column in key), 2)
-        fewest = _cut(asked, room)
+        fewest = _cut(requested, room)
         for narrower in range(room - 1, 0, -1):
-            cut = _cut(asked, narrower)
+            cut = _cut(requested, narrower)
             if len(cut) > len(fewest):
                 break
             fewest = cut
         return [[*key, *block] for block in fewest]
 
     def _key(self, width: int) -> range:
-        """The first columns, as many as tell the rows apart and leave half of the width."""
+        """Return the first columns that distinguish the rows, as far as they leave half of the width."""
         for count in range(1, len(self.headings)):
-            apart = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
-            if apart or _total(self._least[: count + 1], 2) > width // 2:
+            is_unique = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
+            if is_unique or _total(self._least[: count + 1], 2) > width // 2:
                 return range(count)
         return range(1)
 
     def _widths(self, columns: list[int], width: int) -> dict[int, int]:
-        """Each as wide as it likes, and the widest narrower until all fit: down to words, and only then into them."""
+        """Return the widths: natural ones, the widest narrowed until all fit, first down to words, then into words."""
         widths = {column: self._natural[column] for column in columns}
-        for least in (self._readable, self._least, self._words, [1] * len(self.headings)):
+        for floors in (self._readable, self._least, self._words, [1] * len(self.headings)):
             while _total(widths.values(), 2) > width:
-                wide = {column: size for column, size in widths.items() if size > least[column]}
+                wide = {column: size for column, size in widths.items() if size > floors[column]}
                 if not wide:
                     break
                 widths[max(wide, key=wide.__getitem__)] -= 1
@@ -103,11 +103,11 @@ class Sheet:
     def _natural(self) -> list[int]:
         columns = range(len(self.headings))
         texts = [[self.headings[column], *(row[column] for row in self.cells)] for column in columns]
-        return [max(cell_len(line) for text in of for line in text.split("\n")) for of in texts]
+        return [max(cell_len(line) for text in column_texts for line in text.split("\n")) for column_texts in texts]
 
     @cached_property
     def _least(self) -> list[int]:
-        """What the longest word of each column needs; of a number, with its unit."""
+        """Return the width of the longest word of each column; a number counts with its unit."""
         return [self._longest(column, self._breaks(column)) for column in range(len(self.headings))]
 
     @cached_property
@@ -117,7 +117,7 @@ class Sheet:
     @cached_property
     def _readable(self) -> list[int]:
         sizes = enumerate(zip(self._natural, self._least, strict=True))
-        return [max(least, min(natural, EASY_TO_READ)) if n in self.left else least for n, (natural, least) in sizes]
+        return [max(floor, min(natural, EASY_TO_READ)) if n in self.left else floor for n, (natural, floor) in sizes]
 
     def _longest(self, column: int, breaks: re.Pattern[str]) -> int:
         words = [word for row in self.cells for word in breaks.split(row[column])]
@@ -125,13 +125,13 @@ class Sheet:
 
 
 def _total(widths: Iterable[int], gap: int) -> int:
-    """With what stands between columns, and a space at both ends."""
+    """Return the total width, with the gaps between columns, and a space at both ends."""
     sizes = [*widths]
     return sum(sizes) + gap * (len(sizes) - 1) + 2
 
 
 def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
-    """Neighbours together, as many as there is room for."""
+    """Return blocks of neighbouring columns, each with as many as fit."""
     blocks: list[list[int]] = []
     used = room + 1
     for column, width in widths.items():
@@ -144,7 +144,7 @@ def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
 
 
 def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
-    """In lines of at most so many characters, broken where it may be; what is longer between and then within words."""
+    """Return text in lines of at most this width, broken at the break points; longer parts are broken in words."""
     if all(cell_len(line) <= width for line in text.split("\n")):
         return text
     lines: list[str] = []

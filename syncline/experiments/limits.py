@@ -1,4 +1,4 @@
-"""What a training asks of the machine, held against what that has: before anything is trained."""
+"""The resources that a training needs, compared with those of the machine before the training starts."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ if TYPE_CHECKING:
     from syncline.specs import MethodBase, Training
 
 CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux says how much memory a container may have; in version 2 and 1."""
+"""Files in which Linux has the memory limit of a container; in version 2 and 1."""
 
 
 PROCESS_BYTES = 50e6
-"""Counted for each process of a training. A choice, not a measurement: so that an absurd number is refused at once."""
+"""Memory counted for each process of a training. A choice, not a measurement, that refuses absurd numbers at once."""
 
 PROCESSES_PER_CORE = 64
-"""At most, a choice too: more would take turns, and measure each other's turns."""
+"""Largest number of processes per core, a choice: more would take turns, and distort each other's measurements."""
 
 
 def check_processes(field: str, processes: int) -> None:
     """Refuse more processes at once than this machine can start.
 
     Raises:
-        SpecError: for ``field``.
+        SpecError: too many processes for ``field``.
     """
     has, (open_files, _) = memory_bytes(), resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = PROCESSES_PER_CORE * (os.cpu_count() or 1)
+    largest = PROCESSES_PER_CORE * (os.cpu_count() or 1)
     if has is not None:
-        most = min(most, int(has / PROCESS_BYTES))
-    if open_files != resource.RLIM_INFINITY:  # a process has a connection to each of the others
-        most = min(most, open_files // 2)
-    if processes > most:
-        raise SpecError(field, processes, f"at most {most} processes on this machine, by its cores, memory and files")
+        largest = min(largest, int(has / PROCESS_BYTES))
+    if open_files != resource.RLIM_INFINITY:  # each process has a connection to every other
+        largest = min(largest, open_files // 2)
+    if processes > largest:
+        raise SpecError(
+            field, processes, f"at most {largest} processes on this machine, by its cores, memory and files"
+        )
 
 
 def check_training(spec: Training, *methods: MethodBase) -> None:
-    """Refuse a training that this machine cannot hold, that failures stop, or a method that cannot train such a model.
+    """Refuse a training without enough memory or with failures that stop it, or a method that cannot train the model.
 
     Raises:
-        SpecError: it needs more memory than there is, what is missing, or why nothing would go on.
+        SpecError: the training needs more memory than there is, lacks something, or makes no progress.
     """
     on_gpu = False
     if spec.device != "cpu":
@@ -69,13 +71,13 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
 
 
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-"""Of a number, by the spec's ``dtype``."""
+"""Bytes of a number, by the spec's ``dtype``."""
 
 
 def _check_memory(spec: Training, method: MethodBase, tensors: list[TensorShape], on_gpu: bool) -> None:
     rows = spec.workers * len(spec.seeds)
     parameters = sum(tensor.elements for tensor in tensors)
-    # A parameter and its gradient, and what the method keeps.
+    # A parameter, its gradient, and the state of the method.
     models = BYTES[spec.dtype] * rows * (2 * parameters + method.kept_elements(tensors, spec.workers))
     batches = rows * batch_bytes(spec.problem, tensors)
     has = gpu_memory_bytes() if on_gpu else memory_bytes()
@@ -94,7 +96,7 @@ def _check_memory(spec: Training, method: MethodBase, tensors: list[TensorShape]
 
 
 def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
-    """The parameters of one worker, without building them; None of a problem that does not tell."""
+    """Return the parameters of one worker, without building them; None for a problem that cannot list them."""
     module = problem.module() if hasattr(problem, "module") else None
     if module is not None:
         named = module.named_parameters()
@@ -105,9 +107,9 @@ def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
 
 
 def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
-    """Of one worker's batch and the draws that it is made of, in bytes: what there is at least, of any network.
+    """Return a lower bound of the bytes of one worker's batch and of the draws that it is made of, for any network.
 
-    Of anyone's module nothing is known before its data is read.
+    For a user's own module it is 0, because its data is not read yet.
     """
     if hasattr(problem, "train_set"):
         return 0.0
@@ -117,23 +119,23 @@ def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
 
 
 def gpu_memory_bytes() -> float:
-    """What the GPU has that a training would run on."""
+    """Return the memory of the GPU that a training would run on, in bytes."""
     import torch
 
     return float(torch.cuda.get_device_properties(0).total_memory)
 
 
 def memory_bytes() -> float | None:
-    """What this process can have: of the machine, its container and its limit the least; None if nothing tells."""
+    """Return the memory that this process can have: the least of several limits; None if no limit is known."""
     return min(_memories(), default=None)
 
 
 def _memories() -> Iterator[float]:
-    with suppress(OSError, ValueError):  # a system that does not say
+    with suppress(OSError, ValueError):  # a system without this information
         yield float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
     for path in map(Path, CGROUPS):
         text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
-        if text.isdecimal():  # "max" is none
+        if text.isdecimal():  # "max" means no limit
             yield float(text)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit > 0 and math.isfinite(limit):

@@ -1,4 +1,4 @@
-"""``syncline loss``: what published fits say of a training that nobody can repeat here."""
+"""The command ``syncline loss``: losses by published fits, for trainings that are too large to repeat here."""
 
 from __future__ import annotations
 
@@ -21,70 +21,70 @@ def losses_at_scale(
     extrapolate: bool = False,
     every_fit: bool = False,
 ) -> list[dict[str, Any]]:
-    """A row per training, and per fit where every one is asked for.
+    """Return a row per training, and per fit if ``every_fit`` is set.
 
     Args:
-        trained: the trainings; without parameters in the question what a target takes is a model, else tokens.
-        fit: by name; the first that covers a method unless given.
-        target_loss: rows say the tokens that it takes.
+        trained: the trainings; without parameters the fit gives the model for a target, otherwise the tokens.
+        fit: name of a fit; by default the first that covers a method.
+        target_loss: loss for which rows have the needed tokens.
         extrapolate: see `predicted_loss`.
-        every_fit: whether each fit that covers a method answers; one that has not seen the like says so in its row.
+        every_fit: whether each fit that covers a method gives a row; a fit outside its range says so in its row.
 
     Raises:
         SpecError: see `predicted_loss`.
     """
     rows = []
-    for one in trained:
-        for name in [each.name for each in fits_of(one.method)] if every_fit else [fit]:
+    for training in trained:
+        for name in [published.name for published in fits_of(training.method)] if every_fit else [fit]:
             try:
-                rows.append(_row(one, name, target_loss, extrapolate))
+                rows.append(_row(training, name, target_loss, extrapolate))
             except SpecError as error:
                 if not every_fit:
                     raise
                 assert name is not None
-                rows.append(_unknown(one, name, str(error)))
+                rows.append(_unknown(training, name, str(error)))
     return rows
 
 
 def model_for_loss(
     method: str, target_loss: float, replicas: float, period: float | None, fit: str | None, extrapolate: bool
 ) -> dict[str, Any]:
-    """A row with the model that a loss takes, on as many tokens per parameter as the fit has seen."""
-    asked = TrainingAtScale(method, 1e9, replicas=replicas, period=period)
-    reached = parameters_for_loss(target_loss, asked, fit, extrapolate)
+    """Return a row with the model that reaches a loss, on as many tokens per parameter as the fit has seen."""
+    question = TrainingAtScale(method, 1e9, replicas=replicas, period=period)
+    reached = parameters_for_loss(target_loss, question, fit, extrapolate)
     return _row_of(reached.at) | {"parameters_low": reached.low, "parameters_high": reached.high}
 
 
-def _row(one: TrainingAtScale, fit: str | None, target_loss: float | None, extrapolate: bool) -> dict[str, Any]:
+def _row(training: TrainingAtScale, fit: str | None, target_loss: float | None, extrapolate: bool) -> dict[str, Any]:
     if target_loss is None:
-        return _row_of(predicted_loss(one, fit, extrapolate))
-    reached = tokens_for_loss(target_loss, one, fit, extrapolate)
+        return _row_of(predicted_loss(training, fit, extrapolate))
+    reached = tokens_for_loss(target_loss, training, fit, extrapolate)
     return _row_of(reached.at) | {"tokens_low": reached.low, "tokens_high": reached.high}
 
 
-def _row_of(told: PredictedLoss) -> dict[str, Any]:
-    return told.row() | {"unknown": None}
+def _row_of(predicted: PredictedLoss) -> dict[str, Any]:
+    return predicted.row() | {"unknown": None}
 
 
-def _unknown(one: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
+def _unknown(training: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
     row = dict.fromkeys(_row_of(predicted_loss(TrainingAtScale("ddp-adam", 1e9))))
-    of = loss_fits()[fit]
+    published = loss_fits()[fit]
     return row | {
-        "method": one.method,
-        "parameters": one.parameters,
-        "tokens": one.tokens,
-        "replicas": one.replicas if "replicas" in of.seen else None,
-        "period": one.period if "period" in of.seen else None,
+        "method": training.method,
+        "parameters": training.parameters,
+        "tokens": training.tokens,
+        "replicas": training.replicas if "replicas" in published.seen else None,
+        "period": training.period if "period" in published.seen else None,
         "fit": fit,
-        "family": of.family,
-        "data": of.data,
-        "source": of.source,
+        "family": published.family,
+        "data": published.data,
+        "source": published.source,
         "unknown": why,
     }
 
 
 def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """One table, and below it what each loss rests on."""
+    """Return one table, with the basis of each loss below it."""
     from syncline.experiments.columns import table, text_of
 
     def number(name: str) -> Any:
@@ -111,13 +111,13 @@ def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
         if row["unknown"]:
             lines[f"{row['fit']}: unknown. {row['unknown']}."] = None
             continue
-        for one in row["beyond"]:
-            seen = f"{one['low']:,.4g}" + ("" if one["low"] == one["high"] else f" to {one['high']:,.4g}")
-            lines[f"~ {row['fit']}: extrapolation: {one['field']} {one['value']:,.4g}, seen {seen}."] = None
-        for name, what in (("tokens", "Tokens"), ("parameters", "Parameters")):
+        for excess in row["beyond"]:
+            seen = f"{excess['low']:,.4g}" + ("" if excess["low"] == excess["high"] else f" to {excess['high']:,.4g}")
+            lines[f"~ {row['fit']}: extrapolation: {excess['field']} {excess['value']:,.4g}, seen {seen}."] = None
+        for name, heading in (("tokens", "Tokens"), ("parameters", "Parameters")):
             if row.get(f"{name}_low") is not None or row.get(f"{name}_high") is not None:
                 ends = [row[f"{name}_{end}"] for end in ("low", "high")]
-                told = " to ".join("?" if end is None else f"{end:.3g}" for end in ends)
-                lines[f"{what}, nine of ten: {told}."] = None
+                ends_text = " to ".join("?" if end is None else f"{end:.3g}" for end in ends)
+                lines[f"{heading}, nine of ten: {ends_text}."] = None
         lines[f"{row['fit']}: {row['basis']}. Of {row['data']}. {row['source']}."] = None
     return [table("Loss by published fits, in nats per token", columns, [dict(row) for row in rows], "\n".join(lines))]

@@ -1,6 +1,6 @@
 """The manifest of a result folder: a SHA-256 hash of each file, written last.
 
-A folder inside that has a manifest of its own (a run of a sweep) is listed by that manifest alone, so a change anywhere
+A folder inside that has its own manifest (a run of a sweep) is listed by that manifest alone, so a change anywhere
 below changes a hash above. The manifest shows damage; it is no signature.
 """
 
@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 
 def write_manifest(folder: Path) -> None:
     """Write the hashes of all files in a folder, as the last file of it."""
-    working = folder / f".{MANIFEST}.partial"  # a fixed name, as one process writes a folder: a kill leaves one file
+    working = folder / f".{MANIFEST}.partial"  # a fixed name: one process writes a folder, a kill leaves one file
     working.unlink(missing_ok=True)
     files = {name: _entry(folder / name) for name in _names(folder)}
     working.write_text(json.dumps({"hash": "sha256", "files": files}, indent=1) + "\n", encoding="utf-8")

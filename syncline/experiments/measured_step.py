@@ -1,4 +1,4 @@
-"""How long a step takes here: a worker's gradients, timed before a training whose clock is to go by them."""
+"""The measured seconds of a step on this machine: a worker's gradients, timed before a training that uses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WARM_UP_STEPS = 3
 FEWEST_STEPS, MOST_STEPS = 5, 50
 LONGEST_S = 1.0
-"""For which steps are timed, once there are the fewest."""
+"""Seconds after which timing ends, once the fewest steps are timed."""
 
 T = TypeVar("T", bound=Training)
 
@@ -32,19 +32,19 @@ def measured_step_s(
     dtype: str = "float32",
     execution: str = "eager",
 ) -> float:
-    """Seconds of a gradient step of one worker on this machine: the median of several, after some that are not timed.
+    """Return the seconds of a gradient step of one worker on this machine: the median of several steps after a warm-up.
 
     Args:
-        problem: what is trained.
-        workers: in the group, of which the first is timed.
-        threads: of torch.
-        seed: of weights and data.
-        device: where it computes.
-        dtype: in which type of numbers.
-        execution: in which way.
+        problem: the problem.
+        workers: number of workers in the group; the first is timed.
+        threads: number of torch's threads.
+        seed: seed of weights and data.
+        device: device that computes.
+        dtype: type of numbers.
+        execution: ``eager``, ``compiled`` or ``graph``.
 
     Raises:
-        SpecError: what only the problem can tell.
+        SpecError: a mistake that only the built problem shows.
     """
     import torch
 
@@ -71,10 +71,10 @@ def measured_step_s(
 
 
 def with_measured_step(spec: T) -> tuple[T, float | None]:
-    """A spec whose ``compute`` says ``measure`` with the seconds that were measured, and these; else itself and none.
+    """Return the spec with measured seconds, and the seconds, if ``compute`` has ``measure``; else the spec and None.
 
     Raises:
-        SpecError: what only the problem can tell.
+        SpecError: a mistake that only the built problem shows.
     """
     if not spec.compute.measure:
         return spec, None
@@ -88,6 +88,6 @@ def with_measured_step(spec: T) -> tuple[T, float | None]:
 
 
 def with_seconds(spec: T, step_s: float) -> T:
-    """A spec with seconds that were measured."""
+    """Return a spec with measured seconds of a step."""
     compute = spec.compute.model_copy(update={"measure": False, "seconds": step_s})
     return spec.model_copy(update={"compute": compute})

@@ -1,4 +1,4 @@
-"""Trainings under watch from a thread of their own process: they end soon after a stop."""
+"""Trainings that a thread of their own process watches: they end soon after a stop."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ T = TypeVar("T")
 POLL_S = 0.1
 
 PATIENCE_S = 1.0
-"""How long a training that was asked to stop may take to its next report; in a longer step it is interrupted."""
+"""Seconds that a training may take to its next report after a stop; in a longer step it is interrupted."""
 
 
 def overseen(call: Callable[[], T], progress: SharedProgress) -> T | None:
-    """Return what a training returns; None if the stop came before it had anything."""
+    """Return the result of a training; None if it was stopped before it had any."""
     if progress.stopped:
         return None
-    if threading.current_thread() is not threading.main_thread():  # only that one can be interrupted
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can be interrupted
         return call()
-    over = threading.Event()
-    threading.Thread(target=_interrupt, args=(progress, over), daemon=True).start()
+    is_over = threading.Event()
+    threading.Thread(target=_interrupt, args=(progress, is_over), daemon=True).start()
     result = None
     try:
         result = call()
-    except KeyboardInterrupt:  # while it was being built; a training that has begun returns what it has
+    except KeyboardInterrupt:  # during the set-up; a training that has started returns its results
         if not progress.stopped:
             raise
     finally:
-        over.set()
+        is_over.set()
     confirm()
     return result
 
 
-def _interrupt(progress: SharedProgress, over: threading.Event) -> None:
-    """Interrupt a training that does not report; again, because an exception is lost in a callback from C."""
+def _interrupt(progress: SharedProgress, is_over: threading.Event) -> None:
+    """Interrupt a training that does not report; repeatedly, because a callback from C can lose an exception."""
     while not progress.stopped:
-        if over.wait(POLL_S):
+        if is_over.wait(POLL_S):
             return
     patience_s = PATIENCE_S
-    while not over.wait(patience_s):
+    while not is_over.wait(patience_s):
         with progress.hearing:
-            if not (progress.heard or over.is_set()):
+            if not (progress.heard or is_over.is_set()):
                 raise_in_main_thread()
-        patience_s = 2 * PATIENCE_S  # a training that was interrupted puts together what it has
+        patience_s = 2 * PATIENCE_S  # an interrupted training collects its results

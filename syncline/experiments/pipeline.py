@@ -1,4 +1,4 @@
-"""``syncline pipeline``: schedules on their links: bubbles, delays, memory, a picture, a trace."""
+"""The command ``syncline pipeline``: schedules on their links, with bubbles, delays, memory, a figure and a trace."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from syncline.specs import PipelineSpec
 
 MOST_DRAWN = 1500, 20_000
-"""Tasks of a schedule, beyond which the picture shows only its beginning: of many stages enough to reach the last."""
+"""Smallest and largest number of a schedule's tasks in the figure; with many stages enough to reach the last one."""
 
 MOST_TRACED = 500_000
-"""Spans of all schedules, beyond which the trace has only the first micro-batches: about 100 MB."""
+"""Number of spans of all schedules above which the trace has only the first micro-batches: about 100 MB."""
 
 MOST_STAGES_DRAWN = 256
-"""Rows of the picture; panels beyond are left out, but for the first."""
+"""Largest number of rows of the figure; further panels are left out, except for the first."""
 
 
 class Played(NamedTuple):
-    """A schedule as it happened on a network."""
+    """A simulated schedule on a network."""
 
     schedule: str
     network: str
@@ -38,12 +38,12 @@ class Played(NamedTuple):
 
 
 def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: bool = True) -> dict[str, Any]:
-    """Play the schedules on the networks, and write the folder: spec, ``timeline.parquet``, ``trace.json``, picture.
+    """Simulate the schedules on the networks, and write the folder: spec, ``timeline.parquet``, ``trace.json``, figure.
 
     Args:
-        spec: what to play.
+        spec: the pipeline.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        figures: whether the folder gets the picture.
+        figures: whether the folder gets the figure.
 
     Returns:
         ``rows`` (networks before schedules), ``folder``, ``interrupted``.
@@ -58,10 +58,15 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
             for name in spec.schedules:
                 timeline = run_pipeline(spec.pipeline(name), network)
                 played.append(Played(name, network.name, timeline))
-                told = report(timeline, spec.build_schedule(name), spec.stages)
-                rows.append(schedule_row(spec, name, network.name, told))
+                result = report(timeline, spec.build_schedule(name), spec.stages)
+                rows.append(schedule_row(spec, name, network.name, result))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
-        folder.table("timeline", timeline_columns([(one.schedule, one.network, one.timeline) for one in played]))
+        folder.table(
+            "timeline",
+            timeline_columns(
+                [(schedule_run.schedule, schedule_run.network, schedule_run.timeline) for schedule_run in played]
+            ),
+        )
         folder.trace(chrome_trace(*_traced(spec, played)))
         if figures:
             _draw(folder, spec, played)
@@ -69,9 +74,9 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
 
 
 def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineReport) -> dict[str, Any]:
-    """What a schedule came to on a network."""
+    """Return the row of a schedule on a network."""
     chunks = spec.chunks_of(name)
-    kept, weights = spec.kept_bytes(chunks), spec.weights_bytes(chunks)
+    activation_bytes, weights = spec.kept_bytes(chunks), spec.weights_bytes(chunks)
     return {
         "schedule": name,
         "network": network,
@@ -93,7 +98,7 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineRepo
                 "delays": list(stage.delays),
                 "peak_activations": stage.peak_activations,
                 "weight_versions": stage.weight_versions,
-                "activations_bytes": kept and stage.peak_activations * kept[number],
+                "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[number],
                 "weights_bytes": weights and stage.weight_versions * weights[number],
             }
             for number, stage in enumerate(told.stages)
@@ -102,7 +107,7 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineRepo
 
 
 def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
-    """The makespan with free links and no jitter; None where stages differ or nothing is known in closed form."""
+    """Return the makespan with free links and no jitter; None if stages differ or there is no closed form."""
     if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.in_flight is not None):
         return None
     seconds = spec.stage_seconds(name)
@@ -118,25 +123,29 @@ def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
 
 
 def _traced(spec: PipelineSpec, played: Sequence[Played]) -> tuple[Timeline, list[str]]:
-    """One timeline of all of them, whose workers are the stages of each, and the workers' names."""
+    """Return one timeline of all schedules, whose workers are the stages of each, and the workers' names."""
     workers = spec.stages * spec.replicas
-    share = MOST_TRACED / sum(len(one.timeline) for one in played)
+    share = MOST_TRACED / sum(len(schedule_run.timeline) for schedule_run in played)
     first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
-    parts = [one.timeline.head(first).to_columns() for one in played]
+    parts = [schedule_run.timeline.head(first).to_columns() for schedule_run in played]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["worker"] = np.concatenate([part["worker"] + workers * i for i, part in enumerate(parts)])
     return Timeline.of_columns(columns, workers * len(played)), [
         ", ".join(
-            [*_title(spec, one), *([f"replica {replica + 1}"] if spec.replicas > 1 else []), f"stage {stage + 1}"]
+            [
+                *_title(spec, schedule_run),
+                *([f"replica {replica + 1}"] if spec.replicas > 1 else []),
+                f"stage {stage + 1}",
+            ]
         )
-        for one in played
+        for schedule_run in played
         for replica in range(spec.replicas)
         for stage in range(spec.stages)
     ]
 
 
-def _title(spec: PipelineSpec, one: Played) -> list[str]:
-    return [one.schedule, *([one.network] if len(spec.networks) > 1 else [])]
+def _title(spec: PipelineSpec, schedule_run: Played) -> list[str]:
+    return [schedule_run.schedule, *([schedule_run.network] if len(spec.networks) > 1 else [])]
 
 
 def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[Played]) -> None:
@@ -144,19 +153,23 @@ def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[Played]) -> No
     from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 
     panels = []
-    for network, group in groupby(played[: max(1, MOST_STAGES_DRAWN // spec.stages)], key=lambda one: one.network):
-        drawn = [(one, one.timeline[one.timeline.worker < spec.stages]) for one in group]
+    for network, group in groupby(
+        played[: max(1, MOST_STAGES_DRAWN // spec.stages)], key=lambda schedule_run: schedule_run.network
+    ):
+        drawn = [
+            (schedule_run, schedule_run.timeline[schedule_run.timeline.worker < spec.stages]) for schedule_run in group
+        ]
         until_s = min(_most_s(timeline, spec.stages) for _, timeline in drawn)
-        for one, timeline in drawn:
-            shown = task_spans(timeline, spec.build_schedule(one.schedule), until_s)
+        for schedule_run, timeline in drawn:
+            shown = task_spans(timeline, spec.build_schedule(schedule_run.schedule), until_s)
             cut = " (its beginning)" if len(shown) < timeline.computes.sum() else ""
-            panels.append(SchedulePanel(", ".join(_title(spec, one)) + cut, spec.stages, shown, network))
+            panels.append(SchedulePanel(", ".join(_title(spec, schedule_run)) + cut, spec.stages, shown, network))
     save(draw_schedules(panels), folder.figure("schedules"))
 
 
 def _most_s(timeline: Timeline, stages: int) -> float:
-    """When as many tasks as can be drawn are through."""
-    least, most = MOST_DRAWN
-    count = min(max(least, 2 * stages**2), most)
+    """Return the time at which the largest number of drawn tasks has ended."""
+    fewest, largest = MOST_DRAWN
+    count = min(max(fewest, 2 * stages**2), largest)
     ends_s = timeline.end_s[timeline.computes]
     return float(np.partition(ends_s, count)[count]) if len(ends_s) > count else float("inf")

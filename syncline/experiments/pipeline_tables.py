@@ -1,4 +1,4 @@
-"""What the schedules of a pipeline come to, for people: a table per network, and one of the stages."""
+"""Tables of the schedules of a pipeline for people: a table per network, and one of the stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 MOST_STAGES = 16
-"""Stages of a schedule that are all shown; of more, so many from both ends together."""
+"""Largest number of a schedule's stages that are all shown; otherwise half of this number from each end."""
 
 COLUMNS: list[Column] = [
     ("schedule", lambda row: row["schedule"]),
@@ -56,13 +56,13 @@ STAGE_NOTE = (
 
 
 def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
-    """A table per network; then the stages, on the first network."""
+    """Return a table per network; then the stages, on the first network."""
     tables = []
-    known = any(row["closed_form_s"] is not None for row in rows)
-    columns, note = (COLUMNS, FORM_NOTE + NOTE) if known else ([*COLUMNS[:2], *COLUMNS[3:]], NOTE)
+    has_closed_form = any(row["closed_form_s"] is not None for row in rows)
+    columns, note = (COLUMNS, FORM_NOTE + NOTE) if has_closed_form else ([*COLUMNS[:2], *COLUMNS[3:]], NOTE)
     for network in spec.links:
-        of = [row for row in rows if row["network"] == network.name]
-        tables.append(table(_title(network, spec), columns, of, note if network is spec.links[-1] else ""))
+        network_rows = [row for row in rows if row["network"] == network.name]
+        tables.append(table(_title(network, spec), columns, network_rows, note if network is spec.links[-1] else ""))
     first = [row for row in rows if row["network"] == spec.links[0].name]
     stages = [{"schedule": row["schedule"]} | stage for row in first for stage in _ends(row["per_stage"])]
     columns = STAGE_COLUMNS + (BYTES_COLUMNS if spec.model else [])

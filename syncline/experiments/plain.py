@@ -8,8 +8,8 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Nested results with NumPy numbers as Python's, and what is not finite as None."""
-    if hasattr(value, "as_plain"):  # rows that are kept as columns
+    """Return nested results with NumPy numbers as Python's, and with None for numbers that are not finite."""
+    if hasattr(value, "as_plain"):  # rows that are stored as columns
         return value.as_plain()
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}

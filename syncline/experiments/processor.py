@@ -20,8 +20,8 @@ INSTRUCTION_SETS = ("avx512f", "avx2", "avx", "sse4_2")
 def processor_record() -> dict[str, Any]:
     """Return the processor's model and widest instruction set, torch's choice, MKL's version, and what limits them.
 
-    What only torch knows is null where no torch was loaded, which a command that does not compute with it must not
-    load for this. MKL does not report its code path: it follows from its version, the model and the settings.
+    Facts that only torch knows are null if torch is not loaded, because a command that does not compute with torch must
+    not load it for this. MKL does not report its code path: it follows from its version, the model and the settings.
     """
     cpuinfo = ""
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""How far trainings are: bars in a terminal, lines in a log."""
+"""The progress of trainings: bars in a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from syncline.units import format_seconds
 
 FIRST_LINE_S = 10.0
-"""What is over by then needs no line."""
+"""Seconds before the first line; shorter work needs none."""
 
 LINES = 30
-"""Of a long training, about."""
+"""Approximate number of lines of a long training."""
 
 Update = Callable[[list[int]], None]
-"""Takes the completed steps of each training, or whatever is counted."""
+"""A function that gets the completed steps of each training, or another count."""
 
 
 @contextmanager
 def progress(console: Console, names: Sequence[str], steps: int, what: str = "steps") -> Iterator[Update]:
-    """A bar per training, or lines now and then; yields what is to be told."""
+    """Show a bar per training, or lines at intervals, and yield the function that receives the counts."""
     # Without colours, no escape sequences: a bar is redrawn by moving the cursor.
     shown = _bars if console.is_terminal and console.color_system is not None else _lines
     with shown(console, names, steps, what) as update:
@@ -32,9 +32,9 @@ def progress(console: Console, names: Sequence[str], steps: int, what: str = "st
 
 
 @contextmanager
-def _bars(console: Console, names: Sequence[str], steps: int, what: str) -> Iterator[Update]:
+def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
     columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(what),
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit_name),
         TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True) as bars:
@@ -48,17 +48,17 @@ def _bars(console: Console, names: Sequence[str], steps: int, what: str) -> Iter
 
 
 @contextmanager
-def _lines(console: Console, names: Sequence[str], steps: int, what: str) -> Iterator[Update]:
-    """A thread writes them: a step that takes minutes is told of, too."""
-    latest, over, pace = [0] * len(names), threading.Event(), Pace()
+def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
+    """Write lines from a thread, so that a step of minutes is reported too."""
+    latest, is_over, pace = [0] * len(names), threading.Event(), Pace()
 
     def update(done: list[int]) -> None:
         latest[:] = done
 
     def write() -> None:
-        while not over.wait(pace.wait_s()):
+        while not is_over.wait(pace.wait_s()):
             share = sum(latest) / max(steps * len(names), 1)
-            line = f"{pace.told(share)}: {_counted(names, latest, steps, what)}"
+            line = f"{pace.told(share)}: {_counted(names, latest, steps, unit_name)}"
             print(line, file=console.file, flush=True)
 
     writer = threading.Thread(target=write, daemon=True)
@@ -66,21 +66,21 @@ def _lines(console: Console, names: Sequence[str], steps: int, what: str) -> Ite
     try:
         yield update
     finally:
-        over.set()
+        is_over.set()
         writer.join()
 
 
-def _counted(names: Sequence[str], done: Sequence[int], steps: int, what: str) -> str:
-    """``ddp-adam 120, diloco 96 of 500 steps``."""
-    each = ", ".join(f"{name} {count:,}" for name, count in zip(names, done, strict=True))
-    return f"{each} of {steps:,} {what}"
+def _counted(names: Sequence[str], done: Sequence[int], steps: int, unit_name: str) -> str:
+    """Return a text such as ``ddp-adam 120, diloco 96 of 500 steps``."""
+    counts = ", ".join(f"{name} {count:,}" for name, count in zip(names, done, strict=True))
+    return f"{counts} of {steps:,} {unit_name}"
 
 
 class Pace:
-    """When a log gets its next line: after 10 s, then twice as late each time, until about 30 cover the whole.
+    """The times of a log's lines: after 10 s, then after twice the time each, until about 30 lines cover the whole.
 
     Args:
-        now: seconds of a clock that does not go back.
+        now: function that gives the seconds of a monotonic clock.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -89,18 +89,18 @@ class Pace:
         self._due_s = self._begun_s + self._step_s
 
     def rest(self) -> None:
-        """A line was written that says enough: the next one is due as much later."""
+        """Delay the next line, because another line was just written."""
         self._due_s = self._now() + self._step_s
 
     def wait_s(self) -> float:
-        """How long there is nothing to say; not below zero."""
+        """Return the seconds until the next line; not below zero."""
         return max(self._due_s - self._now(), 0.0)
 
     def told(self, share: float) -> str:
-        """How much of it is done, since when, how long the rest will take; the next line is due later.
+        """Return a text about the progress, the time passed and the remaining time, and set the time of the next line.
 
         Args:
-            share: what is done, of 1.
+            share: the part that is done, from 0 to 1.
         """
         now = self._now()
         passed_s = now - self._begun_s
@@ -108,16 +108,16 @@ class Pace:
         step_s = max(whole_s / LINES, FIRST_LINE_S) if share > 0 else passed_s
         self._step_s = min(step_s, max(passed_s, FIRST_LINE_S))
         self._due_s = now + self._step_s
-        left = f", about {rough(whole_s - passed_s)} left" if 0 < share < 1 else ""
-        return f"{share:.0%} after {rough(passed_s)}{left}"
+        remaining = f", about {rough(whole_s - passed_s)} left" if 0 < share < 1 else ""
+        return f"{share:.0%} after {rough(passed_s)}{remaining}"
 
 
 def rough(seconds: float) -> str:
-    """A time as exact as a guess is: two digits, and less than a second is one.
+    """Return a time with the precision of a guess: two digits, at least one second.
 
     >>> rough(0.2), rough(34.4), rough(1234)
     ('1 s', '34 s', '21 min')
     """
-    least = max(seconds, 1.0)
-    unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if least >= unit_s)
-    return format_seconds(float(f"{least / unit_s:.2g}") * unit_s)
+    clamped_s = max(seconds, 1.0)
+    unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if clamped_s >= unit_s)
+    return format_seconds(float(f"{clamped_s / unit_s:.2g}") * unit_s)

@@ -1,4 +1,4 @@
-"""Trainings that failures would not let go on: told before anything is trained, where that can be known."""
+"""Trainings that failures would stop: refused before they start, if that is known."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ if TYPE_CHECKING:
     from syncline.specs.failures import FailuresSpec
 
 IN_VAIN = math.log(1000)
-"""A thousand attempts are made in the mean for one that takes so many times what is between two failures."""
+"""Ratio of the needed time to the time between two failures at which a thousand attempts are made on average."""
 
 
 def check_progress(spec: Training, method: MethodBase) -> None:
-    """Refuse a training that makes no progress, as far as is known of it: failures faster than restarts, empty places.
+    """Refuse a training that makes no progress, as far as is known: failures faster than restarts, or too few machines.
 
-    A step is counted where its seconds are given.
+    The time of a step counts if it is known.
 
     Raises:
-        SpecError: which of the failures, and why.
+        SpecError: the kind of failures, and the reason.
     """
-    failures, how = spec.failures, asynchronous_of(method)
+    failures, asynchronous = spec.failures, asynchronous_of(method)
     if failures is None:
         return
     step_s = spec.compute.seconds or 0.0
-    if how is None and failures.recovery == "reform":
+    if asynchronous is None and failures.recovery == "reform":
         mtbf_s, needed_s = failures.mtbf_s(spec.workers), failures.timeout + failures.reform + step_s
         _check_rate(needed_s, mtbf_s, f"something of {spec.workers} workers fails every {format_seconds(mtbf_s)}")
         _check_places(failures, spec.workers, spec.steps * step_s, failures.at_least, "")
         return
-    if how is None:
+    if asynchronous is None:
         _check_restarts(failures, spec.workers, step_s)
         _check_places(failures, spec.workers, spec.steps * step_s, spec.workers, "")
         return
-    own_s = group_mtbf_s(failures.failure_rates(), 1)  # of one worker: what is shared fails it, too
+    own_s = group_mtbf_s(failures.failure_rates(), 1)  # for one worker: a failure of a shared part stops it, too
     _check_rate(failures.restart + step_s, own_s, f"a worker of {method.name} fails every {format_seconds(own_s)}")
-    _check_places(failures, spec.workers, 0.0, 1, f" for {method.name}")  # who is gone is not waited for
+    _check_places(failures, spec.workers, 0.0, 1, f" for {method.name}")  # the others do not wait for an absent worker
 
 
 def _check_restarts(failures: FailuresSpec, workers: int, step_s: float) -> None:
-    """Of workers who all go back to the last checkpoint: a restart, loading, and a step at least."""
+    """Check workers that all return to the last checkpoint: they need a restart, loading, and at least one step."""
     checkpoint, mtbf_s = failures.checkpoint, failures.mtbf_s(workers)
     load_s = checkpoint.load if checkpoint.load is not None else checkpoint.seconds or 0.0
-    given = checkpoint.interval
-    work_s = max(step_s, given) if isinstance(given, float) and step_s else step_s
+    interval = checkpoint.interval
+    work_s = max(step_s, interval) if isinstance(interval, float) and step_s else step_s
     _check_rate(
         failures.restart + load_s + work_s,
         mtbf_s,
@@ -60,24 +60,24 @@ def _check_restarts(failures: FailuresSpec, workers: int, step_s: float) -> None
     )
 
 
-def _check_rate(needed_s: float, mtbf_s: float, what: str) -> None:
+def _check_rate(needed_s: float, mtbf_s: float, event: str) -> None:
     if needed_s > IN_VAIN * mtbf_s:
         expected = (
             f"less often: no progress possible, as to begin again and make steps takes {format_seconds(needed_s)}"
         )
-        raise SpecError("failures.rates", what, expected)
+        raise SpecError("failures.rates", event, expected)
 
 
-def _check_places(failures: FailuresSpec, workers: int, until_s: float, needed: int, what: str) -> None:
-    """Of outages that are given: machines that are away for good before the end, of which too few are left."""
-    gone = np.zeros(workers, dtype=bool)
-    for outage in sorted(failures.outages, key=lambda one: one.leaves):
+def _check_places(failures: FailuresSpec, workers: int, until_s: float, needed: int, suffix: str) -> None:
+    """Check the listed outages: too few workers may be left after machines leave for good."""
+    is_away = np.zeros(workers, dtype=bool)
+    for outage in sorted(failures.outages, key=lambda event: event.leaves):
         if outage.returns is not None or outage.leaves > until_s:
             continue
         first, stop = outage.workers(failures.node, failures.of_site(workers))
-        gone[first:stop] = True
-        left = workers - int(gone.sum()) + failures.spares
-        if left < needed:
-            why = no_progress(outage.leaves, f"{left} workers are left, and {needed} are needed{what}")
+        is_away[first:stop] = True
+        num_left = workers - int(is_away.sum()) + failures.spares
+        if num_left < needed:
+            why = no_progress(outage.leaves, f"{num_left} workers are left, and {needed} are needed{suffix}")
             expected = f"machines that come back, or spares: {why}"
-            raise SpecError("failures.outages", f"{int(gone.sum())} of {workers} away for good", expected)
+            raise SpecError("failures.outages", f"{int(is_away.sum())} of {workers} away for good", expected)

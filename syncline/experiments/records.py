@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def clock_record(clock: Clock) -> dict[str, float]:
-    """What the time of a mean step goes into; seconds and bytes, means per worker and step.
+    """Return the parts of the time of a mean step; seconds and bytes, means per worker and step.
 
-    ``bytes_per_worker`` is payload: what a worker hands to collectives, whatever algorithm carries it.
+    ``bytes_per_worker`` is payload: the bytes that a worker sends to collectives, whatever algorithm carries them.
     """
     return {
         "step_time_s": clock.step_time_s,
@@ -37,7 +37,7 @@ def clock_record(clock: Clock) -> dict[str, float]:
 
 
 def failure_record(failed: FailureCosts) -> dict[str, Any]:
-    """What failures cost: shares of the time of all workers, which add up to 1 with the goodput."""
+    """Return the costs of failures: shares of the time of all workers, which add up to 1 with the goodput."""
     return {
         "goodput": failed.goodput,
         "interruptions": failed.interruptions,
@@ -51,7 +51,7 @@ def failure_record(failed: FailureCosts) -> dict[str, Any]:
 
 
 def final_loss(trained: Trained) -> tuple[float, float, float]:
-    """Median, lowest and highest final loss over the seeds; infinite where most seeds diverged."""
+    """Return the median, lowest and highest final loss over the seeds; infinite if most seeds diverged."""
     losses = trained.history.last_evaluation().get("loss")
     if losses is None:
         return math.inf, math.inf, math.inf
@@ -62,23 +62,25 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
 
 
 def reachable_target(trained: list[Trained]) -> float | None:
-    """The highest final loss of those methods that learned something: the lowest loss that each of them reached.
+    """Return the highest final loss of the methods that learned something: the lowest loss that each of them reached.
 
-    A method whose loss is not below where it began, finite or not, sets no target for the others.
+    A method whose loss is not below its start, finite or not, sets no target for the others.
     """
-    finals = [final_loss(one)[0] for one in trained if one.history.steps]
-    starts = [median_and_range(one.history.evaluation["loss"].T)[0][0] for one in trained if one.history.steps]
+    finals = [final_loss(training)[0] for training in trained if training.history.steps]
+    starts = [
+        median_and_range(training.history.evaluation["loss"].T)[0][0] for training in trained if training.history.steps
+    ]
     learned = [final for final, start in zip(finals, starts, strict=True) if final < start]
     return max(learned) if learned else None
 
 
 def eval_clock_s(trained: Trained, clock: Clock) -> np.ndarray:
-    """When each evaluation's step was done, ``(E,)`` seconds."""
+    """Return the seconds at which each evaluation's step was done, ``(E,)``."""
     return np.concatenate([[0.0], clock.step_end_s])[trained.history.eval_step]
 
 
 def time_to_target(trained: Trained, clock: Clock, target: float | None) -> float:
-    """When the median evaluation loss over the seeds first reached the target; infinite if never."""
+    """Return the seconds until the median evaluation loss over the seeds reached the target; infinite if never."""
     if target is None:
         return math.inf
     median, _, _ = median_and_range(trained.history.evaluation["loss"].T)
@@ -86,7 +88,7 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 
 
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
-    """One record per seed: the final metrics, and the clock that all seeds share."""
+    """Return one record per seed: the final metrics, and the clock that all seeds share."""
     shared = {"method": trained.method, "network": network.name, "workers": workers}
     timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
     if trained.apart is not None:

@@ -1,4 +1,4 @@
-"""Find out which columns a training's rows have before hours are spent on it."""
+"""A short training that shows which columns a training's rows have, before hours are spent on it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from syncline.experiments.result_files import CLOCK, TRAINING
 from syncline.specs import CompareSpec, Experiment, RunSpec
 
 ALWAYS = {*TRAINING, *CLOCK, "loss", "diverged_at"}
-"""Columns of every timed training; what else there is depends on the problem, the method and the clock."""
+"""Columns of every timed training; further columns depend on the problem, the method and the clock."""
 
 
 def check_columns(spec: Experiment, columns: str | None) -> None:
     """Refuse columns that the rows of a training will not have.
 
-    A training of one step with one seed, in a folder that is removed, tells their names. It is made only if a name is
-    not one that all trainings have. What a study finds is known at its end alone.
+    A training of one step with one seed, in a temporary folder, shows their names. It runs only if a name is not one
+    that all trainings have. The columns of a study are known only at its end.
 
     Args:
-        spec: what is to be trained.
+        spec: the training.
         columns: names with commas between, or ``all``.
 
     Raises:
@@ -35,7 +35,7 @@ def check_columns(spec: Experiment, columns: str | None) -> None:
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="syncline-columns-") as folder, suppress(SynclineError):
         rows = _rows(short, Path(folder) / "training")
-    if rows:  # else the training itself says what is wrong
+    if rows:  # otherwise the training itself reports the error
         chosen_names(rows, columns)
 
 

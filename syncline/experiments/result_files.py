@@ -1,7 +1,7 @@
-"""Read the files of a folder of results, and refuse in one line what a command cannot have written.
+"""Readers of the files of a folder of results, which refuse in one line any content that no command writes.
 
-A folder may be cut off by a full disk, edited, or made by another version. Each reader here checks that a file is
-there, can be read, and has the columns and the types that the code behind it needs.
+A folder may be cut off by a full disk, edited, or made by another version. Each reader here checks that a file exists,
+can be read, and has the columns and the types that the code behind it needs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnType:
-    """What a column holds.
+    """The type of a column.
 
     Attributes:
-        name: in an error line.
+        name: name in an error line.
         python: types of a value in JSON.
         arrow: predicates of ``pyarrow.types``, one of which is true of the column in Parquet.
         optional: whether a value can be missing.
@@ -91,7 +91,7 @@ NETWORKS: ColumnTypes = {"method": TEXT, "setting": TEXT, "network": TEXT, "step
 SWEEP_RUNS: ColumnTypes = {
     "run": TEXT, "configuration": WHOLE, "training": TEXT, "method": TEXT, "values": OBJECT,
 }  # fmt: skip
-"""Of the runs that a ``sweep.json`` lists."""
+"""Columns of the runs that a ``sweep.json`` lists."""
 
 CLOCK: ColumnTypes = dict.fromkeys(
     ("step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s",
@@ -122,7 +122,7 @@ EVERY_ROW: ColumnTypes = {
     "stuck": TEXT_OR_NONE, "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE,
     "loss": NUMBER_OR_NONE, "speedup": NUMBER_OR_NONE,
 }  # fmt: skip
-"""The types of columns that have one meaning in the rows of all commands of `ROWS`, where a row has them."""
+"""The types of columns that have one meaning in the rows of all commands of `ROWS`, if a row has them."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_noted(path: Path) -> dict[str, Any]:
-    """Return what a ``run.json`` or ``sweep.json`` holds, whose ``rows`` are objects.
+    """Return the content of a ``run.json`` or ``sweep.json``, whose ``rows`` are objects.
 
     Raises:
         SpecError: the file cannot be read, or has no such rows.
@@ -159,10 +159,10 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
     """Refuse rows that no command has written.
 
     Args:
-        rows: from a JSON file.
+        rows: rows from a JSON file.
         path: the file.
-        columns: that each row must have; none of rows that may hold anything, as a study's or those of a user's CSV.
-        name: of the list in the file.
+        columns: columns that each row must have; none if rows may hold anything, as a study's or those of a user's CSV.
+        name: name of the list in the file.
 
     Raises:
         SpecError: a row that is no object, has no such column, or has a value of another type.
@@ -200,8 +200,8 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
 
     Args:
         path: the file.
-        columns: that the table must have, with their types.
-        only: the columns to read; all of the file unless given.
+        columns: columns that the table must have, with their types.
+        only: the columns to read; all of the file by default.
 
     Raises:
         SpecError: the file cannot be read, has no such column, or one of another type.

@@ -1,4 +1,4 @@
-"""``syncline run``: one method, one network, full detail; or a study."""
+"""The command ``syncline run``: one method, one network, full detail; or a study."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def run(
     """Train and time one method, or run a study, and write its folder.
 
     Args:
-        spec: what to run.
+        spec: the run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        figures: whether the folder gets pictures.
+        figures: whether the folder gets figures.
         on_progress: called with the number of completed steps, of ``steps_of(spec)``.
 
     Returns:
@@ -65,7 +65,7 @@ def run(
         stream = TrainingStream(folder.working, 0, spec.method.name)
         trained = overseen(partial(train_method, spec, spec.method, on_step, stream), progress)
         if trained is None:
-            raise KeyboardInterrupt  # before there was anything
+            raise KeyboardInterrupt  # stopped before the first result
         folder.long_table("metrics", metrics_tables([trained]))
         folder.table("ledger", ledger_columns([trained]))
         write_watched(folder, [trained])
@@ -73,25 +73,25 @@ def run(
         rows = run_records(trained, timed, spec.network, spec.workers)
         bounds: dict[str, Any] = {}
         if timed:
-            again = partial(time_method, spec, trained, spec.network)
-            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, again, step_s is not None))
+            time_again = partial(time_method, spec, trained, spec.network)
+            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, time_again, step_s is not None))
             rows = [row | bounds for row in rows]
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
         facts |= where_trained(spec) | {"measured_step_s": step_s}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
         if timed:
             name = spec.network.name
-            here = trained.method, name
-            write_curves(folder, spec, [trained], {here: timed}, {name: spec.network}, bounds={here: bounds})
+            key = trained.method, name
+            write_curves(folder, spec, [trained], {key: timed}, {name: spec.network}, bounds={key: bounds})
             folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
             folder.trace(chrome_trace(timed.timeline, names_of_workers(timed.timeline, spec.joined)))
             write_contributions(folder, [trained])
             if figures:
                 run_figures(folder, spec, trained, timed)
-    told = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
-    return told | {"measured_step_s": step_s}
+    result = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
+    return result | {"measured_step_s": step_s}
 
 
 def steps_of(spec: Experiment) -> int:
-    """How many steps are ahead; those of all trainings and votes of a study."""
+    """Return the number of steps to come; for a study those of all trainings and votes."""
     return spec.steps if isinstance(spec, RunSpec) else total_length(spec)

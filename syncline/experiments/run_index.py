@@ -1,4 +1,4 @@
-"""The folders of runs: what each is, whether it is whole, and how to remove it."""
+"""The folders of runs: their kind, their state, and their removal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from syncline.files import read_json
 from syncline.yamls import parse_yaml
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
-"""``partial``: under the working name of a process that died; ``killed``: the same, kept as ``NAME-killed``;
-``running``: being written."""
+"""States of a folder.
+
+``partial``: under the working name of a dead process; ``killed``: the same, kept as ``NAME-killed``; ``running``: being
+written.
+"""
 
 LEFT = ("killed", "partial")
-"""States of what no process finished."""
+"""States of folders that no process finished."""
 
 PARTIAL = re.compile(r"\.(.+)\.partial-(\d+)")
 KILLED = re.compile(r".+-killed(-\d+)?")
@@ -35,16 +38,16 @@ class RunEntry:
     """A folder of a run.
 
     Attributes:
-        path: of the folder.
-        kind: of its spec, or the command that wrote it: ``compare``, ``launch``, ``sweep``.
+        path: path of the folder.
+        kind: kind of its spec, or the command that wrote it: ``compare``, ``launch``, ``sweep``.
         state: see `State`.
-        written_s: when it was finished, or touched last; seconds since 1970.
-        methods: those of its rows, or of its spec where there are none; schedules of a pipeline.
-        networks: those of its spec, or of its rows where that names none.
-        workers: M; None of what has several or none.
-        rows: how many there are.
-        files: how many.
-        nbytes: of all files.
+        written_s: time at which it was finished or last changed; seconds since 1970.
+        methods: methods of its rows, or of its spec without rows; schedules of a pipeline.
+        networks: networks of its spec, or of its rows if the spec names none.
+        workers: M; None for several numbers or none.
+        rows: number of rows.
+        files: number of files.
+        nbytes: size of all files in bytes.
     """
 
     path: Path
@@ -59,7 +62,7 @@ class RunEntry:
     nbytes: int
 
     def record(self) -> dict[str, Any]:
-        """A row of ``syncline runs --json``."""
+        """Return a row of ``syncline runs --json``."""
         return {
             "name": self.path.name,
             "kind": self.kind,
@@ -76,22 +79,24 @@ class RunEntry:
 
 
 def run_entries(folder: Path) -> list[RunEntry]:
-    """The run folders in a folder, the latest first.
+    """Return the run folders in a folder, the latest first.
 
     Raises:
         SpecError: there is no such folder.
     """
     try:
         inside = list(folder.iterdir())
-    except OSError as error:  # none, or none that may be read
+    except OSError as error:  # no folder, or one that must not be read
         raise SpecError("folder", str(folder), f"a folder that has run folders ({error.strerror})") from None
-    found = (run_entry(path) for path in inside)
-    return sorted((one for one in found if one is not None), key=lambda one: (-one.written_s, one.path.name))
+    entries = (run_entry(path) for path in inside)
+    return sorted(
+        (entry for entry in entries if entry is not None), key=lambda entry: (-entry.written_s, entry.path.name)
+    )
 
 
 def run_entry(path: Path) -> RunEntry | None:
-    """What a folder is; None if it is no run's."""
-    if os.path.islink(path) or not os.path.isdir(path):  # Path's own raise where a name is too long
+    """Return the entry of a folder; None if it is not a run's."""
+    if os.path.islink(path) or not os.path.isdir(path):  # Path's methods raise if a name is too long
         return None
     noted, swept = _object_in(path / "run.json"), _object_in(path / "sweep.json")
     state = _state(path, noted, swept)
@@ -99,28 +104,28 @@ def run_entry(path: Path) -> RunEntry | None:
         return None
     spec = _spec_in(path)
     rows = [row for row in _rows(noted or swept) if isinstance(row, dict)]
-    files = [one for one in path.rglob("*") if one.is_file() and not one.is_symlink()]
-    sizes = [one.stat() for one in files]
-    marks = [one.stat() for one in (path / "run.json", path / "sweep.json") if one.is_file()] or sizes
+    files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    sizes = [file.stat() for file in files]
+    marks = [file.stat() for file in (path / "run.json", path / "sweep.json") if file.is_file()] or sizes
     return RunEntry(
         path=path,
         kind="sweep" if swept is not None else _kind(noted, spec),
         state=state,
-        written_s=max((one.st_mtime for one in marks), default=path.stat().st_mtime),
+        written_s=max((stat.st_mtime for stat in marks), default=path.stat().st_mtime),
         methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
         networks=_named(spec, "network") or _values(rows, "network"),
         workers=_one(row.get("workers", spec.get("workers")) for row in rows or [{}]),
         rows=len(rows),
         files=len(files),
-        nbytes=sum(one.st_size for one in sizes),
+        nbytes=sum(stat.st_size for stat in sizes),
     )
 
 
 def find_run(name: str, folder: Path) -> RunEntry:
-    """The run that a user means: a path, or a name in a folder.
+    """Return the run that a user names: a path, or a name in a folder.
 
     Raises:
-        SpecError: there is none.
+        SpecError: there is no such run.
     """
     for path in (Path(name), folder / name):
         entry = run_entry(Path(os.path.normpath(path)))
@@ -129,22 +134,22 @@ def find_run(name: str, folder: Path) -> RunEntry:
     for path in (Path(name), folder / name):
         for mark in (path / "run.json", path / "sweep.json"):
             if os.path.lexists(mark):
-                read_noted(mark)  # which refuses what cannot be read
+                read_noted(mark)  # it refuses a file that cannot be read
     if os.path.lexists(name) or os.path.lexists(folder / name):
         raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
-    known = [one.path.name for one in run_entries(folder)] if os.path.isdir(folder) else []
-    raise SpecError("run", name, (one_of(known, name) if known else "a run folder") + "; see 'syncline runs'")
+    names = [candidate.path.name for candidate in run_entries(folder)] if os.path.isdir(folder) else []
+    raise SpecError("run", name, (one_of(names, name) if names else "a run folder") + "; see 'syncline runs'")
 
 
 def remove_run(entry: RunEntry) -> None:
-    """Remove a run's folder, at once for whoever looks: one that is half removed is not there under its name.
+    """Remove a run's folder atomically: a folder that is half removed no longer has its name.
 
     Raises:
-        SpecError: a process is writing it, one stands in it, or it cannot be removed.
+        SpecError: a process is writing it, the current folder is inside, or it cannot be removed.
     """
     path = entry.path
-    here = Path.cwd()
-    if path.resolve() in (here, *here.parents):
+    current = Path.cwd()
+    if path.resolve() in (current, *current.parents):
         raise SpecError("run", str(path), "a folder that you are not in")
     partial = PARTIAL.fullmatch(path.name)
     try:
@@ -165,7 +170,7 @@ def remove_run(entry: RunEntry) -> None:
 
 
 def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None:
-    """None if it is no run's folder."""
+    """Return the state of a folder; None if it is not a run's."""
     partial = PARTIAL.fullmatch(path.name)
     if partial:
         alive = is_claimed(path.with_name(partial[1]), int(partial[2]))
@@ -179,20 +184,20 @@ def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None
 
 
 def _has_beginnings(path: Path) -> bool:
-    """Whether a folder is as `RunFolder` begins it: empty, or with one for figures."""
+    """Return whether a folder has the form of a new `RunFolder`: empty, or with a folder for figures."""
     return (path / "figures").is_dir() or not any(path.iterdir())
 
 
 def _object_in(path: Path) -> Noted | None:
     try:
-        told = read_json(path)
+        content = read_json(path)
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _spec_in(path: Path) -> Noted:
-    """The fields of the spec, if they can be read."""
+    """Return the fields of the spec, if they can be read."""
     try:
         fields = parse_yaml((path / "spec.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -220,12 +225,12 @@ def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:
 
 
 def _named(spec: Noted, *fields: str) -> tuple[str, ...]:
-    """What a spec calls its methods or networks."""
-    given: list[Any] = []
+    """Return the names of a spec's methods or networks."""
+    values: list[Any] = []
     for field in fields:
         several = spec.get(f"{field}s")
-        given += several if isinstance(several, list) else [spec[field]] if field in spec else []
-    return tuple(name for name in map(_name_of, given) if name)
+        values += several if isinstance(several, list) else [spec[field]] if field in spec else []
+    return tuple(name for name in map(_name_of, values) if name)
 
 
 def _name_of(value: Any) -> str:
@@ -235,5 +240,5 @@ def _name_of(value: Any) -> str:
 
 
 def _one(values: Iterable[Any]) -> int | None:
-    each = set(map(repr, kept := list(values)))
-    return kept[0] if len(each) == 1 and isinstance(kept[0], int) else None
+    distinct = set(map(repr, items := list(values)))
+    return items[0] if len(distinct) == 1 and isinstance(items[0], int) else None

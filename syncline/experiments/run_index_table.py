@@ -1,4 +1,4 @@
-"""What ``syncline runs`` shows to people."""
+"""Tables of ``syncline runs`` for people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from syncline.specs.study import Record
 
 MOST_NAMES = 3
-"""Of methods or networks that are shown by name."""
+"""Largest number of methods or networks that are shown by name."""
 
 NOTE = (
     "Whole: finished. Interrupted: by Ctrl-C, with what it had. Failed: a real process died. Killed, partial: left "
@@ -27,9 +27,9 @@ NOTE = (
 
 
 def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
-    """A row per folder, the latest first."""
+    """Return a row per folder, the latest first."""
     now_s = time.time()
-    rows = [one.record() | {"age": rough(now_s - one.written_s)} for one in entries]
+    rows = [entry.record() | {"age": rough(now_s - entry.written_s)} for entry in entries]
     columns: list[Column] = [
         ("name", lambda row: row["name"]),
         ("kind", lambda row: row["kind"]),

@@ -1,4 +1,4 @@
-"""Two folders of results, compared cell by cell: bit-equal, equal to so much, or different, and where first."""
+"""Two folders of results, compared cell by cell: bit-equal, equal within a tolerance, or different, and where first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_COMPARED = {
     "processor": "the environment",
     "packages": "the environment",
 }
-"""Names in JSON files that differ between equal results, each with what it is."""
+"""Names in JSON files that differ between equal results, each with its meaning."""
 
 UNREAD = ("trace.json", "manifest.json")
 """Files that are made from other files of a folder."""
@@ -39,7 +39,7 @@ SPEC = "spec.yaml"
 LOSS = "loss"
 
 MOST_ROWS = 30
-"""Of the printed table; ``--json`` has all."""
+"""Largest number of rows of the printed table; ``--json`` has all."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Difference:
     Attributes:
         file: its path in the folders.
         column: its name.
-        cells: how many are compared.
-        different: how many of these differ; nan equals nan.
-        absolute: the largest ``|a - b|``; infinity between what is no number and anything else, None of text.
+        cells: number of compared cells.
+        different: number of cells that differ; nan equals nan.
+        absolute: the largest ``|a - b|``; infinity if one of the two is nan or infinite, None for text.
         relative: the largest ``|a - b| / max(|a|, |b|)``, likewise.
-        row: the first that differs, from 0.
-        step: of that row; None where the file has no steps.
-        a: what the first folder has there.
-        b: what the second has.
+        row: the first row that differs, from 0.
+        step: step of that row; None if the file has no steps.
+        a: value of the first folder there.
+        b: value of the second folder there.
     """
 
     file: str
@@ -71,21 +71,21 @@ class Difference:
     b: Any
 
     def within(self, tolerance: float) -> bool:
-        """Whether numbers differ by at most so much, relative to the larger of two."""
+        """Return whether numbers differ by at most the tolerance, relative to the larger of two."""
         return self.relative is not None and self.relative <= tolerance
 
 
 @dataclass(frozen=True)
 class FolderComparison:
-    """What differs between two folders.
+    """The differences between two folders.
 
     Attributes:
         differences: one per column that differs, losses first.
-        unmatched: lines on what only one folder has.
+        unmatched: lines on parts that only one folder has.
         specs: lines on fields in which the specs differ, which is no difference between results.
         skipped: names that are not compared, by file.
-        files: how many are compared.
-        cells: how many are compared.
+        files: number of compared files.
+        cells: number of compared cells.
     """
 
     differences: list[Difference]
@@ -99,7 +99,7 @@ class FolderComparison:
         """Return ``bit-equal``, ``within tolerance`` or ``different``."""
         if not self.differences and not self.unmatched:
             return "bit-equal"
-        alike = not self.unmatched and all(one.within(tolerance) for one in self.differences)
+        alike = not self.unmatched and all(difference.within(tolerance) for difference in self.differences)
         return "within tolerance" if alike else "different"
 
 
@@ -117,45 +117,48 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
     skipped: list[str] = []
     cells = 0
     for name in sorted(files_a & files_b):
-        one, other = _opened(a / name), _opened(b / name)
+        opened_a, opened_b = _opened(a / name), _opened(b / name)
         is_spec = Path(name).name == SPEC
-        skipped += [f"{name}: {column}" for column in sorted(one.skipped | other.skipped)]
-        lines = _unmatched(name, one, other, a, b)
-        for column in one.columns:
-            if column not in other.columns:
+        skipped += [f"{name}: {column}" for column in sorted(opened_a.skipped | opened_b.skipped)]
+        lines = _unmatched(name, opened_a, opened_b, a, b)
+        for column in opened_a.columns:
+            if column not in opened_b.columns:
                 continue
-            values, others = one.read(column), other.read(column)
+            values, others = opened_a.read(column), opened_b.read(column)
             if len(values) != len(others):
                 lines.append(f"{name}: {column} has {len(values):,} rows in {a} and {len(others):,} in {b}")
             count = min(len(values), len(others))
-            found = _difference(name, column, values[:count], others[:count])
+            difference = _difference(name, column, values[:count], others[:count])
             if is_spec:
-                lines += [f"{name}: {column} is {_short(found.a)} and {_short(found.b)}"] if found else []
+                lines += (
+                    [f"{name}: {column} is {_short(difference.a)} and {_short(difference.b)}"] if difference else []
+                )
                 continue
             cells += count
-            if found is not None:
-                steps = one.read("step") if "step" in one.columns else None
-                differences.append(found if steps is None else _at_step(found, steps))
+            if difference is not None:
+                steps = opened_a.read("step") if "step" in opened_a.columns else None
+                differences.append(difference if steps is None else _at_step(difference, steps))
         (specs if is_spec else unmatched).extend(lines)
-    differences.sort(key=lambda one: (LOSS not in one.column, one.file, one.column))
+    differences.sort(key=lambda item: (LOSS not in item.column, item.file, item.column))
     return FolderComparison(differences, unmatched, specs, skipped, len(files_a & files_b), cells)
 
 
-def _unmatched(name: str, one: _Opened, other: _Opened, a: Path, b: Path) -> list[str]:
+def _unmatched(name: str, opened_a: _Opened, opened_b: _Opened, a: Path, b: Path) -> list[str]:
     """Return a line for each column of a file that only one folder has, or that has another type in each."""
-    lines = [f"{name}: {column} is in {a} alone" for column in one.columns if column not in other.columns]
-    lines += [f"{name}: {column} is in {b} alone" for column in other.columns if column not in one.columns]
-    for column, kind in one.types.items():
-        if kind != other.types.get(column, kind):
-            lines.append(f"{name}: {column} has the type {kind} in {a} and {other.types[column]} in {b}")
+    lines = [f"{name}: {column} is in {a} alone" for column in opened_a.columns if column not in opened_b.columns]
+    lines += [f"{name}: {column} is in {b} alone" for column in opened_b.columns if column not in opened_a.columns]
+    for column, kind in opened_a.types.items():
+        if kind != opened_b.types.get(column, kind):
+            lines.append(f"{name}: {column} has the type {kind} in {a} and {opened_b.types[column]} in {b}")
     return lines
 
 
 def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
-    """Return what ``syncline same --json`` prints."""
+    """Return the object that ``syncline same --json`` prints."""
     rows = [
-        vars(one) | {"a": _plain(one.a), "b": _plain(one.b), "within": one.within(tolerance)}
-        for one in comparison.differences
+        vars(difference)
+        | {"a": _plain(difference.a), "b": _plain(difference.b), "within": difference.within(tolerance)}
+        for difference in comparison.differences
     ]
     return {
         "a": str(a),
@@ -173,7 +176,9 @@ def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance:
 
 def comparison_table(comparison: FolderComparison, tolerance: float) -> Group:
     """Return the columns that differ as a table, losses first."""
-    shown = [vars(one) | {"within": one.within(tolerance)} for one in comparison.differences[:MOST_ROWS]]
+    shown = [
+        vars(difference) | {"within": difference.within(tolerance)} for difference in comparison.differences[:MOST_ROWS]
+    ]
     columns: list[Column] = [
         ("file", lambda row: row["file"]),
         ("column", lambda row: row["column"]),
@@ -184,13 +189,19 @@ def comparison_table(comparison: FolderComparison, tolerance: float) -> Group:
         ("there", lambda row: f"{_short(row['a'])} and {_short(row['b'])}"),
     ]
     note = "Absolute: the largest |a - b|. Relative: the largest |a - b| / max(|a|, |b|). Rows count from 0."
-    left = len(comparison.differences) - len(shown)
-    return table("", columns, shown, note + (f"\n{left:,} more columns: --json" if left > 0 else ""), left=(0, 1, 5, 6))
+    num_hidden = len(comparison.differences) - len(shown)
+    return table(
+        "",
+        columns,
+        shown,
+        note + (f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""),
+        left=(0, 1, 5, 6),
+    )
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A file's columns, how one is read, the types that are stored, and the names that are skipped."""
+    """A file's columns, a function that reads one, the stored types, and the names that are skipped."""
 
     columns: Sequence[str]
     read: Callable[[str], np.ndarray]
@@ -199,8 +210,8 @@ class _Opened:
 
 
 def _files(folder: Path) -> set[str]:
-    found = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC)]
-    return {str(path.relative_to(folder)) for path in found if path.is_file() and path.name not in UNREAD}
+    paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC)]
+    return {str(path.relative_to(folder)) for path in paths if path.is_file() and path.name not in UNREAD}
 
 
 def _opened(path: Path) -> _Opened:
@@ -265,7 +276,7 @@ def _array(values: list[Any]) -> np.ndarray:
 
 
 def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Difference | None:
-    """Return where and by how much two columns of one length differ; None where they do not, to the bit."""
+    """Return the difference of two columns of one length; None if they are equal to the bit."""
     if object not in (a.dtype, b.dtype):
         x, y = a.astype(float), b.astype(float)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -279,7 +290,7 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
             float(relative[unequal].max(initial=0.0)),
         )
     else:
-        unequal = np.array([not _equal(one, other) for one, other in zip(a, b, strict=True)], dtype=bool)
+        unequal = np.array([not _equal(value_a, value_b) for value_a, value_b in zip(a, b, strict=True)], dtype=bool)
         largest = None, None
     if not unequal.any():
         return None
@@ -292,9 +303,9 @@ def _equal(a: Any, b: Any) -> bool:
     return both_nan or (type(a) is type(b) and bool(a == b))
 
 
-def _at_step(found: Difference, steps: np.ndarray) -> Difference:
-    step = steps[found.row] if found.row < len(steps) else None
-    return found if step is None or math.isnan(step) else Difference(**vars(found) | {"step": int(step)})
+def _at_step(difference: Difference, steps: np.ndarray) -> Difference:
+    step = steps[difference.row] if difference.row < len(steps) else None
+    return difference if step is None or math.isnan(step) else Difference(**vars(difference) | {"step": int(step)})
 
 
 def _size(value: float | None) -> str:

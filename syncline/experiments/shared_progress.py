@@ -1,4 +1,4 @@
-"""Where trainings in other processes say how far they are, and where they are asked to stop."""
+"""The progress of trainings in other processes, and the flag that asks them to stop."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SharedProgress:
     A file outlives a crash and needs no server; a counter is one aligned word, so a reader never sees half of it.
 
     Attributes:
-        owner: the process that made it and that others train for.
-        heard: whether a training in this process has been told to stop, which changes under the lock ``hearing``.
+        owner: the process that made it and that the others train for.
+        heard: whether a training in this process has seen the flag; it changes under the lock ``hearing``.
     """
 
     def __init__(self, path: Path, trainings: int, owner: int | None = None) -> None:
@@ -45,10 +45,10 @@ class SharedProgress:
         return SharedProgress, (self.path, self.trainings, self.owner)
 
     def report(self, training: int, done: int) -> None:
-        """Note that a training has completed ``done`` steps.
+        """Record that a training has completed ``done`` steps.
 
         Raises:
-            KeyboardInterrupt: if all were asked to stop; the training keeps what it has.
+            KeyboardInterrupt: all trainings were asked to stop; the training keeps its results.
         """
         self._words[training] = done
         if self._words[-1]:
@@ -58,11 +58,11 @@ class SharedProgress:
             raise KeyboardInterrupt
 
     def reporter(self, training: int) -> Callable[[int], None]:
-        """``report`` for one training; it can be sent to another process."""
+        """Return ``report`` for one training; it can be sent to another process."""
         return partial(self.report, training)
 
     def steps_done(self) -> list[int]:
-        """Completed steps of each training."""
+        """Return the completed steps of each training."""
         return [int(word) for word in self._words[:-1]]
 
     def stop(self) -> None:
@@ -71,15 +71,15 @@ class SharedProgress:
 
     @property
     def stopped(self) -> bool:
-        """Whether they were asked to stop."""
+        """Return whether the trainings were asked to stop."""
         return bool(self._words[-1])
 
 
 @contextmanager
 def shared_progress(trainings: int) -> Iterator[SharedProgress]:
-    """Progress in a temporary file; the first signal asks all to stop, the second one ends this process.
+    """Yield progress in a temporary file; a first signal asks all trainings to stop, a second one ends this process.
 
-    Where nothing listens for signals, the second Ctrl-C is a ``KeyboardInterrupt``.
+    Without signal handlers, the second Ctrl-C is a ``KeyboardInterrupt``.
     """
     with temporary_folder() as folder:
         shared = SharedProgress(folder / "progress", trainings)
@@ -90,14 +90,14 @@ def shared_progress(trainings: int) -> Iterator[SharedProgress]:
 def side_by_side(
     calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress, shared: Sequence[Any] = ()
 ) -> Iterator[T]:
-    """What the calls return, as they finish, in so many processes; one per core if none is said.
+    """Yield the results of the calls, as they finish, from this number of processes; one per core if None.
 
-    With more than one job, calls and results must be such that they can be sent to another process. Calls that were
-    asked to stop before they had anything are left out. If one raises, the others are asked to stop. What is ``shared``
-    by the calls is sent once to each process.
+    With more than one job, cloudpickle must be able to send calls and results to another process. Calls that were
+    stopped before they had a result are left out. If one raises, the others are asked to stop. Objects in ``shared``,
+    which the calls have in common, are sent once to each process.
 
     Raises:
-        SynclineError: a process was ended from outside.
+        SynclineError: a process was killed from outside.
     """
     jobs = min(jobs or cpu_count(), len(calls))
     try:
@@ -120,14 +120,14 @@ def side_by_side(
 def in_processes(
     calls: Sequence[Callable[[], T]], jobs: int, progress: SharedProgress, shared: Sequence[Any]
 ) -> Iterator[T | None]:
-    """What the calls return in so many other processes, as they finish; see `side_by_side`."""
+    """Yield the results of the calls from this number of other processes, as they finish; see `side_by_side`."""
     sent = shipped(calls, shared, progress.path.parent)
     yield from answers([partial(overseen, call, progress) for call in sent], jobs, progress.path.parent)
     confirm()
 
 
 class Watched:
-    """Calls back about every tenth of a second with the steps done, from a thread of its own."""
+    """A thread that calls a function with the completed steps about ten times a second."""
 
     def __init__(self, progress: SharedProgress, call: Callable[[list[int]], None] | None) -> None:
         self._progress, self._call, self._over = progress, call, threading.Event()

@@ -1,4 +1,4 @@
-"""Calls to other processes without what they share: that is written once, and read once by each process."""
+"""Calls to other processes without their shared objects: these are written once, and read once by each process."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ T = TypeVar("T")
 
 
 LARGE_BYTES = 100_000
-"""What is smaller goes with each call."""
+"""Size in bytes below which a shared object is sent with each call."""
 
 
 @dataclass(frozen=True)
 class Shipped(Generic[T]):
-    """A call as bytes, in which files stand for what is shared."""
+    """A call as bytes, in which files stand for the shared objects."""
 
     content: bytes
 
     def __call__(self) -> T:
-        """Call it."""
+        """Unpack the call, and return its result."""
         call: Callable[[], T] = _Unpickler(BytesIO(self.content)).load()
         return call()
 
 
 def shipped(calls: Sequence[Callable[[], T]], shared: Iterable[Any], folder: Path) -> list[Shipped[T]]:
-    """The calls for other processes.
+    """Return the calls in a form for other processes.
 
     Args:
-        calls: each pickled by itself.
+        calls: functions; each is pickled by itself.
         shared: objects that several of the calls hold, such as a problem with its data; each process has one of each.
-        folder: where those that are large are written; it has to be there until all calls are made.
+        folder: folder for the large objects; it must exist until all calls have run.
     """
     import cloudpickle
 
     file_of: dict[int, str] = {}
-    for number, one in enumerate({id(one): one for one in shared}.values()):
-        content = cloudpickle.dumps(one)
+    for number, shared_object in enumerate({id(shared_object): shared_object for shared_object in shared}.values()):
+        content = cloudpickle.dumps(shared_object)
         if len(content) >= LARGE_BYTES:
             file = Path(tempfile.mkdtemp(dir=folder)) / str(number)
             file.write_bytes(content)
-            file_of[id(one)] = str(file)
+            file_of[id(shared_object)] = str(file)
 
     class Pickler(cloudpickle.Pickler):
         def persistent_id(self, obj: Any) -> str | None:
             return file_of.get(id(obj))
 
-    made = []
+    packed = []
     for call in calls:
         written = BytesIO()
         Pickler(written).dump(call)
-        made.append(Shipped[T](written.getvalue()))
-    return made
+        packed.append(Shipped[T](written.getvalue()))
+    return packed
 
 
 class _Unpickler(pickle.Unpickler):
@@ -67,5 +67,5 @@ class _Unpickler(pickle.Unpickler):
 
 @lru_cache(maxsize=1)
 def _read(file: str) -> Any:
-    """What is shared by the call that came last, kept for the next one."""
+    """Return a shared object; the last one stays in memory for the next call."""
     return pickle.loads(Path(file).read_bytes())

@@ -1,4 +1,4 @@
-"""The optimizer of one stage of a pipeline, in whichever world its stages are."""
+"""The optimizer of one stage of a pipeline, for simulated and for real stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def stage_optimizer(
     method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], stage: int, delays: list[int], seed: int
 ) -> Method:
-    """A stage's, with its matrices and what is none in groups of their own."""
+    """Return the optimizer of a stage, with its matrices and its other parameters in separate groups."""
     from syncline.comm import SimulatedCommunicator
     from syncline.seeds import seed64
 
@@ -25,5 +25,5 @@ def stage_optimizer(
         for matrix in (True, False)
     ]
     built = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
-    built.seeds = (seed64(seed, "stage", stage),)  # what one stage draws, the others do not
+    built.seeds = (seed64(seed, "stage", stage),)  # each stage has its own draws
     return built

@@ -1,4 +1,4 @@
-"""Metrics and ledger of trainings under way: on disk while they go on, so that no crash takes them along."""
+"""Metrics and ledger of running trainings: written to disk during the training, so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
     from syncline.training import Recorder
 
 FOLDER = "streams"
-"""Where they are in a working folder: ``0-metrics.arrows``, ``0-ledger.arrows`` of the first method, and so on."""
+"""Their folder in a working folder: ``0-metrics.arrows``, ``0-ledger.arrows`` of the first method, and so on."""
 
 SECONDS_BETWEEN_WRITES = 1.0
-"""What a process that is killed can lose, beside the step that it is in."""
+"""Seconds of results that a killed process can lose, besides its current step."""
 
 SHARE_OF_TIME = 0.02
-"""Of a training that writing may take: where it is slow, it is done less often."""
+"""Largest part of a training's time for writing: slow writes happen less often."""
 
 
 class TrainingStream:
-    """Where one method's training notes what it has. It can be sent to another process.
+    """The files to which one method's training writes its results. It can be sent to another process.
 
     Args:
         folder: the working folder of the run.
-        number: of the method, from 0.
-        method: its name.
+        number: number of the method, from 0.
+        method: name of the method.
     """
 
     def __init__(self, folder: Path, number: int, method: str) -> None:
         self.method = method
         (folder / FOLDER).mkdir(exist_ok=True)
-        self._metrics, self._ledger = (folder / FOLDER / f"{number}-{what}.arrows" for what in ("metrics", "ledger"))
+        self._metrics, self._ledger = (folder / FOLDER / f"{number}-{kind}.arrows" for kind in ("metrics", "ledger"))
 
     def of_seeds(self, seeds: tuple[int, ...], recorder: Recorder, ledger: Ledger | None) -> SeedStream:
-        """The part of these seeds; a ledger of the first ones alone, as all send the same."""
+        """Return the stream of these seeds; only the first seeds have a ledger, because all send the same."""
         return SeedStream(self, seeds, recorder, ledger)
 
     def write(self, metrics: pa.Table, ledger: Mapping[str, Sequence[Any]]) -> None:
-        """Add rows."""
+        """Append rows to the files."""
         append(self._metrics, metrics)
         if ledger:
             append(self._ledger, ledger)
 
 
 class SeedStream:
-    """What is new of seeds that are trained side by side, written now and then."""
+    """The new results of seeds that train side by side, written at intervals."""
 
     def __init__(
         self, stream: TrainingStream, seeds: tuple[int, ...], recorder: Recorder, ledger: Ledger | None
@@ -65,30 +65,30 @@ class SeedStream:
         self._due_s = 0.0
 
     def note(self, done: int) -> None:
-        """Write what is complete after so many steps, if it is time: all but the row whose evaluation may follow."""
+        """Write the complete rows if it is time, all but the last, which may still get an evaluation."""
         begun_s = time.monotonic()
-        if done > 1 and begun_s >= self._due_s:  # the row before the first step has no traces to go by
+        if done > 1 and begun_s >= self._due_s:  # the row before the first step has no traces, which give the columns
             self._write(done)
             ended_s = time.monotonic()
             self._due_s = ended_s + max(SECONDS_BETWEEN_WRITES, (ended_s - begun_s) / SHARE_OF_TIME)
 
     def finish(self) -> None:
-        """Write the rest."""
+        """Write the remaining rows."""
         if self._recorder.eval_step:
             self._write(len(self._recorder.losses) + 1)
 
     def _write(self, rows: int) -> None:
         calls = self._ledger.records if self._ledger is not None else []
-        made = len(calls)
+        num_calls = len(calls)
         self._stream.write(
             metrics_part(self._stream.method, self._recorder.part(self._seeds, self._rows, rows), self._rows),
-            ledger_part(self._stream.method, calls[self._calls : made]),
+            ledger_part(self._stream.method, calls[self._calls : num_calls]),
         )
-        self._rows, self._calls = rows, made
+        self._rows, self._calls = rows, num_calls
 
 
 def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
-    """Add rows to a file, as an Arrow stream of their own after those that are there: what is there stays readable."""
+    """Append rows to a file as a separate Arrow stream after the existing ones, which stay readable."""
     table = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -98,7 +98,7 @@ def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
 
 
 def read(path: Path) -> pa.Table | None:
-    """The rows of a file; None if there are none. What was cut off in the middle of a write is left out."""
+    """Return the rows of a file; None if there are none. A stream that was cut off during a write is left out."""
     parts = []
     with pa.OSFile(str(path)) as file:
         while file.tell() < file.size():
@@ -110,18 +110,18 @@ def read(path: Path) -> pa.Table | None:
 
 
 def merge(folder: Path) -> None:
-    """Make ``metrics.parquet`` and ``ledger.parquet`` of the streams in a working folder, and remove them.
+    """Make ``metrics.parquet`` and ``ledger.parquet`` from the streams in a working folder, and remove the streams.
 
-    Rows are in the order of the folder of a whole run: by method, by seed, by step.
+    Rows are in the order of a complete run's folder: by method, by seed, by step.
     """
-    for what in ("metrics", "ledger"):
-        paths = sorted((folder / FOLDER).glob(f"*-{what}.arrows"), key=lambda path: int(path.name.split("-")[0]))
+    for kind in ("metrics", "ledger"):
+        paths = sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=lambda path: int(path.name.split("-")[0]))
         parts = [table for table in map(read, paths) if table is not None]
         if parts:
-            ordered = [_by_seed(table) if what == "metrics" else table for table in parts]
-            with whole_file(folder / f"{what}.parquet") as target:
+            ordered = [_by_seed(table) if kind == "metrics" else table for table in parts]
+            with whole_file(folder / f"{kind}.parquet") as target:
                 pq.write_table(pa.concat_tables(ordered, promote_options="permissive"), target)
-    merged = folder / f".{FOLDER}.merged"  # at once: of half of them nobody may make the tables again
+    merged = folder / f".{FOLDER}.merged"  # renamed at once, so that the tables are never made from half of the streams
     if (folder / FOLDER).is_dir():
         (folder / FOLDER).replace(merged)
     shutil.rmtree(merged, ignore_errors=True)

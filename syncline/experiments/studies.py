@@ -1,4 +1,4 @@
-"""``syncline run`` for studies: their pieces side by side, the records in a table, rows and figures."""
+"""The command ``syncline run`` for studies: their pieces side by side, the records in a table, rows and figures."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def run_study(
     """Run a study and write its folder: spec, records, rows and figures.
 
     Args:
-        spec: what to run.
+        spec: the study.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        jobs: processes side by side; as many as the study says if none. It does not change any number.
-        figures: whether the folder gets pictures.
-        on_progress: called now and then with how much is done, of ``total_length``.
+        jobs: number of processes side by side; the study's own number if None. It changes no number.
+        figures: whether the folder gets figures.
+        on_progress: called now and then with the completed part of ``total_length``.
 
     Returns:
-        ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of what was finished.
+        ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of the finished pieces.
     """
     study, pieces = study_of(spec), _pieces(spec)
     own_jobs = study.jobs(spec)
 
-    def tell(done: list[int]) -> None:
+    def report(done: list[int]) -> None:
         if on_progress:
             on_progress(sum(done))
 
-    with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, Watched(progress, tell):
+    with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, Watched(progress, report):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
         calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
         for new in side_by_side(calls, jobs or own_jobs, progress):
             records += new
-            if new:  # written again each time: a crash of the next one loses nothing
+            if new:  # rewritten after each piece, so that a crash of the next one loses nothing
                 folder.table("metrics", record_columns(records))
         rows = study.rows(spec, records)
         interrupted = progress.stopped
@@ -61,7 +61,7 @@ def run_study(
 
 
 def total_length(spec: Experiment) -> int:
-    """What the progress of a study counts to."""
+    """Return the total that the progress of a study counts to."""
     return sum(piece.length for piece in _pieces(spec))
 
 
@@ -72,7 +72,7 @@ def _pieces(spec: Experiment) -> list[Any]:
 
 
 def record_columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Records as columns, sorted: in which order they were finished says nothing."""
+    """Return records as sorted columns, because the order in which they finished means nothing."""
     names = list(records[0])
     ordered = sorted(records, key=lambda record: [_sortable(record[name]) for name in names])
     return {name: [record[name] for record in ordered] for name in names}

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_A_TIME = 1 << 18
-"""That are in memory while a file of metrics is written."""
+"""Rows that are in memory while a file of metrics is written."""
 
 
 def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
-    """One row per method, seed and step, some at a time, in tables with one schema.
+    """Yield tables with one schema, one row per method, seed and step.
 
     ``step`` counts completed steps: row 0 is before the first. ``train_loss`` of row t is that of the batch of the t-th
-    step; ``eval_*`` are measured on the mean of the workers' parameters after t steps, null where nothing was measured;
-    traces (``distance``, ``position_0``, ...) are taken after the t-th step.
+    step; ``eval_*`` are measured on the mean of the workers' parameters after t steps, null at steps without an
+    evaluation; traces (``distance``, ``position_0``, ...) are taken after the t-th step.
     """
-    schema, waiting, rows = _schema([one.history for one in trained]), list[pa.Table](), 0
-    for one in trained:
-        for s in range(len(one.history.seeds)):
-            for begin in range(0, one.history.steps + 1, ROWS_AT_A_TIME):
-                end = min(begin + ROWS_AT_A_TIME, one.history.steps + 1)
-                waiting.append(_metrics(one.method, one.history, s, schema, begin, end))
+    schema, waiting, rows = _schema([training.history for training in trained]), list[pa.Table](), 0
+    for training in trained:
+        for s in range(len(training.history.seeds)):
+            for begin in range(0, training.history.steps + 1, ROWS_AT_A_TIME):
+                end = min(begin + ROWS_AT_A_TIME, training.history.steps + 1)
+                waiting.append(_metrics(training.method, training.history, s, schema, begin, end))
                 rows += end - begin
                 if rows >= ROWS_AT_A_TIME:
                     yield pa.concat_tables(waiting)
@@ -46,7 +46,7 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
 
 
 def metrics_part(method: str, history: History, first: int) -> pa.Table:
-    """Some rows of a training under way, from completed step ``first`` on; the history is of these rows alone."""
+    """Return rows of a running training, from completed step ``first`` on; the history has these rows alone."""
     schema, end = _schema([history]), first + history.steps + (first == 0)
     return pa.concat_tables(
         [_metrics(method, history, s, schema, first, end, first) for s in range(len(history.seeds))]
@@ -54,7 +54,7 @@ def metrics_part(method: str, history: History, first: int) -> pa.Table:
 
 
 def _schema(histories: Iterable[History]) -> pa.Schema:
-    """Names, seeds and steps, then what any of the histories has measured."""
+    """Return the schema: names, seeds and steps, then all quantities that any of the histories has measured."""
     kinds: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
     for history in histories:
         kinds.setdefault("train_loss", pa.float64())
@@ -77,7 +77,7 @@ def _components(name: str, values: np.ndarray) -> list[str]:
 def _metrics(
     method: str, history: History, s: int, schema: pa.Schema, begin: int, end: int, first: int = 0
 ) -> pa.Table:
-    """Rows of completed steps ``begin`` to ``end - 1`` of one seed; the history's first row is that of ``first``."""
+    """Return rows of completed steps ``begin`` to ``end - 1`` of one seed; the history begins at step ``first``."""
     count, before = end - begin, int(begin == 0)  # row 0 is before the first step
     after = slice(begin + before - max(first, 1), end - max(first, 1))
     missing = np.arange(count) < before
@@ -94,10 +94,10 @@ def _metrics(
 
     columns["train_loss"] = later(history.loss[:, s])
     for name, values in history.evaluation.items():
-        at = history.eval_step[: len(values)]
-        here = (at >= begin) & (at < end)
+        eval_steps = history.eval_step[: len(values)]
+        mask = (eval_steps >= begin) & (eval_steps < end)
         column, unknown = np.zeros(count, dtype=values.dtype), np.ones(count, dtype=bool)
-        column[at[here] - begin], unknown[at[here] - begin] = values[: len(at), s][here], False
+        column[eval_steps[mask] - begin], unknown[eval_steps[mask] - begin] = values[: len(eval_steps), s][mask], False
         columns[f"eval_{name}"] = pa.array(column, mask=unknown)
     for name, values in history.trace.items():
         flat = values[:, s].reshape(history.steps, -1)
@@ -110,29 +110,29 @@ def _metrics(
 
 
 def ledger_part(method: str, calls: Sequence[Call]) -> dict[str, list[Any]]:
-    """Some calls of a training under way."""
+    """Return some calls of a running training as columns."""
     return {"method": [method] * len(calls)} | columns_of(calls) if calls else {}
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """The ledgers of several methods, one below the other; one replica's, as all send the same."""
+    """Return the ledgers of several methods, one below the other; each is one replica's, because all send the same."""
     columns: dict[str, list[Any]] = {"method": []}
-    for one in trained:
-        columns["method"] += [one.method] * len(one.ledger)
-        for name, values in columns_of(one.ledger).items():
+    for training in trained:
+        columns["method"] += [training.method] * len(training.ledger)
+        for name, values in columns_of(training.ledger).items():
             columns.setdefault(name, []).extend(values)
     return columns
 
 
 def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str, Any]:
-    """Timelines of (method, network), one below the other."""
+    """Return timelines of (method, network) as columns, one below the other."""
     parts: dict[str, list[pa.Array]] = {}
     for method, network, timeline in timelines:
         named = {"method": method, "network": network}
         columns = {name: Words.repeated([word], [len(timeline)]) for name, word in named.items()}
         for name, column in (columns | timeline.columns()).items():
             parts.setdefault(name, []).append(_arrow(column))
-    return {name: pa.chunked_array(of) for name, of in parts.items()}
+    return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}
 
 
 def _arrow(column: Words | NDArray[Any]) -> pa.Array:
@@ -142,38 +142,40 @@ def _arrow(column: Words | NDArray[Any]) -> pa.Array:
 
 
 def watched_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """What measures found along trainings, one below the other; empty if nobody looked."""
+    """Return the measurements along trainings as columns, one training below the other; empty without measurements."""
     columns: dict[str, list[Any]] = {}
-    for one in trained:
-        for found in one.history.watched:
-            for name, value in {"method": one.method, **found._asdict()}.items():
+    for training in trained:
+        for measurement in training.history.watched:
+            for name, value in {"method": training.method, **measurement._asdict()}.items():
                 columns.setdefault(name, []).append(value)
     return columns
 
 
 def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
-    """``watched.parquet``, where something was measured along the way."""
+    """Write ``watched.parquet``, if trainings were measured along the way."""
     columns = watched_columns(trained)
     if columns:
         folder.table("watched", columns)
 
 
 def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
-    """``contributions.parquet``, where workers came at their own pace: a row for each update, as they came."""
+    """Write ``contributions.parquet`` for workers at their own pace: a row for each update, in the order of arrival."""
     columns: dict[str, list[Any]] = {}
-    for one in trained:
-        if one.apart is None:
+    for training in trained:
+        if training.apart is None:
             continue
-        columns.setdefault("method", []).extend([one.method] * len(one.apart.played.contributions))
-        columns.setdefault("network", []).extend([one.apart.plan.network.name] * len(one.apart.played.contributions))
-        for name, column in one.apart.played.columns().items():
+        columns.setdefault("method", []).extend([training.method] * len(training.apart.played.contributions))
+        columns.setdefault("network", []).extend(
+            [training.apart.plan.network.name] * len(training.apart.played.contributions)
+        )
+        for name, column in training.apart.played.columns().items():
             columns.setdefault(name, []).extend(column.tolist())
     if columns:
         folder.table("contributions", columns)
 
 
 def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
-    """What a trace calls them; who comes after so many workers is their server, after local ones if there are some."""
+    """Return the names in a trace: workers, then local servers if there are any, then the server."""
     workers = timeline.workers if workers is None else workers
     local = max(0, timeline.workers - workers - 1)
     after = [*(f"local server {s}" for s in range(local)), "server"][: timeline.workers - workers]
@@ -181,9 +183,9 @@ def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
 
 
 def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: int | None = None) -> dict[str, Any]:
-    """Timelines of (method, network) as one Chrome trace, with a process for each worker of each.
+    """Return timelines of (method, network) as one Chrome trace, with a process for each worker of each.
 
-    Who comes after so many workers, if that is given, is their server.
+    If ``workers`` is set, further indices are servers.
     """
     events: list[dict[str, Any]] = []
     before = 0

@@ -1,4 +1,4 @@
-"""Train one method of a spec in the simulated world, and time it on a network."""
+"""Training of one method of a spec in the simulated world, and its timing on a network."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ SECONDS_BETWEEN_REPORTS = 0.05
 
 
 def task_tensors(task: Task) -> list[TensorShape]:
-    """The parameters of one worker."""
+    """Return the shapes of the parameters of one worker."""
     return [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
 
 
 @dataclass
 class Trained:
-    """What one method's training left: its history, its traffic, and facts about it.
+    """The results of one method's training: its history, its traffic, and facts about it.
 
     Args:
-        method: its name.
+        method: name of the method.
         history: losses and traces.
-        ledger: the calls of one worker; what the first seed sent stands for all.
-        facts: of the problem.
-        flops_per_step: of one worker, if known.
-        wall_s: seconds that training took here.
+        ledger: the calls of one worker; those of the first seed represent all.
+        facts: facts about the problem.
+        flops_per_step: FLOPs of one worker per step, if known.
+        wall_s: wall-clock seconds of the training on this machine.
         tensors: the parameters of one worker, in order.
-        readbacks: numbers that a worker read back from its device to find out whether to send, by step.
-        state_bytes: of the parameters and all that the method keeps, of one worker.
-        apart: who came when, of workers at their own pace, whose training is that of one network.
-        staged: what the stages of a pipeline did, where the model was cut into some.
-        grouped: who made which step, of a group that forms anew, whose training is that of one network.
+        readbacks: numbers that a worker read back from its device to decide whether to send, by step.
+        state_bytes: bytes of the parameters and of the method's state, for one worker.
+        apart: order of arrivals of workers at their own pace; their training is that of one network.
+        staged: work of the stages of a pipeline, if the model was cut into stages.
+        grouped: members of each step of a group that forms anew; its training is that of one network.
     """
 
     method: str
@@ -77,15 +77,15 @@ class Trained:
 
     @property
     def elements(self) -> tuple[int, ...]:
-        """Of each parameter, in order."""
+        """Return the number of elements of each parameter, in order."""
         return tuple(tensor.elements for tensor in self.tensors)
 
     def calls(self) -> list[Call]:
-        """The traffic of the completed steps, as the clock consumes it; a worker alone sends nothing."""
+        """Return the traffic of the completed steps, in the form that the clock takes; a worker alone sends nothing."""
         return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
 
     def readbacks_by_step(self) -> np.ndarray:
-        """Numbers read back in each completed step, ``(T,)``."""
+        """Return the numbers read back in each completed step, ``(T,)``."""
         return np.array([self.readbacks.get(step, 0) for step in range(self.history.steps)])
 
 
@@ -96,18 +96,18 @@ def train_method(
     stream: TrainingStream | None = None,
     network: Network | None = None,
 ) -> Trained:
-    """Train ``method`` as ``spec`` says, all workers and all seeds in this process.
+    """Train ``method`` with the settings of ``spec``, all workers and all seeds in this process.
 
     Args:
         spec: problem, workers, steps, seeds.
-        method: which of the spec's methods.
+        method: one of the spec's methods.
         on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
-            ``KeyboardInterrupt`` to stop the training, which then returns what it has.
-        stream: where to note what there is while it goes on.
-        network: on which, for an asynchronous method; the spec's, if it has one.
+            ``KeyboardInterrupt`` to stop the training, which then returns its results.
+        stream: files for the results of the running training.
+        network: network of an asynchronous method; the spec's by default.
 
     Raises:
-        SpecError: what only the problem can tell: a text that is too short, more workers than images, no FLOPs.
+        SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
     """
     import torch
 
@@ -126,19 +126,19 @@ def train_method(
 
         if goes_by_events(spec):
             return train_stages(spec, method, on_step)
-    over = network or getattr(spec, "network", None)
+    joined = network or getattr(spec, "network", None)
     if not method.one_seed_at_a_time:
-        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, over)
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, joined)
     parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
-        return _train_seeds(spec, method, (seed,), report, start_s, stream, over)
+        return _train_seeds(spec, method, (seed,), report, start_s, stream, joined)
 
     for part in in_turn(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
-            break  # seeds that were finished are kept, and the clock needs whole ones
+            break  # finished seeds are kept, because the clock needs complete ones
         parts.append(part)
-    # What the first seed sent stands for all: each triggers by itself.
+    # The calls of the first seed represent all, although each seed triggers by itself.
     history, staged = History.side_by_side([p.history for p in parts]), parts[0].staged
     staged = staged and replace(staged, steps=history.steps)
     return replace(parts[0], history=history, wall_s=parts[-1].wall_s, staged=staged)
@@ -153,7 +153,7 @@ def _train_seeds(
     stream: TrainingStream | None,
     network: Network | None,
 ) -> Trained:
-    """Seeds side by side."""
+    """Train seeds side by side."""
     from syncline.backend.devices import training_device
     from syncline.comm import SimulatedCommunicator
     from syncline.training import Recorder, parameter_groups, rows_of, train
@@ -161,7 +161,7 @@ def _train_seeds(
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     shapes = tuple(task_tensors(task))
-    optimizer_s(spec, method, shapes, task.flops_per_step)  # refused now rather than after the training
+    optimizer_s(spec, method, shapes, task.flops_per_step)  # fails now rather than after the training
     grouped = None
     if reforms(spec, method) and network is not None:
         grouped = _group(spec, method, network, shapes, task.flops_per_step)
@@ -182,7 +182,7 @@ def _train_seeds(
             task, optimizer, seeds, spec.steps,
             eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder, watch=spec.watch.build(),
         )  # fmt: skip
-    except RuntimeError as error:  # of which NotImplementedError is one
+    except RuntimeError as error:  # NotImplementedError is a RuntimeError
         if "not implemented for" not in str(error):
             raise
         raise SpecError("dtype", spec.dtype, f"a type that torch computes all of {method.name} in ({error})") from None
@@ -212,7 +212,7 @@ def _train_seeds(
 def _group(
     spec: Training, method: MethodBase, network: Network, tensors: tuple[TensorShape, ...], flops: float | None
 ) -> TrainedGroup:
-    """A group that forms anew, as it is played before its math."""
+    """Return a group that forms anew, simulated before its math."""
     from syncline.experiments.elastic.reformed import ReformedGroup, TrainedGroup
 
     def clock_of(spec: Training, calls: Sequence[Call], network: Network, off: Factors, here: np.ndarray) -> Clock:
@@ -223,20 +223,20 @@ def _group(
 
 
 def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> float:
-    """Bytes of one worker's parameters and of all that its method keeps, in fp32: what a checkpoint has."""
+    """Return the bytes of one worker's parameters and of its method's state, in fp32: the size of a checkpoint."""
     parameters = sum(tensor.elements for tensor in tensors)
     return FP32_BYTES * (parameters + float(method.kept_elements(list(tensors), workers)))
 
 
 def where_trained(spec: Training) -> dict[str, str]:
-    """On what, and in which type of numbers, for the record."""
+    """Return the device and the type of numbers, for the record."""
     from syncline.backend.devices import name_of_device, training_device
 
     return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
 
 
 def jobs_of(spec: Training) -> int | None:
-    """Trainings side by side if nobody says: one on a GPU, which would be shared; one per core elsewhere (None)."""
+    """Return the default number of parallel trainings: one on a GPU, which is shared; None, one per core, elsewhere."""
     from syncline.backend.devices import training_device
 
     return 1 if training_device(spec.device).type == "cuda" else None
@@ -245,38 +245,42 @@ def jobs_of(spec: Training) -> int | None:
 def build_task(
     problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32", execution: str = "eager"
 ) -> Task:
-    """A problem at work on a device, in a type of numbers, in a way; a user's own need know none that is the default.
+    """Return a problem built on a device, with a type of numbers and a kind of execution.
+
+    The ``build`` of a user's problem needs no parameter for a setting that has its default.
 
     Raises:
-        SpecError: a problem whose ``build`` does not take what is asked for.
+        SpecError: a problem whose ``build`` does not take a requested setting.
     """
     import torch
 
-    asked: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
-    asked |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
-    asked |= {} if execution == "eager" else {"how": execution}
-    known = inspect.signature(problem.build).parameters
-    for name in asked:
-        if name not in known and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
-            field, default, given = {
+    options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
+    options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
+    options |= {} if execution == "eager" else {"how": execution}
+    parameters = inspect.signature(problem.build).parameters
+    for name in options:
+        if name not in parameters and not any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+        ):
+            field, default, requested = {
                 "device": ("device", "cpu", device.type),
                 "dtype": ("dtype", "float32", dtype),
                 "how": ("execution", "eager", execution),
             }[name]
-            raise SpecError(field, given, f"{default}, as the method build of {problem.name} takes no {name}")
-    return problem.build(rows, **asked)
+            raise SpecError(field, requested, f"{default}, as the method build of {problem.name} takes no {name}")
+    return problem.build(rows, **options)
 
 
 def time_method(spec: Training, trained: Trained, network: Network, off: Factors = AS_PREDICTED) -> Clock | None:
-    """The clock of a training on one network; None if no step was completed.
+    """Return the clock of a training on one network; None if no step was completed.
 
     The first seed's streams disturb the computing, the same for every method and network.
 
     Args:
-        spec: of the training.
-        trained: what it sent.
-        network: over which.
-        off: by what computing and communication are off.
+        spec: spec of the training.
+        trained: the results of the training.
+        network: network that is timed.
+        off: factors on the seconds of computing and communication.
     """
     steps = trained.history.steps
     if not steps:
@@ -288,7 +292,7 @@ def time_method(spec: Training, trained: Trained, network: Network, off: Factors
     if trained.grouped is not None:
         return trained.grouped.time(trained.calls(), steps, network, off)
     read = trained.readbacks_by_step()
-    method = next(one for one in methods_of(spec) if one.name == trained.method)
+    method = next(candidate for candidate in methods_of(spec) if candidate.name == trained.method)
     timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, off, read)
     if spec.failures is None:
         return timed
@@ -308,25 +312,25 @@ def _timed(
     readbacks: np.ndarray,
     present: np.ndarray | None = None,
 ) -> Clock:
-    """The clock of calls, in which nothing fails.
+    """Return the clock of calls without failures.
 
     Args:
-        spec: of the training.
-        method: that trained.
-        calls: of the completed steps.
+        spec: spec of the training.
+        method: method of the training.
+        calls: calls of the completed steps.
         tensors: the parameters of one worker, in order.
-        flops: of a step of one worker.
-        network: over which.
-        off: by what computing and communication are off.
+        flops: FLOPs of a step of one worker.
+        network: network that is timed.
+        off: factors on the seconds of computing and communication.
         readbacks: numbers read back in each step, ``(T,)``.
-        present: who takes part in each step, ``(T, P)``; as the spec's absences say unless given.
+        present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
     """
     slower = float(off.computing)
     elements = [tensor.elements for tensor in tensors]
     buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
     undisturbed_s = slower * base_s(spec, flops)
     encode = spec.compute.encode
-    # Of the completed steps alone: an interrupted run may have asked for a billion. Its machine is the same to there.
+    # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
     return faulty_clock(
         spec, calls, compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)), present,
@@ -340,26 +344,26 @@ def _timed(
 
 
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
-    """Seconds of each worker's update, ``(P,)``, beside those of its step."""
+    """Return the seconds of each worker's update, ``(P,)``, which are not part of its gradient step."""
     step_s = base_s(spec, flops)
     return spec.lasting_factors * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)
 
 
 def methods_of(spec: Training) -> tuple[MethodBase, ...]:
-    """What a spec trains: one method, or several."""
+    """Return the methods of a spec: one, or several."""
     methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
     return methods
 
 
 def base_s(spec: Training, flops: float | None) -> float:
-    """Seconds of an undisturbed step; a token is a place of a window."""
+    """Return the seconds of an undisturbed step; a token is a position of a context window."""
     samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
     tokens = None if samples is None or length is None else samples * length
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
 def both_told(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
-    """Note, then tell; who is told may end the training."""
+    """Return a function that calls ``note``, then ``on_step``, which may end the training."""
 
     def call(done: int) -> None:
         for hear in (note, on_step):
@@ -370,7 +374,7 @@ def both_told(on_step: Callable[[int], None] | None, note: Callable[[int], None]
 
 
 def seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
-    """Call at most every 50 ms, so that watching a fast training costs it nothing."""
+    """Return a function that calls ``on_step`` at most every 50 ms, so that watching a fast training costs nothing."""
     last_s = 0.0
 
     def call(done: int) -> None:

@@ -1,4 +1,4 @@
-"""What every method has: its knobs, what it sends in closed form, what it keeps, and the optimizer that it builds.
+"""The base of all methods: hyperparameters, traffic in closed form, kept state, and the optimizer to build.
 
 Reading a spec or projecting its clock needs no torch; only ``build`` imports it.
 """
@@ -48,24 +48,24 @@ def tensors_of(model: Tensors) -> Sequence[TensorShape]:
 
 
 def elements(tensors: Sequence[TensorShape]) -> int:
-    """Numbers that the tensors hold together."""
+    """Return the number of elements that the tensors hold together."""
     return sum(tensor.elements for tensor in tensors)
 
 
 def every(sent: str, period: int) -> str:
-    """The formula of bytes that are sent every ``period`` steps, per step."""
+    """Return the formula of bytes that are sent every ``period`` steps, per step."""
     if period == 1:
         return sent
     return f"({sent}) / {period}" if " + " in sent else f"{sent} / {period}"
 
 
 def _wire_name(value: Any) -> Any:
-    """A wire format that is given as an object, by its name."""
+    """Return a wire format that is given as an object, by its name."""
     return getattr(value, "name", value)
 
 
 class MethodBase(Spec):
-    """What every method has. ``other_lr`` is for parameters that are no matrices, where a rule makes the difference."""
+    """The base of all methods. ``other_lr`` is for non-matrix parameters, where a rule makes the difference."""
 
     family: ClassVar[str]
     """Methods of one family save in the same way."""
@@ -95,7 +95,7 @@ class MethodBase(Spec):
 
     @model_validator(mode="after")
     def _is_what_its_rule_takes(self) -> Self:
-        """An update rule may refuse what stands beside it."""
+        """Check that the update rule accepts the method's other fields."""
         check = getattr(getattr(self, "rule", None), "check", None)
         if check:
             check(self)
@@ -103,16 +103,16 @@ class MethodBase(Spec):
 
     @property
     def sends_gradients(self) -> bool:
-        """Whether all that it averages are gradients, which travel in the format in which they are computed."""
+        """Return whether it averages only gradients, which travel in the format in which they are computed."""
         return False
 
     @property
     def shares_out(self) -> bool:
-        """Whether its optimizer's states can be shared out over the workers: it averages the gradient in every step."""
+        """Return whether optimizer states can be sharded over workers: the gradient is averaged in every step."""
         return False
 
     def in_precision(self, precision: str) -> Self:
-        """The same method where gradients are computed in ``fp32``, ``bf16`` or ``fp16``.
+        """Return the same method where gradients are computed in ``fp32``, ``bf16`` or ``fp16``.
 
         If they are what it sends they travel in that format, unless it names a ``wire`` of its own. Everything else,
         as averages of parameters and momenta, which optimizers keep in fp32, travels as ``wire`` says.
@@ -125,17 +125,17 @@ class MethodBase(Spec):
 
     @property
     def travels_as(self) -> str:
-        """The wire format of what it sends, where no compressor or vote says otherwise."""
+        """Return the wire format of what it sends, where no compressor or vote says otherwise."""
         computed_in = "dense" if self._computed_in == "fp32" else self._computed_in
         return self.wire or computed_in
 
     @property
     def encodes(self) -> bool:
-        """Whether what travels has to be turned into its wire format first."""
+        """Return whether tensors must be converted to the wire format before they are sent."""
         return self.travels_as not in ("dense", self._computed_in)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
-        """The same method, which specs write by these fields as long as it is the same."""
+        """Return the same method, which specs write by these fields as long as it is the same."""
         method = self.model_copy()
         method._written = dict(fields), dict(self)
         return method
@@ -147,25 +147,26 @@ class MethodBase(Spec):
 
     @property
     def name(self) -> str:
-        """How tables and figures call it: the label, or what it is made of."""
+        """Return the name in tables and figures: the label, or the method's kind."""
         return self.label or self.kind.rpartition(":")[2]
 
     @property
     def one_seed_at_a_time(self) -> bool:
-        """Whether seeds cannot train side by side, because what is sent depends on the values."""
+        """Return whether seeds cannot train side by side, because the traffic depends on the values."""
         return False
 
     @property
     def same_for_any_group(self) -> bool:
-        """Whether what is sent and kept is the same however many workers there are, so that nobody asks for each P."""
+        """Return whether traffic and kept state are the same for any number of workers P."""
         return False
 
     @abstractmethod
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """What a worker sends in closed form, for a model in fp32 and a group of ``workers``."""
+        """Return the exchanges of a worker in closed form, for a model in fp32 and a group of ``workers``."""
 
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange] | None:
-        """What a training of ``steps`` steps sent that averaged after these of them, from 0.
+        """Return the exchanges of a training of ``steps`` steps that averaged after the steps ``averaged``, from 0.
+        The result is None unless the method's averages are known only after the training.
 
         Of a method whose averages are known only afterwards; none of others.
         """
@@ -177,9 +178,9 @@ class MethodBase(Spec):
         Of exchanges whose bytes grow with the numbers of both; a method with others has a formula of its own.
         """
         probes = [[TensorShape("", (matrix, 1), is_matrix=True), TensorShape("", (other,))] for matrix, other in SIZES]
-        once, more_matrix, more_other = (self._bytes_by_period(probe, workers) for probe in probes)
+        base_bytes, more_matrix, more_other = (self._bytes_by_period(probe, workers) for probe in probes)
         terms = []
-        for period, nbytes in once.items():
+        for period, nbytes in base_bytes.items():
             matrix, other = more_matrix[period] - nbytes, more_other[period] - nbytes
             counts = {"": nbytes - matrix - other, " N": matrix, " N'": other - matrix}
             parts = [f"{count:g}{symbol}" for symbol, count in counts.items() if count]
@@ -194,13 +195,13 @@ class MethodBase(Spec):
 
     @abstractmethod
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Numbers that one of ``workers`` keeps from step to step beyond its parameters: momenta, anchors, errors.
+        """Return the elements that one of ``workers`` keeps besides its parameters: momenta, anchors, errors.
 
         What is under way in a stream is not counted.
         """
 
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """How many of the kept numbers are error feedback: what a compressor left out and still owes."""
+        """Return the number of kept elements that are error feedback: a compressor's unsent remainder."""
         return 0
 
     def check_model(self, model: Sequence[TensorShape]) -> None:
@@ -212,15 +213,15 @@ class MethodBase(Spec):
 
     @abstractmethod
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        """The optimizer."""
+        """Build the optimizer of the method."""
 
     @property
     def sends_in_backward(self) -> bool:
-        """Whether it sends anything that is ready while the backward pass still goes on."""
+        """Return whether it sends tensors that are ready before the backward pass ends."""
         return False
 
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Seconds per step of an update's matrix products and decompositions; 0 for one that is elementwise.
+        """Return the seconds per step of an update's matrix products and decompositions; 0 for one that is elementwise.
 
         Args:
             model: the parameters of a model, or of a stage of it.
@@ -231,24 +232,24 @@ class MethodBase(Spec):
         return self._update_work(tensors_of(model)).seconds(hardware, 1)
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Of the rule, where it multiplies matrices."""
+        """Return the rule's work, if it multiplies matrices."""
         work = getattr(getattr(self, "rule", None), "update_work", None)
         return work(tensors) if work else UpdateWork()
 
     def readbacks(self, model: Tensors) -> int:
-        """Numbers that a worker reads back from its device in every step, to find out whether to send."""
+        """Return the number of values that a worker reads back from its device per step, to decide about sending."""
         return 0
 
     def _bytes(self, count: int) -> int:
         return count * BYTES_PER_ELEMENT[self.travels_as]
 
     def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
-        """An exchange of so many numbers in the method's wire format; dense ones need no encoding."""
+        """Return an exchange of so many numbers in the method's wire format; dense ones need no encoding."""
         encoded = FP32_BYTES * count if self.encodes else 0
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
-        """What all methods hand to ``Method``, beside their parts."""
+        """Return the options that all methods pass to ``Method``, besides their parts."""
         from syncline.comm import WIRE_FORMATS
 
         return {

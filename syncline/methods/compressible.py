@@ -1,4 +1,4 @@
-"""What methods share that can send through a compressor."""
+"""The base of methods that can send through a compressor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CompressibleBase(MethodBase):
     @property
     @override
     def same_for_any_group(self) -> bool:
-        """Unless a compressor's integers are summed, of which few workers' fit into their bits."""
+        """Return whether traffic is the same for any number of workers: not if a compressor sums integers."""
         return self.compressor is None or self.compressor.kind != "lp"
 
     @property
@@ -40,7 +40,7 @@ class CompressibleBase(MethodBase):
     def _exchange(
         self, tensors: Sequence[TensorShape], workers: int, period: int, label: str, offset: int = 0
     ) -> list[Exchange]:
-        """What it takes to average tensors of these shapes."""
+        """Return the exchanges that average tensors of these shapes."""
         if self.compressor:
             return self.compressor.exchanges(tensors, workers, period, label, offset=offset)
         return [self._plain(elements(tensors), period, label, offset=offset)]
@@ -54,25 +54,25 @@ class CompressibleBase(MethodBase):
 
     @abstractmethod
     def _sent_periods(self) -> Iterable[int]:
-        """The period of each copy of the parameters' shapes that is sent."""
+        """Return the period of each copy of the parameters' shapes that is sent."""
 
     def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
-        """What a compressor keeps of tensors of these shapes: errors, and references if it sends differences."""
+        """Return the number of elements that a compressor keeps: errors, and references if it sends differences."""
         if not self.compressor:
             return 0
         return elements(tensors) * (self.compressor.error_feedback + reference)
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """One error per number that goes through the compressor."""
+        """Return the number of elements of error feedback: one error per compressed element."""
         return self._kept_errors(self._compressed(tensors_of(model)), reference=False)
 
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        """What of these parameters, and of their states, goes through a compressor."""
+        """Return the parameters, or states, that go through a compressor."""
         return tensors
 
     def _averaging(self) -> dict[str, Any]:
-        """What compressed averages are built from."""
+        """Return the options from which compressed averages are built."""
         if not self.compressor:
             return {}
         return {"compressor": self.compressor.build(), "error_feedback": self.compressor.error_feedback}

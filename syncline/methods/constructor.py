@@ -20,7 +20,7 @@ SHARED = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
 
 
 def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
-    """A function ``make(params, lr, ...)`` that builds a method from the knobs of its spec.
+    """Return a function ``make(params, lr, ...)`` that builds a method from the knobs of its spec.
 
     A part (``rule``, ``outer``, ``compressor``) is given by name, by its fields, or as an object. ``comm`` is the
     group: torch.distributed's if it is initialised, else a single worker. ``worker_axis``: whether the parameters'
@@ -35,24 +35,24 @@ def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
     >>> round(x.item(), 6)  # Adam's first step is lr, whatever the gradient's size
     0.9
     """
-    own = [name for name in spec.model_fields if name not in SHARED]
+    positional = [name for name in spec.model_fields if name not in SHARED]
     shared = [name for name in spec.model_fields if name in SHARED and name not in ("kind", "label", "lr")]
     plain, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
     signature = Signature([
         Parameter("params", plain),
         Parameter("lr", plain),
-        *(Parameter(name, plain, default=spec.model_fields[name].default) for name in own),
+        *(Parameter(name, plain, default=spec.model_fields[name].default) for name in positional),
         *(Parameter(name, by_name, default=spec.model_fields[name].default) for name in shared),
         Parameter("comm", by_name, default=None),
         Parameter("worker_axis", by_name, default=False),
     ])  # fmt: skip
 
     def make(*args: Any, **knobs: Any) -> Method:
-        given = dict(signature.bind(*args, **knobs).arguments)
-        params, comm = given.pop("params"), given.pop("comm", None)
-        worker_axis = given.pop("worker_axis", False)
-        given = {name: plain_argument(name, value) for name, value in given.items()}
-        method = validate(spec, {"kind": spec.model_fields["kind"].default} | given)
+        arguments = dict(signature.bind(*args, **knobs).arguments)
+        params, comm = arguments.pop("params"), arguments.pop("comm", None)
+        worker_axis = arguments.pop("worker_axis", False)
+        arguments = {name: plain_argument(name, value) for name, value in arguments.items()}
+        method = validate(spec, {"kind": spec.model_fields["kind"].default} | arguments)
         check_synchronous(method, "")
         check_punctual(method, "")
         return method.build(params, comm, worker_axis)

@@ -36,7 +36,7 @@ class DataParallelBase(CompressibleBase):
     @property
     @override
     def sends_in_backward(self) -> bool:
-        """A gradient, unless it is compressed."""
+        """Return whether gradients are sent during the backward pass: they are unless compressed."""
         return not self.compressor
 
     @property
@@ -119,12 +119,12 @@ class DDPSpec(DataParallelBase):
     @property
     @override
     def name(self) -> str:
-        late = "" if self.asynchronous is None else "async-"
-        return self.label or f"{late}ddp-{rule_name(self.rule)}{self._suffix}"
+        prefix = "" if self.asynchronous is None else "async-"
+        return self.label or f"{prefix}ddp-{rule_name(self.rule)}{self._suffix}"
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states, and a compressor's errors."""
+        """Return the number of elements of the rule's states and of a compressor's errors."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + self._kept_errors(tensors, reference=False)
 

@@ -63,7 +63,7 @@ class DeMoSpec(MethodBase):
         return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k + nodes
 
     def tensor_bytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of one parameter's pairs: all its indices packed, then all its values.
+        """Return the bytes of one parameter's pairs: all its indices packed, then all its values.
 
         Raises:
             SpecError: if the index cannot tell the entries of a block apart.
@@ -84,7 +84,7 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def sends_in_backward(self) -> bool:
-        """Gradients inside nodes."""
+        """Return whether gradients are averaged inside nodes, during the backward pass."""
         return self.per_node > 1
 
     @override
@@ -112,7 +112,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Of matrices, whose sides ``chunk`` divides."""
+        """Return the traffic for matrices whose sides ``chunk`` divides."""
         pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
         if self.per_node > 1 and workers > 1:
             size = min(self.per_node, workers)
@@ -125,7 +125,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The momentum; no base keeps anything."""
+        """Return the momentum; no base keeps anything."""
         return elements(tensors_of(model))
 
     @override

@@ -66,7 +66,7 @@ class DESLOCSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One exchange per state; those that are due together travel together."""
+        """Return one exchange per state; those that are due together travel together."""
         return [self._plain(elements(tensors_of(model)), k, state) for state, k in self.periods().items()]
 
     @property
@@ -75,7 +75,7 @@ class DESLOCSpec(MethodBase):
         return {"adam": 0.99, "adopt": 0.9999}[self.base] if self.beta2 is None else self.beta2
 
     def periods(self) -> dict[str, int]:
-        """K_x, K_u, K_v."""
+        """Return the periods K_x, K_u and K_v in steps."""
         return {
             "params": self.period,
             "momentum_1": self.momentum_period or half_life_period(self.beta1, self.period),
@@ -84,7 +84,7 @@ class DESLOCSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Both moments."""
+        """Return the number of elements of both moments."""
         return 2 * elements(tensors_of(model))
 
     @override

@@ -83,13 +83,13 @@ class DiLoCoSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
-        late = "" if self.asynchronous is None else "async-"
-        own = "diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}"
-        return self.label or f"{late}{own}{self._suffix}"
+        prefix = "" if self.asynchronous is None else "async-"
+        base = "diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}"
+        return self.label or f"{prefix}{base}{self._suffix}"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One pseudo-gradient per period, and the states that are averaged with it."""
+        """Return one pseudo-gradient per period, and the states that are averaged with it."""
         tensors = tensors_of(model)
         names, states = averaged_of(self.rule, tensors)
         sent = self._exchange([*tensors, *states], workers, self.period, "+".join(("params", *names)))
@@ -101,10 +101,10 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states, where the period started, the outer momentum, and a compressor's errors."""
+        """Return the rule's states, where the period started, the outer momentum, and a compressor's errors."""
         tensors = tensors_of(model)
-        kept = self.rule.state_elements(tensors) + 2 * elements(tensors)
-        return kept + self._kept_errors(tensors, reference=False)
+        count = self.rule.state_elements(tensors) + 2 * elements(tensors)
+        return count + self._kept_errors(tensors, reference=False)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:

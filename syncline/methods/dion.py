@@ -30,7 +30,7 @@ FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
 
 
 class DionBase(CompressibleBase):
-    """What the Dion family shares."""
+    """The base of the Dion family."""
 
     family: ClassVar[str] = "low rank"
     flag_bytes: ClassVar[int] = 0
@@ -62,20 +62,20 @@ class DionBase(CompressibleBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Unless factors travel, or something else that a compressor makes."""
+        """Return whether only gradients travel: neither factors nor a compressor's messages."""
         return self.exchange == "gradient" and not self.compressor
 
     def rank(self, tensor: TensorShape) -> int:
-        """``ceil(fraction min(m, n))``."""
+        """Return ``ceil(fraction min(m, n))``, the rank of the factors."""
         return dion_rank(*tensor.sides, self.rank_fraction)
 
     def _averaged_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """What an exchange sends, after each of these of ``steps`` steps, which come again every ``steps`` steps."""
+        """Return the exchanges after each step of ``averaged``, which repeat every ``steps`` steps."""
         sent = self._synced(model, workers, steps)
-        return [replace(one, offset=t + 1) for t in averaged for one in sent]
+        return [replace(exchange, offset=t + 1) for t in averaged for exchange in sent]
 
     def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
-        """What one exchange sends: gradients, then P and R of the matrices that are worth factors."""
+        """Return the messages of one exchange: gradients, then P and R of the matrices that are worth factors."""
         plain, low = self._shared_out(model)
         p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in low]
         r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in low]
@@ -92,7 +92,7 @@ class DionBase(CompressibleBase):
         ]
 
     def _shared_out(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
-        """What travels as gradients, and matrices that are worth factors."""
+        """Return the tensors sent as gradients, and the matrices that are worth factors."""
         plain: list[TensorShape] = []
         low: list[TensorShape] = []
         for t in tensors_of(model):
@@ -106,8 +106,8 @@ class DionBase(CompressibleBase):
             return super().traffic_formula(workers)
         flag = [f"{self.flag_bytes}"] if self.flag_bytes else []
         if self.compressor:
-            over = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
-            return " + ".join([*flag, super().traffic_formula(workers) + over])
+            suffix = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
+            return " + ".join([*flag, super().traffic_formula(workers) + suffix])
         return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), self.exchanges(1, workers)[-1].period)])
 
     @override
@@ -120,17 +120,17 @@ class DionBase(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Of a matrix its momentum and right factor, of everything else its rule's states; a compressor's errors."""
+        """Return the elements of momenta and right factors, other rules' states, and a compressor's errors."""
         tensors = tensors_of(model)
         others = [tensor for tensor in tensors if not tensor.is_matrix]
-        kept = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
+        matrix_elements = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
         errors = self._kept_errors(self._shared_out(model)[0], reference=False)
-        held = elements(tensors) if self.local_step == "hold" else 0
-        return kept + held + errors + OTHER_RULES[self.other].state_elements(others)
+        held_elements = elements(tensors) if self.local_step == "hold" else 0
+        return matrix_elements + held_elements + errors + OTHER_RULES[self.other].state_elements(others)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Of each matrix the factors, what they take out of the momentum, and the direction.
+        """Return the work on each matrix: its factors, their removal from the momentum, and the direction.
 
         Where workers hold still between exchanges there is nothing to do in other steps.
         """
@@ -147,10 +147,10 @@ class DionBase(CompressibleBase):
         from syncline.optim import DionMethod, DionRule, MatrixSplit, MeanGradient
 
         rule = MatrixSplit(DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other].build())
-        how: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
+        flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
         reducer = MeanGradient(self.sends_in_backward, self.encodes)
         options = {"reducer": reducer} | self._averaging() | self.common_options(comm, worker_axis)
-        return DionMethod(params, self.lr, rule, trigger=trigger, **how, **options)
+        return DionMethod(params, self.lr, rule, trigger=trigger, **flags, **options)
 
 
 @register
@@ -209,7 +209,7 @@ class DionSpec(DionBase):
     @property
     @override
     def sends_in_backward(self) -> bool:
-        """Gradients, as the schedule knows beforehand which steps exchange."""
+        """Return whether gradients are sent in the backward pass: the schedule fixes the steps beforehand."""
         return self.sends_gradients
 
     @override
@@ -225,7 +225,7 @@ class DionSpec(DionBase):
 
 
 class TriggeredDionBase(DionBase):
-    """What Dion under a trigger shares: a flag in every step, and an exchange whenever it fires."""
+    """The base of Dion under a trigger: a flag in every step, and an exchange whenever it fires."""
 
     flag_bytes: ClassVar[int] = 4
 
@@ -235,17 +235,17 @@ class TriggeredDionBase(DionBase):
     @property
     @override
     def one_seed_at_a_time(self) -> bool:
-        """Each seed triggers by itself."""
+        """Return whether seeds train one at a time: they do, because each seed triggers by itself."""
         return True
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """The flag in every step, and an exchange at the expected rate, taken as a period."""
+        """Return the flag in every step, and an exchange at the expected rate, taken as a period."""
         return [self._flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """The flag in every step, and an exchange after each of these."""
+        """Return the flag in every step, and an exchange after each of these."""
         return [self._flag, *self._averaged_at(model, workers, steps, averaged)]
 
     @property
@@ -297,7 +297,7 @@ class CurvaDionSpec(TriggeredDionBase):
 
     @override
     def readbacks(self, model: Tensors) -> int:
-        """The norm of each matrix."""
+        """Return the norm of each matrix."""
         return sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override

@@ -14,9 +14,9 @@ from syncline.methods.makers import function_of, kinds
 
 
 def __getattr__(name: str) -> Callable[..., MethodBase]:
-    known = kinds()
-    if name in known:
-        return function_of(known[name])
+    registry = kinds()
+    if name in registry:
+        return function_of(registry[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -76,7 +76,7 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """What projections leave out, and a compressor's errors."""
+        """Return the number of elements of the projections' remainders and of a compressor's errors."""
         return super().error_feedback_elements(model, workers) + elements(self._projected(model)) * self.error_feedback
 
     @override

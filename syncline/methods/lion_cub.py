@@ -78,10 +78,10 @@ class LionCubSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """The vote, then the momenta that are due."""
+        """Return the vote, then the momenta that are due."""
         tensors = tensors_of(model)
         chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
-        momenta = elements([tensor for tensor, one in zip(tensors, chosen, strict=True) if one])
+        momenta = elements([tensor for tensor, is_chosen in zip(tensors, chosen, strict=True) if is_chosen])
         averaged = [self._plain(momenta, self.momentum_period, "momentum_1", joins=False)] if momenta else []
         return self.vote_exchanges(elements(tensors), workers) + averaged
 
@@ -96,7 +96,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The momentum."""
+        """Return the number of elements of the momentum."""
         return elements(tensors_of(model))
 
     @override

@@ -57,14 +57,14 @@ class LocalSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Parameters and states together."""
+        """Return parameters and states together."""
         states = state_names(self.rule)
         if isinstance(self.rule, TorchRuleSpec):
             states = self.rule.average_states
         return self._exchange(self._sent(tensors_of(model)), workers, self.period, "+".join(("params", *states)))
 
     def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
-        """Each parameter, and each of its states; of an optimizer of torch's those that are named."""
+        """Return each parameter and each of its states; of a torch optimizer, only the named states."""
         if isinstance(self.rule, TorchRuleSpec):
             return [*tensors, *self.rule.averaged(tensors)]
         return [t for t in tensors for _ in range(1 + self.rule.state_elements([t]) // t.elements)]
@@ -79,7 +79,7 @@ class LocalSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states, and what a compressor keeps of all that is averaged."""
+        """Return the rule's states, and what a compressor keeps of all that is averaged."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + self._kept_errors(self._sent(tensors), reference=True)
 

@@ -1,4 +1,4 @@
-"""How the functions of ``functions.py`` are made: each with the knobs, types, defaults and checks of its kind."""
+"""Construction of the functions of ``functions.py``, each with the knobs, types, defaults and checks of its kind."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ function of a list of parameters. Further options are the optimizer's, and so is
 
 
 def kinds() -> dict[str, str]:
-    """All kinds that there are, by the names of their functions."""
+    """Return all method kinds, by the names of their functions."""
     return {_name(kind): kind for kind in METHOD_KINDS.names()}
 
 
 @cache
 def function_of(kind: str) -> Callable[..., MethodBase]:
-    """The function that makes methods of a kind from its knobs.
+    """Return the function that makes methods of a kind from its knobs.
 
     >>> import torch
     >>> from syncline.methods.functions import local, mt_dao
@@ -55,15 +55,15 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
     signature = _signature(spec)
 
     def make(*args: Any, **knobs: Any) -> MethodBase:
-        given = {**dict(signature.bind_partial(*args).arguments), **knobs}
-        if len(given) < len(args) + len(knobs):
+        arguments = {**dict(signature.bind_partial(*args).arguments), **knobs}
+        if len(arguments) < len(args) + len(knobs):
             twice = next(name for name in signature.bind_partial(*args).arguments if name in knobs)
             raise TypeError(f"{_name(kind)}() got multiple values for argument '{twice}'")
-        given = {name: plain_argument(name, value) for name, value in given.items()}
-        rule = from_optimizer(given.get("rule"))
+        arguments = {name: plain_argument(name, value) for name, value in arguments.items()}
+        rule = from_optimizer(arguments.get("rule"))
         if isinstance(rule, dict) and rule.get("kind") == "torch":
-            given["rule"] = rule | _options(spec, rule, given)
-        return validate(spec, {"kind": spec.model_fields["kind"].default} | given)
+            arguments["rule"] = rule | _options(spec, rule, arguments)
+        return validate(spec, {"kind": spec.model_fields["kind"].default} | arguments)
 
     make.__name__ = make.__qualname__ = _name(kind)
     make.__module__ = "syncline.methods.functions"
@@ -78,7 +78,7 @@ def _name(kind: str) -> str:
 
 
 def _signature(spec: type[MethodBase]) -> Signature:
-    """What is the kind's own in its order, then by name what methods share; ``lr`` has no default."""
+    """Return a signature: the kind's parameters in order, then shared ones as keywords; ``lr`` has no default."""
     fields = spec.model_fields
     shared = [name for name in fields if name in SHARED and name not in ("kind", "lr")]
     plain, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
@@ -86,14 +86,14 @@ def _signature(spec: type[MethodBase]) -> Signature:
     def parameter(name: str, kind: Any) -> Parameter:
         return Parameter(name, kind, default=_default(fields[name]), annotation=_taken(fields[name]))
 
-    given = [parameter(name, plain) for name in fields if name not in SHARED]
-    given += [parameter(name, by_name) for name in ("lr", *shared)]
-    given += [Parameter("options", Parameter.VAR_KEYWORD, annotation=Any)] if "rule" in fields else []
-    return Signature(given, return_annotation=MethodBase)
+    parameters = [parameter(name, plain) for name in fields if name not in SHARED]
+    parameters += [parameter(name, by_name) for name in ("lr", *shared)]
+    parameters += [Parameter("options", Parameter.VAR_KEYWORD, annotation=Any)] if "rule" in fields else []
+    return Signature(parameters, return_annotation=MethodBase)
 
 
 def _default(field: FieldInfo) -> Any:
-    """A part's by its name, as it can be given."""
+    """Return a field's default; a part's default is its kind."""
     if field.is_required():
         return Parameter.empty
     default = field.get_default(call_default_factory=True)
@@ -101,9 +101,13 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _taken(field: FieldInfo) -> Any:
-    """The type of what may be given: of a part, and of what is read from other things, anything beside it."""
-    taken = _plain(field.annotation)
-    return taken if taken is Any or not any(isinstance(m, BeforeValidator) for m in field.metadata) else taken | Any
+    """Return the type of what may be given: of a part, and of what is read from other things, anything beside it."""
+    annotation = _plain(field.annotation)
+    return (
+        annotation
+        if annotation is Any or not any(isinstance(m, BeforeValidator) for m in field.metadata)
+        else annotation | Any
+    )
 
 
 def _plain(annotation: Any) -> Any:
@@ -112,7 +116,7 @@ def _plain(annotation: Any) -> Any:
     if origin is Annotated:
         return _plain(inner[0])
     if origin in (Union, UnionType):
-        of_all = [_plain(one) for one in inner]
+        of_all = [_plain(argument) for argument in inner]
         return Any if Any in of_all else reduce(or_, of_all)
     if origin is tuple:
         return Sequence[_plain(inner[0])]  # type: ignore[misc]
@@ -120,14 +124,14 @@ def _plain(annotation: Any) -> Any:
 
 
 def _options(spec: type[MethodBase], rule: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that are the optimizer's, taken from the others."""
-    taken = options_of(rule.get("target"))
-    known = {*spec.model_fields, "average_states", *(taken or [])} - {"kind"}
+    """Return the arguments that belong to the optimizer, removed from the others."""
+    accepted = options_of(rule.get("target"))
+    allowed = {*spec.model_fields, "average_states", *(accepted or [])} - {"kind"}
     options = {name: value for name, value in given.items() if name not in spec.model_fields}
     for name, value in options.items():
-        if taken is not None and name not in known:
-            raise SpecError(name, value, "no such argument or option of the optimizer, but " + one_of(known, name))
-    if taken is None or "weight_decay" in taken:
+        if accepted is not None and name not in allowed:
+            raise SpecError(name, value, "no such argument or option of the optimizer, but " + one_of(allowed, name))
+    if accepted is None or "weight_decay" in accepted:
         options |= {name: given[name] for name in ("weight_decay",) if name in given}
     for name in options:
         del given[name]

@@ -106,7 +106,7 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One exchange per state; those that are due together travel together.
+        """Return one exchange per state; those that are due together travel together.
 
         Random averages coincide by chance alone: each is taken for a call of its own, every K steps as on average.
         """
@@ -114,7 +114,11 @@ class MTDAOSpec(CompressibleBase):
         tensors = tensors_of(model)
         if self.phase == "random":
             drawn = [(self._of_state(state, tensors), state, k) for state, k in self.periods().items()]
-            return [self._plain(elements(of), k, state, joins=k == 1) for of, state, k in drawn if of]
+            return [
+                self._plain(elements(tensors_sent), k, state, joins=k == 1)
+                for tensors_sent, state, k in drawn
+                if tensors_sent
+            ]
         return [
             exchange
             for state, period in self.periods().items()
@@ -131,17 +135,17 @@ class MTDAOSpec(CompressibleBase):
         return self.periods().values()
 
     def state_elements(self, state: str, tensors: Sequence[TensorShape]) -> int:
-        """Numbers in one averaged state."""
+        """Return the number of elements in one averaged state."""
         return elements(self._of_state(state, tensors))
 
     def _of_state(self, state: str, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        """The parameters that have a state: Muon's matrices have no second moment."""
+        """Return the parameters that have a state: Muon's matrices have no second moment."""
         if state == "second_moment" and self.base == "muon":
             return [tensor for tensor in tensors if not tensor.is_matrix]
         return tensors
 
     def periods(self) -> dict[str, int]:
-        """K_x, K_j, K_v."""
+        """Return the periods K_x, K_j and K_v in steps."""
         k_j = self.momentum_periods or (self.period,) * len(self.betas)
         periods = {"params": self.period} | {f"momentum_{j}": k for j, k in enumerate(k_j, start=1)}
         if self.base != "sgdm":
@@ -150,12 +154,12 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Every averaged state but the parameters, what the outer optimizer keeps, and a compressor."""
+        """Return the elements of the averaged states, of the outer optimizer's states, and of a compressor's."""
         tensors = tensors_of(model)
         states = [self._of_state(state, tensors) for state in self.periods() if state != "params"]
-        kept = sum(elements(of) + self._kept_errors(of, reference=True) for of in states)
-        kept += self._kept_errors(tensors, reference=self.outer is None)
-        return kept + (self.outer.state_elements(tensors) if self.outer else 0)
+        count = sum(elements(state) + self._kept_errors(state, reference=True) for state in states)
+        count += self._kept_errors(tensors, reference=self.outer is None)
+        return count + (self.outer.state_elements(tensors) if self.outer else 0)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OneBitBase(MethodBase):
-    """What the methods share that average by signs."""
+    """The base of methods that average by signs."""
 
     family: ClassVar[str] = "one bit"
 
@@ -33,7 +33,7 @@ class OneBitBase(MethodBase):
     scale: Literal["rms", "mean"] = "rms"
 
     def _signs(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
-        """Signs and a scale of every chunk to its owner, and back."""
+        """Return the exchange of signs and a scale of every chunk to its owner, and back."""
         encoded = FP32_BYTES * elements(tensors_of(model))
         owned = [packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers)]
         return [
@@ -43,7 +43,7 @@ class OneBitBase(MethodBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """The worker's error, and the owner's of its chunks."""
+        """Return the worker's error, and the owner's of its chunks."""
         return elements(tensors_of(model)) + sum(chunks(model, workers))
 
     def _gradient(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
@@ -88,17 +88,17 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Gradients until the freeze, then signs."""
+        """Return gradients until the freeze, then signs."""
         return [self._gradient(model, stop=self.freeze_step), *self._signs(model, workers, start=self.freeze_step)]
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """After the freeze."""
+        """Return the traffic after the freeze."""
         return signs_formula(workers)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Adam's two, the worker's error, and the owner's of its chunks."""
+        """Return Adam's two, the worker's error, and the owner's of its chunks."""
         return 3 * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
@@ -109,7 +109,7 @@ class OneBitAdamSpec(OneBitBase):
 
 
 def chunks(model: Tensors, workers: int) -> list[int]:
-    """Numbers that one worker averages for all, ``ceil(n / M)`` of each tensor."""
+    """Return the number of elements that one worker averages for all, ``ceil(n / M)`` of each tensor."""
     return [-(-tensor.elements // workers) for tensor in tensors_of(model)]
 
 
@@ -117,5 +117,5 @@ OneBitAdam = constructor(OneBitAdamSpec)
 
 
 def signs_formula(workers: int) -> str:
-    """Bytes of one chunk per owner, and then of one's own: each is packed signs and a scale."""
+    """Return the bytes of one chunk per owner, and then of one's own: each is packed signs and a scale."""
     return f"Σ {workers + 1} (4 + ⌈n / {8 * workers}⌉)"

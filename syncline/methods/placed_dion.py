@@ -27,7 +27,7 @@ MOST_STEPS = 10**7
 
 
 def placed_steps(averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
-    """The steps, from 0, after which ``averages`` of ``steps`` steps average, in order.
+    """Return the steps, from 0, after which ``averages`` of ``steps`` steps average, in order.
 
     ``even``: every ``t`` with ``floor((t + 1) n / T) > floor(t n / T)``, the last step among them; ``random``: a draw
     without replacement, the same on all workers; ``early``: ``t < n``.
@@ -79,7 +79,7 @@ class PlacedDionSpec(DionBase):
 
     @property
     def placed(self) -> tuple[int, ...]:
-        """The steps, from 0, after which it averages."""
+        """Return the steps, from 0, after which it averages."""
         return placed_steps(self.averages, self.steps, self.placement, self.placement_seed)
 
     @property
@@ -95,12 +95,12 @@ class PlacedDionSpec(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """What Dion sends, after each of the placed steps, which come again every ``steps`` steps."""
+        """Return Dion's exchanges after each placed step, which repeat every ``steps`` steps."""
         return self._averaged_at(model, workers, self.steps, self.placed)
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """What Dion sends, after each of these."""
+        """Return Dion's exchanges after each step of ``averaged``."""
         return self._averaged_at(model, workers, steps, averaged)
 
     @override

@@ -47,7 +47,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """All gradients in the warm-up; then those of what is not compressed, P and R of what is."""
+        """Return all gradients in the warm-up; then the uncompressed gradients, and P and R of the compressed ones."""
         tensors, warm = tensors_of(model), self.warmup_steps
         low = [t for t in tensors if self._rank_of(t)]
         sent = [
@@ -70,14 +70,14 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states; of what is compressed the error and the right factor."""
+        """Return the rule's states; of what is compressed the error and the right factor."""
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]
         return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """The rule's; of what is compressed the factors, and their product."""
+        """Return the rule's; of what is compressed the factors, and their product."""
         work = super()._update_work(tensors)
         for tensor in tensors:
             if rank := self._rank_of(tensor):
@@ -86,7 +86,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """The error of what is compressed, which is kept whether it is fed back or not."""
+        """Return the error of what is compressed, which is kept whether it is fed back or not."""
         return elements([t for t in tensors_of(model) if self._rank_of(t)])
 
     @override

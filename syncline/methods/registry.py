@@ -1,4 +1,4 @@
-"""Which methods there are: built in, registered in Python, or offered by other packages.
+"""The registry of methods: built in, registered in Python, or offered by other packages.
 
 A method is a class derived from ``MethodBase``. All enter through one door, ``register``; a spec may also name one that
 nobody registered, as ``kind: module:Class``, or a function that returns a method, as ``{kind: python, target:
@@ -44,15 +44,15 @@ def register(method: S) -> S:
 
 
 def kind_named(kind: str, path: str = "kind") -> type[MethodBase]:
-    """The class of a kind, whoever offers it.
+    """Return the class of a kind, whoever offers it.
 
     Raises:
         SpecError: there is none, it cannot be imported, or it is no method.
     """
-    found = METHOD_KINDS.get(kind, path)
-    if not (isinstance(found, type) and issubclass(found, MethodBase)):
-        raise SpecError(path, kind, f"a class derived from syncline.methods.MethodBase, not {found!r}")
-    return found
+    kind_class = METHOD_KINDS.get(kind, path)
+    if not (isinstance(kind_class, type) and issubclass(kind_class, MethodBase)):
+        raise SpecError(path, kind, f"a class derived from syncline.methods.MethodBase, not {kind_class!r}")
+    return kind_class
 
 
 def _add_presets(kind: str, method: type[MethodBase]) -> None:
@@ -74,7 +74,7 @@ def load_offered() -> dict[str, SpecError]:
 
 
 def named(name: str, path: str = "") -> dict[str, Any]:
-    """The fields that a method's name stands for: a preset's, or a kind with its defaults.
+    """Return the fields that a method's name stands for: a preset's, or a kind with its defaults.
 
     Raises:
         SpecError: there is no such method.
@@ -90,7 +90,7 @@ def named(name: str, path: str = "") -> dict[str, Any]:
 
 
 def method_of(value: Any) -> MethodBase:
-    """The method that a user means: a name, a mapping of fields, or itself.
+    """Return the method that a user means: a name, a mapping of fields, or itself.
 
     Raises:
         SpecError: for anything else.
@@ -109,13 +109,13 @@ def method_of(value: Any) -> MethodBase:
 
 
 def _made(fields: dict[str, Any]) -> MethodBase:
-    """What the function at ``target`` makes of the other fields; it is written as it was given."""
+    """Return the method that the function at ``target`` makes of the other fields; store it as the user wrote it."""
     target: Any = fields.get("target")
     arguments = {name: value for name, value in fields.items() if name not in ("kind", "target", "label")}
-    found: Any = imported(target, "target") if is_reference(target) else None
+    target_object: Any = imported(target, "target") if is_reference(target) else None
     method: Any
-    if isinstance(found, type) and issubclass(found, MethodBase):
-        method = validate(found, {"kind": kind_of_model(found) or target} | arguments)
+    if isinstance(target_object, type) and issubclass(target_object, MethodBase):
+        method = validate(target_object, {"kind": kind_of_model(target_object) or target} | arguments)
     else:
         method = called(target, arguments)
     if not isinstance(method, MethodBase):

@@ -28,7 +28,7 @@ Allocation = Literal["uniform", "stage-aware", "reversed"]
 
 
 class RotationBase(DataParallelBase):
-    """What methods share whose matrices have Adam in a basis of their own, renewed every ``frequency`` steps.
+    """The base of methods whose matrices have Adam in a rotated basis, renewed every ``frequency`` steps.
 
     ``layers``: patterns of names, of which a matrix that rotates must have one. ``allocation``: how the stages of a
     pipeline share out renewals, by the delays of their parameter groups.
@@ -51,16 +51,16 @@ class RotationBase(DataParallelBase):
     @property
     @abstractmethod
     def _design(self) -> tuple[str, str, str]:
-        """Of the rule: ``source``, ``geometry``, ``momentum``."""
+        """Return ``source``, ``geometry`` and ``momentum`` of the rule."""
 
     @abstractmethod
     def _rule(self) -> MatrixSplit:
-        """The update rule."""
+        """Return the update rule."""
 
     @property
     @override
     def name(self) -> str:
-        """What differs from the defaults."""
+        """Return the label, or the kind and the settings that differ from the defaults."""
         fields = type(self).model_fields
         parts = [self.kind]
         parts += [getattr(self, key).removesuffix("lateral") for key in ("basis_source", "geometry") if key in fields]
@@ -70,16 +70,16 @@ class RotationBase(DataParallelBase):
         return self.label or "-".join(parts + [str(getattr(self, key)) for key in changed]) + self._suffix
 
     def _rotated(self, model: Tensors) -> list[tuple[int, int]]:
-        """Rows and columns of the matrices that rotate."""
+        """Return rows and columns of the matrices that rotate."""
         chosen = [t for t in tensors_of(model) if t.is_matrix and is_of(t.name, self.layers)]
         return [t.sides for t in chosen]
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Adam's states; of what rotates, bases and averages of products; a compressor's errors."""
+        """Return Adam's states; of what rotates, bases and averages of products; a compressor's errors."""
         tensors, (source, geometry) = tensors_of(model), self._design[:2]
-        own = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
-        return 2 * elements(tensors) + own + self._kept_errors(tensors, reference=False)
+        basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
+        return 2 * elements(tensors) + basis_elements + self._kept_errors(tensors, reference=False)
 
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
@@ -104,14 +104,14 @@ class RotationBase(DataParallelBase):
         """
         from syncline.optim.groups import several_of
 
-        given = several_of(params)
-        if self.allocation != "uniform" and given and isinstance(given[0], Mapping):
-            given = self._with_frequencies(given)
-        return self._with_rule(given, self._rule(), comm, worker_axis)
+        groups = several_of(params)
+        if self.allocation != "uniform" and groups and isinstance(groups[0], Mapping):
+            groups = self._with_frequencies(groups)
+        return self._with_rule(groups, self._rule(), comm, worker_axis)
 
     def _with_frequencies(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        own = {group.get("delay", 0) for group in groups}
-        delays = sorted(own.union(*(group.get("delays", ()) for group in groups)))
+        group_delays = {group.get("delay", 0) for group in groups}
+        delays = sorted(group_delays.union(*(group.get("delays", ()) for group in groups)))
         frequency = dict(zip(delays, self._frequencies(delays), strict=True))
         return [{**group, "frequency": frequency[group.get("delay", 0)]} for group in groups]
 
@@ -160,12 +160,12 @@ class BasisRotationSpec(RotationBase):
     def _rule(self) -> MatrixSplit:
         from syncline.optim import basis_rotation
 
-        own: dict[str, Any] = {
+        knobs: dict[str, Any] = {
             "refresh": self.refresh,
             "momentum": self.momentum,
             "covariance_beta": self.covariance_beta,
         }
-        return basis_rotation(self.basis_source, self.geometry, self.frequency, **own, **self._options())
+        return basis_rotation(self.basis_source, self.geometry, self.frequency, **knobs, **self._options())
 
 
 BasisRotation = constructor(BasisRotationSpec)
@@ -225,8 +225,8 @@ class EShampooSpec(RotationBase):
     def _rule(self) -> MatrixSplit:
         from syncline.optim import eshampoo
 
-        own: dict[str, Any] = {"covariance_beta": self.covariance_beta, "tolerance": self.tolerance}
-        return eshampoo(self.frequency, **own, **self._options())
+        knobs: dict[str, Any] = {"covariance_beta": self.covariance_beta, "tolerance": self.tolerance}
+        return eshampoo(self.frequency, **knobs, **self._options())
 
 
 EShampoo = constructor(EShampooSpec)

@@ -68,7 +68,7 @@ class SelSyncSpec(MethodBase):
     @property
     @override
     def one_seed_at_a_time(self) -> bool:
-        """Each seed triggers by itself."""
+        """Return whether seeds train one at a time: they do, because each seed triggers by itself."""
         return True
 
     @property
@@ -79,17 +79,17 @@ class SelSyncSpec(MethodBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Unless it averages parameters."""
+        """Return whether only gradients travel: they do unless the workers average parameters."""
         return self.aggregate == "gradients"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """The flag in every step, and an average at the expected rate, taken as a period."""
+        """Return the flag in every step, and an average at the expected rate, taken as a period."""
         return [self._flag, self._average(model, round(1 / self.expected_sync_rate))]
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """The flag in every step, and an average after each of these."""
+        """Return the flag in every step, and an average after each of these."""
         average = self._average(model, steps)
         return [self._flag, *(replace(average, offset=t + 1) for t in averaged)]
 
@@ -103,13 +103,13 @@ class SelSyncSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The rule's states, and one square per tensor."""
+        """Return the rule's states, and one square per tensor."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + len(tensors)
 
     @override
     def readbacks(self, model: Tensors) -> int:
-        """The change of the squared norm."""
+        """Return the change of the squared norm."""
         return 1
 
     @override
@@ -153,7 +153,7 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     @override
     def readbacks(self, model: Tensors) -> int:
-        """The change of the squared norm."""
+        """Return the change of the squared norm."""
         return 1
 
     @override

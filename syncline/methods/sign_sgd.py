@@ -60,7 +60,7 @@ class SignSGDSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """The vote."""
+        """Return the exchanges of the vote."""
         return self.vote_exchanges(elements(tensors_of(model)), workers)
 
     @override
@@ -70,7 +70,7 @@ class SignSGDSpec(VotingBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """The momentum, if there is one."""
+        """Return the momentum, if there is one."""
         return elements(tensors_of(model)) if self.momentum else 0
 
     @override

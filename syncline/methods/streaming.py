@@ -124,7 +124,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """As for DiLoCo."""
+        """Return the same number of elements as DiLoCo."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
 

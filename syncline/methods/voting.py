@@ -1,4 +1,4 @@
-"""What methods share that move by a vote: how the workers' directions become one."""
+"""The base of methods that move by a vote, which combines the workers' directions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
 
 
 class VotingBase(MethodBase):
-    """What methods that vote share.
+    """The base of methods that vote.
 
     ``vote``: ``one-bit`` (all-to-all, vote, all-gather), ``direct`` (sums of 0/1 votes), ``server-naive`` and
     ``server-efficient`` (parameter server), ``quantised`` (sums of integers).
@@ -56,16 +56,16 @@ class VotingBase(MethodBase):
 
     @property
     def width(self) -> int:
-        """Bits of a quantised field."""
+        """Return the bits of a quantised field."""
         return 8 if self.bits is None else self.bits
 
     @property
     def ternary(self) -> bool:
-        """Whether packed signs have a third value."""
+        """Return whether packed signs have a third value."""
         return self.ties == "zero"
 
     def vote_exchanges(self, count: int, workers: int) -> list[Exchange]:
-        """What a worker sends for a vote over so many parameters.
+        """Return the exchanges of a worker for a vote over ``count`` parameters.
 
         Raises:
             SpecError: too many workers for the width; names the width that would do.
@@ -101,20 +101,20 @@ class VotingBase(MethodBase):
         return bits
 
     def vote_formula(self, workers: int) -> str:
-        """Bytes of a vote per parameter, but for the last word's empty fields."""
-        each = 0.25 if self.ternary else 0.125
+        """Return the bytes of a vote per parameter, but for the last word's empty fields."""
+        per_sign = 0.25 if self.ternary else 0.125
         if self.vote == "one-bit":
-            return f"{each:g} N + {each / workers:g} N"
+            return f"{per_sign:g} N + {per_sign / workers:g} N"
         if self.vote == "server-naive":
             return "4 N + 4 N"
         if self.vote == "server-efficient":
-            return f"{each:g} N + {each:g} N"
+            return f"{per_sign:g} N + {per_sign:g} N"
         bits = self.field_bits(workers)
         word = 8 if 8 % bits == 0 else 32
         return f"{word / 8 / (word // bits):g} N"
 
     def build_vote(self) -> Vote:
-        """The reducer."""
+        """Build the reducer that votes."""
         from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote
 
         if self.vote == "quantised":

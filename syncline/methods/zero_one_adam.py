@@ -94,7 +94,7 @@ class ZeroOneAdamSpec(OneBitBase):
         return [*out, *signs]
 
     def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Gradients whole at step 0 and at refreshes, as signs in every other step until the freeze."""
+        """Return gradients whole at step 0 and at refreshes, as signs in every other step until the freeze."""
         out = [self._gradient(model, stop=1)]
         for interval, begin, end in refresh_intervals(self.kappa):
             if begin >= self.freeze_step:
@@ -125,7 +125,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """In the longest interval."""
+        """Return the traffic in the longest interval."""
         return every(signs_formula(workers), self.max_interval)
 
     @override

@@ -58,17 +58,17 @@ class AdEMAMix(UpdateRule):
                 raise SpecError(name, getattr(self, name), "at least 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas`` of both momenta, ``beta2``, ``alpha``, ``eps`` and the steps of both warmups."""
+        """Return ``betas`` of both momenta, ``beta2``, ``alpha``, ``eps`` and the steps of both warmups."""
         warmups = {"alpha_warmup_steps": self.alpha_warmup_steps, "beta3_warmup_steps": self.beta3_warmup_steps}
         rates = {"betas": (self.beta1, self.beta3), "beta2": self.beta2, "alpha": self.alpha, "eps": self.eps}
         return {**rates, **warmups}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
+        """Return the rule itself as its only part."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Zeros."""
+        """Return zeros for every state of a parameter."""
         return {name: torch.zeros_like(x) for name in self.states}
 
     @override
@@ -84,7 +84,7 @@ class AdEMAMix(UpdateRule):
 
 
 def alpha_at(alpha: float, t: int, warmup_steps: int) -> float:
-    """The slow momentum's weight at step ``t`` (from 0).
+    """Return the slow momentum's weight at step ``t`` (from 0).
 
     >>> [alpha_at(2.0, t, 4) for t in range(5)]
     [0.5, 1.0, 1.5, 2.0, 2.0]
@@ -93,7 +93,7 @@ def alpha_at(alpha: float, t: int, warmup_steps: int) -> float:
 
 
 def beta3_at(beta1: float, beta3: float, t: int, warmup_steps: int) -> float:
-    """The slow momentum's decay at step ``t`` (from 0).
+    """Return the slow momentum's decay at step ``t`` (from 0).
 
         1 / ln beta(t) = (1 - s) / ln beta1 + s / ln beta3,    s = (t + 1) / steps
 

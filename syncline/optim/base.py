@@ -1,4 +1,4 @@
-"""What the parts of a method are.
+"""Protocols of the parts that make up a method.
 
 A method is a composition: an *update rule* (the local direction), a *sync policy* (when which state is exchanged), a
 *reducer* (what becomes of gradients, or directions, when they are), a *compressor* or *wire format* (what travels), an
@@ -58,27 +58,27 @@ Hyperparameters = Mapping[str, Any]
 
 @runtime_checkable
 class UpdateRule(Protocol):
-    """How one worker turns gradients into directions."""
+    """A rule by which one worker turns gradients into directions."""
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Names of the tensors kept per parameter, those that a sync policy may average."""
+        """Return the names of the tensors kept per parameter, those that a sync policy may average."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The rule's knobs and their values, which become defaults of the parameter groups."""
+        """Return the rule's knobs and their values, which become defaults of the parameter groups."""
         ...
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """A parameter group cut into groups that each have one rule; itself, where there is one rule for all."""
+        """Return a parameter group cut into groups that each have one rule; itself, where there is one rule for all."""
         ...
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """The states of the ``number``-th parameter before its first step; equal on all workers."""
+        """Return the states of the ``number``-th parameter before its first step; equal on all workers."""
         ...
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """The direction ``d`` of ``x <- x - lr d`` at step ``t`` (from 0), updating ``state`` in place.
+        """Return the direction ``d`` of ``x <- x - lr d`` at step ``t`` (from 0), updating ``state`` in place.
 
         None means that this step does not move (ADOPT's first step).
         """
@@ -90,7 +90,7 @@ class Together(Protocol):
     """An update rule that does more at once for several parameters than for each alone."""
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """Those of ``UpdateRule.direction``, of all rows that have this rule."""
+        """Return ``UpdateRule.direction`` of all rows that have this rule."""
         ...
 
 
@@ -99,28 +99,28 @@ class Stepping(UpdateRule, Protocol):
     """An update rule that gives no direction: each method has steppers of its own, which move the parameters."""
 
     def of(self, method: Method, worker_axis: bool) -> Steppers:
-        """Those of a method, which keep what they know of its parameters from step to step."""
+        """Return the steppers of a method, which keep information on its parameters from step to step."""
         ...
 
 
 class Steppers(Protocol):
-    """What moves the parameters of one method."""
+    """Objects that move the parameters of one method."""
 
     def step(self, rows: list[Row]) -> None:
         """Move these rows by their gradients, in place."""
         ...
 
     def adopt(self, place: int, source: int) -> None:
-        """What row ``place`` keeps that is no tensor of the method's becomes that of row ``source``."""
+        """Copy from row ``source`` to row ``place`` all state that is not a tensor of the method."""
         ...
 
 
 @runtime_checkable
 class SyncPolicy(Protocol):
-    """When which state is averaged over the workers."""
+    """A schedule of the states that are averaged over the workers."""
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Names of what is exchanged in step ``t`` (from 0).
+        """Return the names of what is exchanged in step ``t`` (from 0).
 
         ``gradient`` before the update rule sees it, ``direction`` before it moves the parameters, the others after.
         """
@@ -133,18 +133,18 @@ class SyncPolicy(Protocol):
 
 @runtime_checkable
 class Reducer(Protocol):
-    """What becomes of the workers' gradients, or directions, when they are exchanged."""
+    """A reduction of the workers' gradients, or directions, when they are exchanged."""
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The knobs and their values, which become defaults of the parameter groups."""
+        """Return the knobs and their values, which become defaults of the parameter groups."""
         ...
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """The tensors it keeps for the ``number``-th parameter, as for ``UpdateRule.init``."""
+        """Return the tensors it keeps for the ``number``-th parameter, as for ``UpdateRule.init``."""
         ...
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """What takes the place of each row's ``g`` at step ``t``: its gradient, or its direction.
+        """Return the replacement of each row's ``g`` at step ``t``: its gradient, or its direction.
 
         None means that the row rests in this step: neither its rule nor its decay acts.
         """
@@ -153,18 +153,18 @@ class Reducer(Protocol):
 
 @runtime_checkable
 class OuterOptimizer(Protocol):
-    """What is done with the average of the workers' parameters."""
+    """An optimizer that acts on the average of the workers' parameters."""
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The knobs and their values, which become defaults of the parameter groups."""
+        """Return the knobs and their values, which become defaults of the parameter groups."""
         ...
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """The tensors it keeps per parameter."""
+        """Return the tensors it keeps per parameter."""
         ...
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """What is averaged over the workers."""
+        """Return the tensor to average over the workers."""
         ...
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
@@ -183,7 +183,7 @@ class Row(NamedTuple):
     number: int
 
     def kept(self, name: str) -> Tensor:
-        """The state of that name, zeros like the parameter until its first use."""
+        """Return the state of that name, zeros like the parameter until its first use."""
         if name not in self.state:
             self.state[name] = torch.zeros_like(self.x)
         return self.state[name]

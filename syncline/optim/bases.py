@@ -9,13 +9,13 @@ from syncline.optim.orthogonal import orthonormal_columns
 
 
 def rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
-    """``U^T X V``; a basis that is none is the identity."""
+    """Return ``U^T X V``; a basis that is none is the identity."""
     x = x if left is None else left.mT @ x
     return x if right is None else x @ right
 
 
 def rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
-    """``U X V^T``, which undoes ``rotate``."""
+    """Return ``U X V^T``, which undoes ``rotate``."""
     x = x if left is None else left @ x
     return x if right is None else x @ right.mT
 
@@ -26,25 +26,25 @@ def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
 
 
 def reordered(x: Tensor, order: Tensor, dim: int) -> Tensor:
-    """``x`` with its rows (-2) or columns (-1) in an order ``(..., d)``."""
+    """Return ``x`` with its rows (-2) or columns (-1) in an order ``(..., d)``."""
     index = order.unsqueeze(-1 if dim == -2 else -2)
     return x.gather(dim, index.expand_as(x))
 
 
 def off_diagonal_share(matrix: Tensor) -> Tensor:
-    """``||B - diag(B)|| / ||B||`` of matrices ``(..., d, d)``, as ``(..., 1, 1)``; 0 of a matrix of zeros.
+    """Return ``||B - diag(B)|| / ||B||`` of matrices ``(..., d, d)``, as ``(..., 1, 1)``; 0 of a matrix of zeros.
 
     It is the relative error of C where ``B = U^T C U`` is taken for diagonal, so how far U is from C's eigenvectors.
 
     Source: R. Eschenhagen et al., "Purifying Shampoo" (2025), its criterion for a warm-started QR iteration.
     """
-    whole = matrix.square().sum((-2, -1), keepdim=True)
+    total = matrix.square().sum((-2, -1), keepdim=True)
     diagonal = matrix.diagonal(dim1=-2, dim2=-1).square().sum(-1)[..., None, None]
-    return ((whole - diagonal).clamp(min=0) / whole.clamp(min=torch.finfo(whole.dtype).tiny)).sqrt()
+    return ((total - diagonal).clamp(min=0) / total.clamp(min=torch.finfo(total.dtype).tiny)).sqrt()
 
 
 def exact_basis(matrix: Tensor) -> Tensor:
-    """Eigenvectors of a symmetric matrix ``(..., d, d)`` as columns, that of the largest eigenvalue first."""
+    """Return eigenvectors of a symmetric matrix ``(..., d, d)`` as columns, that of the largest eigenvalue first."""
     wide = matrix if matrix.dtype == torch.float64 else matrix.float()
     # A decomposition of what is not finite raises an error; it has no basis, and that shall be seen in the loss.
     lost = (wide * 0).sum((-2, -1), keepdim=True)
@@ -53,7 +53,7 @@ def exact_basis(matrix: Tensor) -> Tensor:
 
 
 def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:
-    """One power iteration and a QR decomposition: ``orth((C + s I) B)``.
+    """Apply one power iteration and a QR decomposition: ``orth((C + s I) B)``.
 
     The shift ``s`` is a few rounding errors of C, so that columns where C is zero stay where they are: without it
     rounding alone would choose them anew.

@@ -43,12 +43,12 @@ class Buffers:
             return
         flat = [x.reshape(len(x), -1) for x in xs]
         sent = self._comm.broadcast(torch.cat(flat, 1), label="buffers")
-        for x, part in zip(xs, sent.split([one.shape[1] for one in flat], 1), strict=True):
+        for x, part in zip(xs, sent.split([vector.shape[1] for vector in flat], 1), strict=True):
             x.copy_(part.view_as(x))
 
 
 def mean_buffers(tensors: Mapping[str, Tensor], comm: Communicator) -> dict[str, Tensor]:
-    """The means ``(R, *s)`` of floating-point buffers over the workers, and worker 0's of the others.
+    """Return the means ``(R, *s)`` of floating-point buffers over the workers, and worker 0's of the others.
 
     The ledger does not note it.
     """

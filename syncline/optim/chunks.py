@@ -21,12 +21,12 @@ Basis = Literal["dct", "random", "identity"]
 
 @lru_cache(maxsize=4096)
 def chunk_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
-    """The block that each dimension's largest divisor gives; a scalar is a block of one."""
+    """Return the block that each dimension's largest divisor gives; a scalar is a block of one."""
     return tuple(largest_divisor(length, at_most) for length in shape) or (1,)
 
 
 def to_blocks(x: Tensor, blocks: tuple[int, ...]) -> Tensor:
-    """``(R, *s)`` to ``(R, number of blocks, *blocks)``."""
+    """Map ``(R, *s)`` to ``(R, number of blocks, *blocks)``."""
     rows = x.shape[0]
     lengths = tuple(x.shape[1:]) or (1,)
     split = [part for length, size in zip(lengths, blocks, strict=True) for part in (length // size, size)]
@@ -35,7 +35,7 @@ def to_blocks(x: Tensor, blocks: tuple[int, ...]) -> Tensor:
 
 
 def from_blocks(blocks: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The inverse of ``to_blocks``: ``(R, n, *blocks)`` to ``(R, *shape)``."""
+    """Return the inverse of ``to_blocks``: ``(R, n, *blocks)`` to ``(R, *shape)``."""
     sizes = blocks.shape[2:]
     counts = [length // size for length, size in zip(shape or (1,), sizes, strict=True)]
     d = len(sizes)
@@ -60,14 +60,14 @@ def dct_matrix_on(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def random_matrix(n: int, step: int) -> Tensor:
-    """A random orthonormal matrix in double precision, new in each step and the same on all workers."""
+    """Return a random orthonormal matrix in double precision, new in each step and the same on all workers."""
     source = torch.Generator().manual_seed(seed64(0, "random basis", n, step))
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=source))
     return q * torch.sign(r.diagonal())
 
 
 def transform(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
-    """``(R, n, *b)`` multiplied by one matrix ``(b_i, b_i)`` per dimension; None leaves a dimension as it is."""
+    """Return ``(R, n, *b)`` multiplied by one matrix ``(b_i, b_i)`` per dimension; None leaves a dimension as it is."""
     for axis, matrix in enumerate(matrices, start=2):
         if matrix is not None:
             blocks = _along(blocks, matrix, axis)
@@ -81,6 +81,6 @@ def _along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
         return blocks @ matrix.mT
     if axis < last - 1:
         return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
-    each = blocks.flatten(0, -3)
-    same = matrix.expand(len(each), *matrix.shape)
-    return (torch.bmm(each, same.mT) if axis == last else torch.bmm(same, each)).view(blocks.shape)
+    stacked = blocks.flatten(0, -3)
+    same = matrix.expand(len(stacked), *matrix.shape)
+    return (torch.bmm(stacked, same.mT) if axis == last else torch.bmm(same, stacked)).view(blocks.shape)

@@ -1,4 +1,4 @@
-"""What DeMo sends of a tensor: the largest coefficients of its blocks in an orthonormal basis."""
+"""DeMo's selection of a tensor's coefficients: the largest of its blocks in an orthonormal basis."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Coefficients:
             raise SpecError("basis", self.basis, "'dct', 'random' or 'identity'")
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes that one worker sends of a tensor of this shape."""
+        """Return the bytes that one worker sends of a tensor of this shape."""
         block = math.prod(chunk_shape(shape, self.chunk))
         count = math.prod(shape) // block
         return self.pairs.nbytes(count * min(self.k, block), block)
@@ -81,13 +81,13 @@ class Coefficients:
             # What the others will decode, rounding included.
             # In the identity's basis the coefficients may be x itself, which has to stay.
             empty = torch.zeros_like(flat) if self.basis == "identity" else flat.zero_()
-            kept = empty.scatter_(-1, index, self.pairs.rounded(value))
-            return from_blocks(transform(kept.unflatten(-1, sizes), self._matrices(x, t, inverse=True)), shape)
+            coefficients = empty.scatter_(-1, index, self.pairs.rounded(value))
+            return from_blocks(transform(coefficients.unflatten(-1, sizes), self._matrices(x, t, inverse=True)), shape)
 
         return self.pairs.encode(index.flatten(1), value.flatten(1), block), arrived
 
     def assemble(self, encoded: Tensor, like: Tensor, t: int, average: MeanOver) -> Tensor:
-        """The mean ``(S, *s)`` of what all workers sent, ``(S, M, b)``.
+        """Return the mean ``(S, *s)`` of what all workers sent, ``(S, M, b)``.
 
         Args:
             encoded: of ``extract``, of all workers.

@@ -31,7 +31,7 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
         starts: ``(R,)`` uint64.
         out: where the integers go, ``(R, n)`` uint8.
     """
-    one = np.float32(1)
+    unit = np.float32(1)
     for r in range(len(x)):
         row, norm, start, into = x[r], norms[r], starts[r], out[r]
         for i in range(len(row)):
@@ -41,7 +41,7 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
             u = np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
             scaled = row[i] / norm * levels
             below = np.floor(scaled)
-            q = below + np.float32(u >= one - (scaled - below))
+            q = below + np.float32(u >= unit - (scaled - below))
             into[i] = np.uint8(np.int32(min(max(q, -levels), levels) + levels))
 
 
@@ -61,7 +61,7 @@ def mean_of_levels(integers: Any, units: Any, levels: Any, out: Any) -> None:
 
 @compiled
 def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
-    """Of the first n numbers. Both arrays are overwritten, and have room for one more.
+    """Return the k-th largest of the first n numbers; overwrite both arrays, which have room for one more.
 
     Numbers on one side of a pivot are moved without a branch, as which side it is cannot be foretold.
     """
@@ -88,7 +88,7 @@ def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
 
 @compiled
 def find_largest(x: Any, k: int, length: int, out: Any, told: Any) -> None:
-    """Places of the k largest magnitudes of each row in rising order, ``(r, n)`` to ``(r, k)``; which rows have them.
+    """Find the indices of each row's k largest magnitudes, rising, ``(r, n)`` to ``(r, k)``; note complete rows.
 
     A row has none where several numbers are as large as the k-th and not all of them are among the k, or where one is
     no number.
@@ -119,13 +119,13 @@ def find_largest(x: Any, k: int, length: int, out: Any, told: Any) -> None:
             reached += (row[i] & _MAGNITUDE) >= bound
         for j in range(reached):
             values[j] = row[places[j]] & _MAGNITUDE
-        least = _kth_largest(values, reached, k, other)
-        taken, top = 0, np.int32(0)
+        threshold = _kth_largest(values, reached, k, other)
+        num_taken, top = 0, np.int32(0)
         for j in range(reached):
             magnitude = row[places[j]] & _MAGNITUDE
             top = max(top, magnitude)
-            if magnitude >= least:
-                if taken < k:
-                    out[r, taken] = places[j]
-                taken += 1
-        told[r] = taken == k and top <= _INFINITY
+            if magnitude >= threshold:
+                if num_taken < k:
+                    out[r, num_taken] = places[j]
+                num_taken += 1
+        told[r] = num_taken == k and top <= _INFINITY

@@ -56,18 +56,18 @@ class WhenAsked(Sequence[Tensor]):
 
 @runtime_checkable
 class Compressor(Protocol):
-    """How tensors are averaged in fewer bytes than they have."""
+    """A way to average tensors in fewer bytes than they have."""
 
     def check(self, workers: int) -> None:
         """Refuse a group that is too large for it."""
         ...
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes that one worker sends for a tensor of this shape."""
+        """Return the bytes that one worker sends for a tensor of this shape."""
         ...
 
     def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        """All tensors in the calls of one.
+        """Average all tensors in the calls of one tensor.
 
         Args:
             xs: tensors ``(R, *s)``.
@@ -81,7 +81,7 @@ class Compressor(Protocol):
 
 @dataclass(frozen=True)
 class TopK(Compressor):
-    """Of each tensor the ``k = ceil(fraction n)`` entries of largest magnitude, as (index, value) pairs.
+    """Selection of the ``k = ceil(fraction n)`` largest entries of each tensor by magnitude, as (index, value) pairs.
 
     What travels: an all-gather of ``k`` pairs per tensor. The mean is over all workers, senders or not.
 
@@ -105,7 +105,7 @@ class TopK(Compressor):
         """Any group will do."""
 
     def kept(self, count: int) -> int:
-        """k, see ``kept_entries``.
+        """Return k, the number of entries sent; see ``kept_entries``.
 
         >>> TopK(0.07).kept(100), TopK(0.01).kept(3)
         (7, 1)
@@ -125,16 +125,16 @@ class TopK(Compressor):
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
-        own = WhenAsked(
+        sent = WhenAsked(
             lambda: [
                 flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
                 for x, index, value in zip(xs, chosen, values, strict=True)
             ]
         )
-        return Arrived(means, own)
+        return Arrived(means, sent)
 
     def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Bytes ``(S, M, b)`` to the sum over M of the sparse tensors, ``(S, n)``."""
+        """Return the bytes ``(S, M, b)`` to the sum over M of the sparse tensors, ``(S, n)``."""
         count = _count(like)
         index, value = self.pairs.decode(encoded, self.kept(count), count, like.dtype)
         return value.new_zeros(encoded.shape[0], count).scatter_add_(1, index.flatten(1), value.flatten(1))
@@ -200,8 +200,8 @@ class LpMean(Compressor):
             exact = wide if self.bits <= COUNTED_BITS else torch.int64
             total = (packed.decode(part, _count(x), exact).sub_(n * workers)).to(wide)
             means.append(_to_rows(total.mul_(once(unit, comm)).div_(workers).to(x.dtype), x))
-        own = WhenAsked(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
-        return Arrived(means, own)
+        sent = WhenAsked(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
+        return Arrived(means, sent)
 
 
 COUNTED_BITS = 24
@@ -236,7 +236,7 @@ class QSGD(Compressor):
 
     @property
     def levels(self) -> int:
-        """s."""
+        """Return s, the number of levels on one side of zero."""
         return int(2 ** (self.bits - 1) - 1)
 
     def check(self, workers: int) -> None:
@@ -259,17 +259,17 @@ class QSGD(Compressor):
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
         alone = zip(integers, units, xs, strict=True)
-        own = WhenAsked(lambda: [mean_of(q.unsqueeze(1), u.unsqueeze(1), self.levels).view_as(x) for q, u, x in alone])
-        return Arrived(means, own)
+        sent = WhenAsked(lambda: [mean_of(q.unsqueeze(1), u.unsqueeze(1), self.levels).view_as(x) for q, u, x in alone])
+        return Arrived(means, sent)
 
     def _mean(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Bytes ``(S, M, b)`` to the mean over M of what they say, ``(S, n)``."""
+        """Return the bytes ``(S, M, b)`` to the mean over M of what they say, ``(S, n)``."""
         norm = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
         q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like), torch.uint8 if self.bits <= 8 else torch.int64)
         return mean_of(q, self._unit(norm, like), self.levels)
 
     def _unit(self, norm: Tensor, like: Tensor) -> Tensor:
-        """What one level stands for."""
+        """Return the value of one level."""
         return norm.to(like.dtype) / self.levels
 
 
@@ -305,7 +305,7 @@ class BlockTopK(Compressor):
 
     @property
     def coefficients(self) -> Coefficients:
-        """What is sent of each tensor."""
+        """Return the selection of coefficients to send of each tensor."""
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
     def check(self, workers: int) -> None:
@@ -350,28 +350,28 @@ class OneBit(Compressor):
         positive = [flat(x) >= 0 for x in xs]
         scales = power_means(xs, 1.0).to(torch.float32).split(1, 1)
         encoded = [
-            torch.cat([scale.contiguous().view(torch.uint8), SIGNS.encode(one)], 1)
-            for scale, one in zip(scales, positive, strict=True)
+            torch.cat([scale.contiguous().view(torch.uint8), SIGNS.encode(positive_row)], 1)
+            for scale, positive_row in zip(scales, positive, strict=True)
         ]
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
         parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._numbers(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
-        own = WhenAsked(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
-        return Arrived(means, own)
+        sent = WhenAsked(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
+        return Arrived(means, sent)
 
     def _numbers(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Bytes ``(..., b)`` to what they say, ``(..., n)``."""
+        """Return the bytes ``(..., b)`` to what they say, ``(..., n)``."""
         scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
         return SIGNS.decode(encoded[..., SCALE_BYTES:], _count(like), like.dtype) * scale.to(like.dtype)
 
 
 def _counting(integers: Tensor, bits: int) -> Tensor:
-    """In a type that is packed as so many bits."""
+    """Convert integers to a type that is packed in ``bits`` bits each."""
     return integers if 8 % bits == 0 else integers.long()
 
 
 def _rounded(x: Tensor, unit: Tensor, levels: int) -> Tensor:
-    """The nearest integers in units of ``unit (R, 1)``; nothing has a unit of zero and stays nothing."""
+    """Return the nearest integers in units of ``unit (R, 1)``; nothing has a unit of zero and stays nothing."""
     q = (x / unit).round_().clamp_(-levels, levels)
     return q if x.device.type == "cpu" and (unit > 0).all() else torch.where(unit > 0, q, 0.0)
 
@@ -381,5 +381,5 @@ def _count(x: Tensor) -> int:
 
 
 def _to_rows(x: Tensor, like: Tensor) -> Tensor:
-    """``(S, n)`` for every row, in the shape of ``like (R, *s)``. May be a read-only view."""
+    """Return ``(S, n)`` for every row, in the shape of ``like (R, *s)``. May be a read-only view."""
     return for_all(x, like.shape[0]).view(like.shape)

@@ -26,7 +26,7 @@ PAIRS = SparsePairs(64, "fp32")
 
 
 def demo_rule(base: Literal["sgd", "signum", "muon"]) -> UpdateRule:
-    """What is done with DeMo's averaged components: used as they are, by their sign, or orthogonalised.
+    """Return the rule for DeMo's averaged components: used as they are, by their sign, or orthogonalised.
 
     Muon's orthogonalisation takes matrices; everything else then moves by its sign.
     """
@@ -93,20 +93,20 @@ class CoefficientMean(Reducer):
             raise SpecError("average", self.average, "'senders' or 'all'")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``demo_beta``, ``alpha``."""
+        """Return the values of ``demo_beta`` and ``alpha``."""
         return {"demo_beta": self.beta, "alpha": self.alpha}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """A zero momentum."""
+        """Return a zero momentum for a parameter."""
         return {DEMO_MOMENTUM: torch.zeros_like(x)}
 
     @property
     def coefficients(self) -> Coefficients:
-        """What is sent of a momentum."""
+        """Return the selection of coefficients to send of a momentum."""
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes that one worker sends for a parameter of this shape."""
+        """Return the bytes that one worker sends for a parameter of this shape."""
         return self.coefficients.nbytes(shape)
 
     @override
@@ -134,7 +134,7 @@ class CoefficientMean(Reducer):
         return [self._assemble(part, row, t) for part, row in zip(parts, rows, strict=True)]
 
     def _extract(self, row: Row, t: int) -> Tensor:
-        """The bytes that each worker sends ``(R, b)``; takes them out of its momentum."""
+        """Return the bytes that each worker sends ``(R, b)``; takes them out of its momentum."""
         momentum = row.state[DEMO_MOMENTUM]
         encoded, arrived = self.coefficients.extract(momentum, t)
         if row.group["alpha"]:
@@ -142,12 +142,12 @@ class CoefficientMean(Reducer):
         return encoded
 
     def _assemble(self, encoded: Tensor, row: Row, t: int) -> Tensor:
-        """``q (R, *s)`` from what all workers sent ``(S, M, b)``."""
+        """Return ``q (R, *s)`` from what all workers sent ``(S, M, b)``."""
         return for_all(self.coefficients.assemble(encoded, row.g, t, self.average), row.g.shape[0])
 
 
 def from_all_nodes(sent: Tensor, size: int, comm: Communicator, details: Details) -> Tensor:
-    """What each node of ``size`` workers sends to all, ``(R, b)`` to ``(R, M/size, b)``; its workers have the same.
+    """Gather the bytes of each node of ``size`` workers, ``(R, b)`` to ``(R, M/size, b)``; its workers have the same.
 
     Each worker hands its share of the node's bytes to those in its place of the other nodes, and what they hand back to
     its node: between nodes everything travels once.
@@ -158,7 +158,7 @@ def from_all_nodes(sent: Tensor, size: int, comm: Communicator, details: Details
     share = -(-nbytes // size)
     shares = torch.nn.functional.pad(sent, (0, share * size - nbytes)).unflatten(1, (size, share))
     places = [worker % size for worker in comm.local_workers]
-    own = shares[list(range(len(sent))), places]
-    between = comm.all_gather_across(own, size, "top-k", details)
+    local_shares = shares[list(range(len(sent))), places]
+    between = comm.all_gather_across(local_shares, size, "top-k", details)
     inside = comm.all_gather_within(between.flatten(1), size, "top-k", Details(encoded_bytes=0))
     return inside.unflatten(2, (nodes, share)).transpose(1, 2).flatten(2)[..., :nbytes]

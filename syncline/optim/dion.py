@@ -64,26 +64,26 @@ class DionRule:
         return (MOMENTUM, RIGHT)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas``: mu, the decay rate of the one momentum."""
+        """Return ``betas``: mu, the decay rate of the one momentum."""
         return {"betas": (self.mu,)}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
+        """Return the rule itself as its only part."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """A zero momentum, and a random right factor that is the same on all workers."""
+        """Return a zero momentum, and a random right factor that is the same on all workers."""
         m, n = matrix_sides(x.shape[1:])
         rank = dion_rank(m, n, self.rank_fraction)
         momentum = torch.zeros_like(x, memory_format=torch.contiguous_format)
         return {MOMENTUM: momentum, RIGHT: random_columns(x, min(m, n), rank, "dion", number)}
 
     def accumulate(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """``M <- M + G``; a view of it as matrices with at least as many rows as columns."""
+        """Add the gradient, ``M <- M + G``, and return M as matrices with at least as many rows as columns."""
         return tall(as_matrix(state[MOMENTUM].add_(g)))
 
     def finish(self, p: Tensor, r: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> Tensor:
-        """Error feedback, the next right factor, and the direction, from the factors of M."""
+        """Apply error feedback, update the right factor, and return the direction, from the factors of M."""
         momentum = as_matrix(state[MOMENTUM])
         m, n = momentum.shape[-2:]
         tall(momentum).sub_(computed_once(lambda p, r: p @ r.mT, p, r), alpha=1 - h["betas"][0])
@@ -97,13 +97,13 @@ class DionRule:
         return scaled.reshape(-1, *state[MOMENTUM].shape[1:])
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """One worker's own step."""
+        """Return the direction of one worker alone, from its local factors."""
         ((p, r),) = power_iteration([self.accumulate(g, state)], [state[RIGHT]], apart)
         return self.finish(p, r, state, h)
 
 
 def tall(x: Tensor) -> Tensor:
-    """A view of ``(..., m, n)`` with at least as many rows as columns."""
+    """Return a view of ``(..., m, n)`` with at least as many rows as columns."""
     return x if x.shape[-2] >= x.shape[-1] else x.mT
 
 
@@ -169,14 +169,14 @@ class DionMethod(Method):
         return [row for row in rows if isinstance(row.rule, DionRule)]
 
     def _is_factored(self, row: Row) -> bool:
-        """Whether this row's factors travel instead of its gradient."""
+        """Return whether this row's factors travel instead of its gradient."""
         if not self.factors or not isinstance(row.rule, DionRule):
             return False
         return is_worth_factors(*matrix_sides(row.x.shape[1:]), row.state[RIGHT].shape[-1])
 
     @override
     def trace(self) -> dict[str, Tensor]:
-        """``averaged``, and of a trigger that looks at values the largest, ``trigger``."""
+        """Return ``averaged``, and of a trigger that looks at values the largest, ``trigger``."""
         return trigger_trace(self.trigger, self._exchanging, self.comm.replicas)
 
     @override
@@ -198,8 +198,8 @@ class DionMethod(Method):
                 row.kept(HELD).zero_()
         sent = [row for row in rows if not self._is_factored(row)]
         means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
-        given = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]
-        return [row._replace(g=g) for row, g in given if g is not None]
+        pairs = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]
+        return [row._replace(g=g) for row, g in pairs if g is not None]
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:

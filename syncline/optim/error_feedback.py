@@ -48,7 +48,7 @@ class CompressedMean(Reducer):
     error_feedback: bool = True
 
     def hyperparameters(self) -> dict[str, Any]:
-        """None."""
+        """Return an empty mapping of hyperparameters."""
         return {}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
@@ -62,9 +62,9 @@ class CompressedMean(Reducer):
         if not self.error_feedback:
             return self.compressor.mean([row.g for row in rows], names, comm, t, "gradient").means
         errors = [row.kept(ERROR) for row in rows]
-        whole = [row.g + error for row, error in zip(rows, errors, strict=True)]
-        means, own = self.compressor.mean(whole, names, comm, t, "gradient")
-        for error, m, sent in zip(errors, whole, own, strict=True):
+        corrected = [row.g + error for row, error in zip(rows, errors, strict=True)]
+        means, sent_parts = self.compressor.mean(corrected, names, comm, t, "gradient")
+        for error, m, sent in zip(errors, corrected, sent_parts, strict=True):
             torch.sub(m, sent, out=error)
         return means
 
@@ -88,14 +88,14 @@ class CompressedAverages:
     error_feedback: bool = True
 
     def init(self, name: str, z: Tensor, has_reference: bool) -> dict[str, Tensor]:
-        """``error_<name>`` and ``reference_<name>``, as far as they are kept."""
-        kept = {_of(ERROR, name): torch.zeros_like(z)} if self.error_feedback else {}
-        return kept | ({_of(REFERENCE, name): z.detach().clone()} if has_reference else {})
+        """Return ``error_<name>`` and ``reference_<name>``, as far as they are kept."""
+        states = {_of(ERROR, name): torch.zeros_like(z)} if self.error_feedback else {}
+        return states | ({_of(REFERENCE, name): z.detach().clone()} if has_reference else {})
 
     def means(
         self, due: Sequence[tuple[str, Row]], tensors: Sequence[Tensor], comm: Communicator, t: int, label: str
     ) -> list[Tensor]:
-        """What takes the place of each tensor, all in one call.
+        """Return the replacement of each tensor, all in one call.
 
         Args:
             due: name of the state and row of each tensor.
@@ -108,9 +108,9 @@ class CompressedAverages:
             z - row.state.get(_of(REFERENCE, name), 0.0) + row.state.get(_of(ERROR, name), 0.0)
             for (name, row), z in zip(due, tensors, strict=True)
         ]
-        means, own = self.compressor.mean(deltas, [f"{name} {row.number}" for name, row in due], comm, t, label)
+        means, sent_parts = self.compressor.mean(deltas, [f"{name} {row.number}" for name, row in due], comm, t, label)
         out = []
-        for (name, row), delta, mean, sent in zip(due, deltas, means, own, strict=True):
+        for (name, row), delta, mean, sent in zip(due, deltas, means, sent_parts, strict=True):
             if self.error_feedback:
                 torch.sub(delta, sent, out=row.state[_of(ERROR, name)])
             reference = row.state.get(_of(REFERENCE, name))
@@ -131,8 +131,8 @@ class CompressedAverages:
             if not isinstance(row.rule, Bounded) or not any(_of(REFERENCE, s) in row.state for s in row.rule.states):
                 continue
             shared = {name: row.state.get(_of(REFERENCE, name), row.state[name]) for name in row.rule.states}
-            for name, least in row.rule.least(shared, row.group, t).items():
-                raised = torch.maximum(row.state[name], least)
+            for name, bound in row.rule.least(shared, row.group, t).items():
+                raised = torch.maximum(row.state[name], bound)
                 if _of(ERROR, name) in row.state:
                     row.state[_of(ERROR, name)].sub_(raised - row.state[name])
                 row.state[name].copy_(raised)

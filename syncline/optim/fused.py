@@ -13,7 +13,7 @@ WORTH = 3 * 2**14
 
 
 def is_worth_fusing(xs: Sequence[Tensor]) -> bool:
-    """Whether the kernel is for parameters and moments ``(R, *s)``; the same however many workers live here."""
+    """Return whether to use the kernel for ``(R, *s)``; the answer does not depend on the number of local workers."""
     first = xs[0]
     has_kernel = first.device.type == "cpu" and first.dtype in (torch.float32, torch.float64)
     if not has_kernel or sum(x.numel() // x.size(0) for x in xs) < WORTH:
@@ -22,7 +22,7 @@ def is_worth_fusing(xs: Sequence[Tensor]) -> bool:
 
 
 class Moments(NamedTuple):
-    """Of several parameters ``(R, *s)``: gradients, first and second moments."""
+    """Gradients, first and second moments of several parameters ``(R, *s)``."""
 
     gs: Sequence[Tensor]
     us: Sequence[Tensor]
@@ -46,9 +46,11 @@ def fused_adam(
         t: the step.
     """
     gradients = [g if g[0].is_contiguous() else g.contiguous() for g in moments.gs]
-    own, gs, us, vs = ([row for x in some for row in x.unbind(0)] for some in (xs, gradients, moments.us, moments.vs))
-    steps = [torch.tensor(float(t + 1))] * len(own)
+    params, gs, us, vs = (
+        [row for x in some for row in x.unbind(0)] for some in (xs, gradients, moments.us, moments.vs)
+    )
+    steps = [torch.tensor(float(t + 1))] * len(params)
     torch._fused_adam_(
-        own, gs, us, vs, [], steps, lr=lr, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,
+        params, gs, us, vs, [], steps, lr=lr, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,
         maximize=False,
     )  # fmt: skip

@@ -24,19 +24,19 @@ TORCHS_KNOBS = ("momentum", "dampening", "nesterov", "amsgrad", "maximize")
 
 
 def checked(rule: UpdateRule, given: dict[str, Any]) -> dict[str, Any]:
-    """A group's knobs: the rule's, where it gives no others.
+    """Return a group's knobs: the rule's, where it gives no others.
 
     Raises:
         SpecError: rates of momenta, or torch's knobs, that would not be read as they are meant.
     """
-    own = rule.hyperparameters()
+    defaults = rule.hyperparameters()
     for name in TORCHS_KNOBS:
-        if given.get(name) and name not in own:
+        if given.get(name) and name not in defaults:
             raise SpecError(name, given[name], "none in a group: decay rates are its betas, the rest is the rule's")
-    expected = own.get("betas", ())
+    expected = defaults.get("betas", ())
     if "betas" in given and not _are_rates(given["betas"], len(expected)):
-        raise SpecError("betas", given["betas"], _rates_expected(expected, own))
-    return own | given
+        raise SpecError("betas", given["betas"], _rates_expected(expected, defaults))
+    return defaults | given
 
 
 def _are_rates(betas: Any, count: int) -> bool:
@@ -53,12 +53,12 @@ def _rates_expected(betas: tuple[float, ...], knobs: dict[str, Any]) -> str:
 
 
 def joined_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """One group of what a rule's parts are, of which the first two differ in rule and knobs."""
+    """Return one group of what a rule's parts are, of which the first two differ in rule and knobs."""
     if len(groups) == 1:
         return groups[0]
-    own, other = groups
+    matrix_group, other = groups
     rows = ("params", "param_names")
-    lists = {name: [*own[name], *other[name]] for name in rows if name in own}
+    lists = {name: [*matrix_group[name], *other[name]] for name in rows if name in matrix_group}
     knobs, others = ({k: v for k, v in group.items() if k not in rows} for group in groups)
     return {**knobs, **lists, OTHER: others, GIVEN: knobs}
 
@@ -69,10 +69,10 @@ def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
     A learning rate keeps its proportion to the group's; of the decay rates the first follows, the others stay; every
     other knob of the group that was set anew holds for both.
     """
-    other, given = group[OTHER], group[GIVEN]
-    moved = {name: group[name] for name, before in given.items() if group[name] != before}
-    if "lr" in moved and other["lr"] != given["lr"]:
-        moved["lr"] = other["lr"] * (group["lr"] / given["lr"]) if given["lr"] else other["lr"]
+    other, original = group[OTHER], group[GIVEN]
+    moved = {name: group[name] for name, before in original.items() if group[name] != before}
+    if "lr" in moved and other["lr"] != original["lr"]:
+        moved["lr"] = other["lr"] * (group["lr"] / original["lr"]) if original["lr"] else other["lr"]
     if "betas" in moved:
         first = {"betas": (group["betas"][0], *other["betas"][1:])} if other.get("betas") else {}
         moved = {name: value for name, value in moved.items() if name != "betas"} | first
@@ -116,12 +116,12 @@ def unzipped(params: Any) -> dict[str, list]:
     Raises:
         SpecError: neither parameters nor pairs.
     """
-    given = several_of(params)
-    if all(isinstance(one, Tensor) for one in given):
-        return {"params": given}
-    if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Tensor) for one in given):
+    items = several_of(params)
+    if all(isinstance(item, Tensor) for item in items):
+        return {"params": items}
+    if not all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor) for item in items):
         raise SpecError("params", params, PARAMETERS)
-    names, tensors = zip(*given, strict=True)
+    names, tensors = zip(*items, strict=True)
     return {"params": list(tensors), "param_names": list(names)}
 
 
@@ -135,17 +135,17 @@ def several_of(params: Any) -> list[Any]:
         SpecError: something that has none, or groups beside something else.
     """
     try:
-        given = [params] if isinstance(params, Tensor) else list(params)
+        items = [params] if isinstance(params, Tensor) else list(params)
     except Exception as error:  # whatever a user's iterator raises
         raise SpecError("params", params, f"{PARAMETERS} ({said(error)})") from None
-    groups = [isinstance(one, dict) for one in given]
-    if not given or any(groups) != all(groups) or any("params" not in one for one in given if isinstance(one, dict)):
+    groups = [isinstance(item, dict) for item in items]
+    if not items or any(groups) != all(groups) or any("params" not in item for item in items if isinstance(item, dict)):
         raise SpecError("params", params, PARAMETERS)
-    return given
+    return items
 
 
 def placed(groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]) -> Iterator[tuple[Any, UpdateRule, Any]]:
-    """Every parameter with its rule and the knobs that it reads, by number.
+    """Return every parameter with its rule and the knobs that it reads, by number.
 
     Args:
         groups: torch's.

@@ -28,7 +28,7 @@ INSTANCES = "instances"
 
 
 def is_state(name: str, value: Any, p: Tensor, known: tuple[str, ...]) -> bool:
-    """Whether an optimizer's value is a tensor to be kept over the worker axis, not a number, such as a step counter.
+    """Return whether an optimizer's value is a tensor with a worker axis, not a number, such as a step counter.
 
     Of a parameter that is a single number both are; then those are that have a state's name.
     """
@@ -84,7 +84,7 @@ class Instances:
             self._take(row.number, row.x, row.state)
 
     def _built(self, place: int, given: list[Any], lr: float) -> torch.optim.Optimizer:
-        """An instance; what it draws when it is made is its worker's, and the same for all seeds."""
+        """Return an instance; what it draws when it is made is its worker's, and the same for all seeds."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[place])
@@ -94,10 +94,10 @@ class Instances:
         """Numbers of an instance, and whatever else is its own, become those of another one; tensors already are."""
         if self._rule.probe.elementwise:
             return
-        own = copy.deepcopy(self._own(self._made[source]))
-        for number, (_, kept) in self._numbered(self._made[source], own.get("state", {})):
-            kept |= {name: self._part(lent, place) for name, lent in self._lent[number].items()}
-        self._made[place].optimizer.load_state_dict(own)
+        copied = copy.deepcopy(self._own(self._made[source]))
+        for number, (_, state) in self._numbered(self._made[source], copied.get("state", {})):
+            state |= {name: self._part(lent, place) for name, lent in self._lent[number].items()}
+        self._made[place].optimizer.load_state_dict(copied)
         for number, lent in enumerate(self._lent):
             for name, tensor in lent.items():
                 self._lend_state(number, name, tensor)
@@ -140,34 +140,40 @@ class Instances:
 
     def _join(self, place: int, groups: list[dict[str, Any]], proxies: list[list[torch.nn.Parameter]]) -> None:
         first = len(self._told)
-        given: list[Any] = [p for part in proxies for p in part]
+        arguments: list[Any] = [p for part in proxies for p in part]
         if self._rule.is_class:
-            given = [_options(g) | {"params": part} for g, part in zip(groups, proxies, strict=True)]
+            arguments = [_options(g) | {"params": part} for g, part in zip(groups, proxies, strict=True)]
         if not self._made[place:]:
-            self._made.append(Instance(self._built(place, given, groups[0]["lr"]), [], []))
+            self._made.append(Instance(self._built(place, arguments, groups[0]["lr"]), [], []))
         else:
-            for group in given if self._rule.is_class else [{"params": given}]:
+            for group in arguments if self._rule.is_class else [{"params": arguments}]:
                 self._made[place].optimizer.add_param_group(group)
         instance = self._made[place]
         instance.params.extend(p for part in proxies for p in part)
         number_of = {id(p): first + i for i, part in enumerate(proxies) for p in part}
         _cut(instance.optimizer, len(instance.of_groups), number_of)
-        for own in instance.optimizer.param_groups[len(instance.of_groups) :]:
-            share = 1.0 if self._rule.is_class else _share(own, instance.optimizer.param_groups[0])
-            instance.of_groups.append((number_of[id(own["params"][0])] if own["params"] else first, share))
+        for param_group in instance.optimizer.param_groups[len(instance.of_groups) :]:
+            share = 1.0 if self._rule.is_class else _share(param_group, instance.optimizer.param_groups[0])
+            instance.of_groups.append(
+                (number_of[id(param_group["params"][0])] if param_group["params"] else first, share)
+            )
 
     def _tell(self) -> None:
-        """What was set anew in the method's groups, as schedulers do, is set in the instances'."""
-        for number, (group, told) in enumerate(zip(self._method.param_groups, self._told, strict=True)):
-            given = _options(group)
-            news = {k: v for k, v in given.items() if k not in told or (told[k] is not v and told[k] != v)}
+        """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
+        for number, (group, recorded) in enumerate(zip(self._method.param_groups, self._told, strict=True)):
+            options = _options(group)
+            news = {
+                k: v for k, v in options.items() if k not in recorded or (recorded[k] is not v and recorded[k] != v)
+            }
             if not news:
                 continue
-            told.update(news)
+            recorded.update(news)
             for instance in self._made:
-                for own, (of, share) in zip(instance.optimizer.param_groups, instance.of_groups, strict=True):
-                    if of == number:
-                        own.update(news | ({"lr": news["lr"] * share} if "lr" in news else {}))
+                for param_group, (group_number, share) in zip(
+                    instance.optimizer.param_groups, instance.of_groups, strict=True
+                ):
+                    if group_number == number:
+                        param_group.update(news | ({"lr": news["lr"] * share} if "lr" in news else {}))
 
     def _lend(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
         """Views of what a method has of a parameter, where they are not."""
@@ -186,16 +192,16 @@ class Instances:
             instance.optimizer.state[instance.params[number]][name] = part
 
     def _take(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
-        """What the instances made of a parameter and of its states, as the method's."""
+        """Copy the instances' results for a parameter and its states to the method."""
         for place, instance in enumerate(self._made):
             p = instance.params[number]
             if p.data_ptr() != self._address(x, place):  # some put another tensor in its place
                 self._part(x, place).copy_(p.detach())
                 p.data = self._part(x, place)
-        kept = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._made]
-        for name, value in kept[0].items():
+        states = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._made]
+        for name, value in states[0].items():
             if is_state(name, value, self._made[0].params[number], self._rule.probe.states):
-                self._take_state(number, name, [one.get(name) for one in kept], state)
+                self._take_state(number, name, [state_of_worker.get(name) for state_of_worker in states], state)
 
     def _take_state(self, number: int, name: str, values: list[Any], state: dict[str, Tensor]) -> None:
         lent = self._lent[number].get(name)
@@ -218,25 +224,25 @@ class Instances:
         return x.data_ptr() + (0 if self._rule.probe.elementwise else place * x.stride(0) * x.element_size())
 
     def _save(self, method: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-        """Each instance's own ``state_dict``, without the tensors that the method's has."""
+        """Return each instance's ``state_dict``, without the tensors that the method holds."""
         if self._made:
             names = [list(lent) for lent in self._lent]
-            own = [self._own(instance) for instance in self._made]
-            saved["param_groups"][0][INSTANCES] = {"states": names, "told": self._told, "own": own}
+            state_dicts = [self._own(instance) for instance in self._made]
+            saved["param_groups"][0][INSTANCES] = {"states": names, "told": self._told, "own": state_dicts}
 
     def _own(self, instance: Instance) -> dict[str, Any]:
-        own = instance.optimizer.state_dict()
+        state_dict = instance.optimizer.state_dict()
         state = {
-            key: {name: value for name, value in kept.items() if name not in self._lent[number]}
-            for number, (key, kept) in self._numbered(instance, own.get("state", {}))
+            key: {name: value for name, value in values.items() if name not in self._lent[number]}
+            for number, (key, values) in self._numbered(instance, state_dict.get("state", {}))
         }
-        return own | ({"state": state} if "state" in own else {})
+        return state_dict | ({"state": state} if "state" in state_dict else {})
 
     def _numbered(self, instance: Instance, state: dict[Any, Any]) -> list[tuple[int, tuple[Any, Any]]]:
         """Entries of an instance's state with the numbers of their parameters: torch counts in the order of groups."""
         numbers = {id(p): number for number, p in enumerate(instance.params)}
         in_order = [numbers[id(p)] for group in instance.optimizer.param_groups for p in group["params"]]
-        return [(in_order[key], (key, kept)) for key, kept in state.items()]
+        return [(in_order[key], (key, values)) for key, values in state.items()]
 
     def _load(self, method: torch.optim.Optimizer) -> None:
         saved = method.param_groups[0].pop(INSTANCES, None)
@@ -246,11 +252,11 @@ class Instances:
         self._make()
         self._told = saved["told"]
         params = [p for group in method.param_groups for p in group["params"]]
-        for place, (instance, own) in enumerate(zip(self._made, saved["own"], strict=True)):
-            for number, (_, kept) in self._numbered(instance, own.get("state", {})):
+        for place, (instance, state_dict) in enumerate(zip(self._made, saved["own"], strict=True)):
+            for number, (_, values) in self._numbered(instance, state_dict.get("state", {})):
                 state = method.state[params[number]]
-                kept |= {name: self._part(state[name], place) for name in saved["states"][number]}
-            instance.optimizer.load_state_dict(own)
+                values |= {name: self._part(state[name], place) for name in saved["states"][number]}
+            instance.optimizer.load_state_dict(state_dict)
         for number, (p, names) in enumerate(zip(params, saved["states"], strict=True)):
             for name in names:
                 self._lend_state(number, name, method.state[p][name])

@@ -19,7 +19,7 @@ that have nothing to do with their neighbours."""
 
 
 def largest(x: Tensor, k: int) -> Tensor:
-    """Places of the k entries of largest magnitude, in rising order: ``(..., n)`` to ``(..., k)``.
+    """Return the places of the k entries of largest magnitude, in rising order: ``(..., n)`` to ``(..., k)``.
 
     Of several equal entries it takes those that ``topk`` takes.
 
@@ -42,22 +42,22 @@ def _by_topk(size: Tensor, k: int) -> Tensor:
 
 
 def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
-    """Of rows ``(r, n)``; those that are left are for ``topk``."""
+    """Return the indices of the k largest entries of rows ``(r, n)``; use ``topk`` for rows where the loop fails."""
     rows, n = x.shape
-    found, told = torch.empty(rows, k, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
+    indices, is_complete = torch.empty(rows, k, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
     bits = x.detach().contiguous().view(torch.int32).numpy()
-    loops.find_largest(bits, k, max(1, n // (GROUPS * k)), found.numpy(), told.numpy())
-    return found if told.all() else _others(found, ~told, x.abs(), k)
+    loops.find_largest(bits, k, max(1, n // (GROUPS * k)), indices.numpy(), is_complete.numpy())
+    return indices if is_complete.all() else _others(indices, ~is_complete, x.abs(), k)
 
 
 def _others(found: Tensor, others: Tensor, size: Tensor, k: int) -> Tensor:
-    """The same with rows by ``topk``."""
+    """Return the same with rows by ``topk``."""
     found[others] = _by_topk(size[others], k)
     return found
 
 
 def _by_bound(size: Tensor, k: int) -> Tensor:
-    """The same of rows ``(r, n)``: entries are cut into groups, of which the k-th largest maximum is a bound.
+    """Return the same of rows ``(r, n)``: entries are cut into groups, of which the k-th largest maximum is a bound.
 
     At least k entries reach it, and few more: only these are compared with each other. For ``topk`` are rows in which
     more than k entries are as large as the k-th, rows of which many reach the bound, as where most are zero, and rows
@@ -77,14 +77,14 @@ def _by_bound(size: Tensor, k: int) -> Tensor:
     reached, row = (reached, row) if few.all() else (reached[few[row]], row[few[row]])
     reaching = np.where(few, reaching, 0)
     widest = max(int(reaching.max(initial=0)), k)
-    beside = np.full((rows, widest), -1.0, values.dtype)
+    candidates = np.full((rows, widest), -1.0, values.dtype)
     place = np.arange(len(reached)) - (np.cumsum(reaching) - reaching)[row]
-    beside[row, place] = values.ravel()[reached]
-    least = np.partition(beside, widest - k, axis=1)[:, widest - k]
-    taken = beside[row, place] >= least[row]
-    told = few & (np.bincount(row[taken], minlength=rows) == k)
-    taken &= told[row]
+    candidates[row, place] = values.ravel()[reached]
+    threshold = np.partition(candidates, widest - k, axis=1)[:, widest - k]
+    is_selected = candidates[row, place] >= threshold[row]
+    is_complete = few & (np.bincount(row[is_selected], minlength=rows) == k)
+    is_selected &= is_complete[row]
     out = np.empty((rows, k), np.int64)
-    out[told] = (reached[taken] - row[taken] * n).reshape(-1, k)
-    found = torch.from_numpy(out)
-    return found if told.all() else _others(found, torch.from_numpy(~told), size, k)
+    out[is_complete] = (reached[is_selected] - row[is_selected] * n).reshape(-1, k)
+    indices = torch.from_numpy(out)
+    return indices if is_complete.all() else _others(indices, torch.from_numpy(~is_complete), size, k)

@@ -69,11 +69,11 @@ class LowRankAdam(UpdateRule):
             check_unit(name, getattr(self, name))
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas``, ``beta2``, ``eps``, ``rho``."""
+        """Return ``betas``, ``beta2``, ``eps``, ``rho``."""
         return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "rho": self.rho}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
+        """Return the rule itself as its only part."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ class LowRankAdam(UpdateRule):
 
 
 def wide(x: Tensor) -> Tensor:
-    """A view of ``(..., m, n)`` with at most as many rows as columns."""
+    """Return a view of ``(..., m, n)`` with at most as many rows as columns."""
     return x if x.shape[-2] <= x.shape[-1] else x.mT
 
 

@@ -20,7 +20,7 @@ IN_ORDER = 16
 
 
 def drawn(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> tuple[Tensor, Tensor]:
-    """``qsgd``'s integers plus ``levels`` and the norms, with the numbers of ``uniform``.
+    """Return ``qsgd``'s integers plus ``levels`` and the norms, with the numbers of ``uniform``.
 
     Args:
         x: ``(R, n)``.
@@ -44,7 +44,7 @@ def drawn(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> 
 
 
 def mean_of(integers: Tensor, units: Tensor, levels: int) -> Tensor:
-    """The mean over M of ``(integers - levels) units``.
+    """Return the mean over M of ``(integers - levels) units``.
 
     Args:
         integers: ``(S, M, n)``.

@@ -45,19 +45,19 @@ class LionRule(UpdateRule):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """``momentum_1``."""
+        """Return the state's name, ``momentum_1``."""
         return momentum_names(1)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas``: both."""
+        """Return both values of ``betas``."""
         return {"betas": (self.beta1, self.beta2)}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
+        """Return the rule itself as its only part."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """A zero momentum."""
+        """Return a zero momentum for a parameter."""
         return {name: torch.zeros_like(x) for name in self.states}
 
     @override

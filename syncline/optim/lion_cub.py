@@ -60,7 +60,7 @@ class LionCubMethod(Method):
         self._momenta_averaged()
 
     def _momenta_averaged(self) -> list[bool]:
-        """By number: whether a parameter's momentum is averaged."""
+        """Return whether each parameter's momentum is averaged, in order of parameter numbers."""
         if self.momentum_layers not in ("all", "none") and not all(self.names):
             raise SpecError("momentum_layers", self.momentum_layers, "'all' or 'none' for parameters without names")
         return chosen_layers(self.names, self.momentum_layers)

@@ -1,4 +1,4 @@
-"""When loops over single numbers are compiled ones."""
+"""Choice of compiled loops over single numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KERNELS = Kernels("syncline.optim.compiled", worth=2**25)
 
 
 def for_numbers(x: Tensor) -> ModuleType | None:
-    """The compiled loops, for a tensor that they can walk; None if tensor operations are to do it."""
+    """Return the compiled loops, for a tensor that they can walk; None if tensor operations are to do it."""
     if x.device.type != "cpu" or x.dtype != torch.float32 or not x.numel():
         return None
     return KERNELS.for_work(x.numel())

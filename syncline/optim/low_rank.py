@@ -15,14 +15,14 @@ Average = Callable[[list[Tensor], str], list[Tensor]]
 
 
 def apart(tensors: list[Tensor], label: str) -> list[Tensor]:
-    """No average: every worker keeps its own."""
+    """Return the tensors without an average: every worker keeps its own."""
     return tensors
 
 
 def power_iteration(
     matrices: Sequence[Tensor], right: Sequence[Tensor], average: Average
 ) -> list[tuple[Tensor, Tensor]]:
-    """Factors ``(P, R)`` with ``P R^T`` near the mean matrix: ``P = orth(mean(M Q))``, ``R = mean(M^T P)``.
+    """Return factors ``(P, R)``, ``P R^T`` near the mean matrix: ``P = orth(mean(M Q))``, ``R = mean(M^T P)``.
 
     All matrices are in flight together: two calls, however many layers. Where every worker's M is zero P is zero too,
     and R with it, for which ``kept_where_zero`` has the old Q: the QR decomposition of nothing has unit vectors, along
@@ -38,9 +38,9 @@ def power_iteration(
 
     Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
     """
-    left = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
-    left = [computed_once(_orthonormal_or_zero, p) for p in left]
-    return list(zip(left, average([m.mT @ p for m, p in zip(matrices, left, strict=True)], "R"), strict=True))
+    factors = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
+    factors = [computed_once(_orthonormal_or_zero, p) for p in factors]
+    return list(zip(factors, average([m.mT @ p for m, p in zip(matrices, factors, strict=True)], "R"), strict=True))
 
 
 def _orthonormal_or_zero(p: Tensor) -> Tensor:
@@ -53,5 +53,5 @@ def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:
 
 
 def nothing(x: Tensor) -> Tensor:
-    """Which matrices ``(..., m, n)`` are zero all over, ``(..., 1, 1)``; what is not a number is not zero."""
+    """Return which matrices ``(..., m, n)`` are all zero, ``(..., 1, 1)``; NaN is not zero."""
     return (x.flatten(-2).abs().amax(-1) == 0)[..., None, None]

@@ -38,7 +38,7 @@ class MatrixSplit:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The states of both."""
+        """Return the states of both."""
         return tuple(dict.fromkeys(self.matrix.states + self.other.states))
 
     def hyperparameters(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class MatrixSplit:
         return {}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """The group's matrices, then its others."""
+        """Return the group's matrices, then its others."""
         allowed = group.get("matrix", True)
         names = group.get("param_names", [""] * len(group["params"]))
         if self.layers and not all(names):
@@ -57,12 +57,14 @@ class MatrixSplit:
         ]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []
         for wanted, rule in ((True, self.matrix), (False, self.other)):
-            kept: dict[str, list[Any]] = {}
+            selected: dict[str, list[Any]] = {}
             for key in ("params", "param_names"):
                 if key in group:
-                    kept[key] = [one for one, matrix in zip(group[key], is_matrix, strict=True) if matrix == wanted]
-            if kept["params"]:
-                part = {**group, **kept, "matrix": wanted}
+                    selected[key] = [
+                        value for value, matrix in zip(group[key], is_matrix, strict=True) if matrix == wanted
+                    ]
+            if selected["params"]:
+                part = {**group, **selected, "matrix": wanted}
                 if not wanted and part["other_lr"] is not None:
                     part["lr"] = part["other_lr"]
                 out.append((rule, part))
@@ -78,7 +80,7 @@ class MatrixSplit:
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    """``(R, m, *rest)`` as matrices ``(R, m, n)``, a view wherever x is contiguous.
+    """Return ``(R, m, *rest)`` as matrices ``(R, m, n)``, a view wherever x is contiguous.
 
     A row is one output, as Muon's, PowerSGD's, SOAP's and Scion's public codes view the weights of a convolution.
     """
@@ -86,7 +88,7 @@ def as_matrix(x: Tensor) -> Tensor:
 
 
 def shape_scale(rows: int, columns: int, adjust: str) -> float:
-    """What an orthonormal update of ``(m, n)`` is multiplied by, for ``m`` outputs and ``n`` inputs.
+    """Return the factor of an orthonormal update of ``(m, n)``, for ``m`` outputs and ``n`` inputs.
 
     ``original``: ``max(1, m / n)^0.5`` (Jordan et al., 2024). ``match_rms_adamw``: ``0.2 max(m, n)^0.5``, Adam's usual
     size of an update (Liu et al., 2025). ``spectral``: ``(m / n)^0.5`` (Dion). ``none``: 1.
@@ -119,7 +121,7 @@ class Orthogonalised(Unscaled):
     adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``scale polar(d)``."""
+        """Return ``scale polar(d)`` as the direction."""
         return self._orthogonal([d])[0]
 
     @override
@@ -132,12 +134,12 @@ class Orthogonalised(Unscaled):
             key = tuple(d.shape[1:]) if size <= TOGETHER else (place, -1)
             alike.setdefault(key, []).append(place)
         for places in alike.values():
-            for place, made in zip(places, self._orthogonal([ds[place] for place in places]), strict=True):
-                out[place] = made
+            for place, direction in zip(places, self._orthogonal([ds[place] for place in places]), strict=True):
+                out[place] = direction
         return out
 
     def _orthogonal(self, ds: list[Tensor]) -> list[Tensor]:
-        """``scale polar(d)`` of tensors of one shape."""
+        """Return ``scale polar(d)`` of tensors of one shape."""
         matrices = [as_matrix(d) for d in ds]
         scale = shape_scale(matrices[0].shape[-2], matrices[0].shape[-1], self.adjust)
         polar = newton_schulz(torch.cat(matrices) if len(ds) > 1 else matrices[0], self.steps) * scale
@@ -149,5 +151,5 @@ class Signed(Unscaled):
     """The mixture of momenta is replaced by its sign: Signum."""
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``sign(d)``."""
+        """Return ``sign(d)`` as the direction."""
         return finite_sign(d)

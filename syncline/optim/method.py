@@ -1,4 +1,4 @@
-"""How a method steps: its parts, played together."""
+"""The step of a method, which calls its parts in order."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class MeanGradient(Reducer):
     encoded: bool = True
 
     def hyperparameters(self) -> dict[str, Any]:
-        """None."""
+        """Return an empty mapping of hyperparameters."""
         return {}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return no state tensors."""
         return {}
 
     @override
@@ -205,7 +205,7 @@ class Method(torch.optim.Optimizer):
 
     @property
     def steps_done(self) -> int:
-        """How many steps were taken; kept in the parameter groups, so that ``state_dict`` carries it."""
+        """Return the number of steps taken; the parameter groups keep it, so that ``state_dict`` carries it."""
         return self.param_groups[0]["step"]
 
     @property
@@ -228,9 +228,9 @@ class Method(torch.optim.Optimizer):
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
-                made = rule.init(the_copy(x) if is_one_copy(x) else x, number)
-                self._shared.kept[number] = tuple(made)
-                state.update({name: for_rows(value, len(x)) for name, value in made.items()})
+                new_state = rule.init(the_copy(x) if is_one_copy(x) else x, number)
+                self._shared.kept[number] = tuple(new_state)
+                state.update({name: for_rows(value, len(x)) for name, value in new_state.items()})
                 state.update(self.reducer.init(x, number))
                 if self.outer:
                     state.update(self.outer.init(x))
@@ -241,7 +241,7 @@ class Method(torch.optim.Optimizer):
 
     @property
     def keeps_workers_equal(self) -> bool:
-        """Whether workers that begin alike stay so, as all take the same steps: their parameters are one copy then."""
+        """Return whether equal workers stay equal because all take the same steps: they then share one copy."""
         return isinstance(self.sync, EveryStep) and not isinstance(self.rule, Stepping)
 
     def _share(self) -> None:
@@ -263,14 +263,14 @@ class Method(torch.optim.Optimizer):
         self._shares = None
 
     def buffers_due(self, t: int) -> BufferSync:
-        """Where gradients or directions are exchanged, buffers are broadcast; where parameters are, averaged."""
+        """Return "broadcast" where gradients or directions are exchanged, "mean" where parameters are, else "none"."""
         due = self.sync.due(t)
         return "broadcast" if "gradient" in due or "direction" in due else "mean" if "params" in due else "none"
 
     def _references(
         self, compressed: CompressedAverages, x: Tensor, state: dict[str, Tensor], rule: UpdateRule
     ) -> dict[str, Tensor]:
-        """What compressed averages keep of a parameter and of those of its states that are averaged."""
+        """Return the reference and error tensors of a parameter and of its averaged states."""
         assert isinstance(self.sync, Periodic)
         out: dict[str, Tensor] = {}
         for name in self.sync.periods:
@@ -311,7 +311,7 @@ class Method(torch.optim.Optimizer):
         return loss
 
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
-        """The rows with what takes the place of their gradients, without those that rest."""
+        """Return the rows with what takes the place of their gradients, without those that rest."""
         reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
@@ -330,23 +330,27 @@ class Method(torch.optim.Optimizer):
         for place, row in enumerate(seen):
             together.setdefault(id(row.rule), []).append(place)
         for places in together.values():
-            own = [seen[place] for place in places]
-            rule = own[0].rule
+            group_rows = [seen[place] for place in places]
+            rule = group_rows[0].rule
             # Not by ``isinstance``, which takes as long as a small parameter's step.
             moves: Callable[[list[Row], int], bool] | None = getattr(rule, "move", None)
-            if moves and "direction" not in due and moves(own, t):
+            if moves and "direction" not in due and moves(group_rows, t):
                 continue
             at_once: Callable[[list[Row], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
-            made = at_once(own, t) if at_once else [rule.direction(row.g, row.state, row.group, t) for row in own]
-            for place, d in zip(places, made, strict=True):
+            group_directions = (
+                at_once(group_rows, t)
+                if at_once
+                else [rule.direction(row.g, row.state, row.group, t) for row in group_rows]
+            )
+            for place, d in zip(places, group_directions, strict=True):
                 out[place] = d
-        for row, one in zip(rows, seen, strict=True):
-            if one is not row:
-                take_back(row, one)
+        for row, seen_row in zip(rows, seen, strict=True):
+            if seen_row is not row:
+                take_back(row, seen_row)
         return out
 
     def trace(self) -> dict[str, Tensor]:
-        """Diagnostics of the step that was taken, ``(R,)`` each and the same on all workers; none by default."""
+        """Return diagnostics of the step that was taken, ``(R,)`` each and the same on all workers; none by default."""
         return {}
 
     def adopt(self, place: int, source: int) -> None:
@@ -355,7 +359,7 @@ class Method(torch.optim.Optimizer):
             self._steppers.adopt(place, source)
 
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
-        """What takes the place of the directions of those rows that move."""
+        """Return the replacements of the directions of the rows that move."""
         moving = [
             row._replace(g=for_rows(d, len(row.x))) for row, d in zip(rows, directions, strict=True) if d is not None
         ]
@@ -363,7 +367,7 @@ class Method(torch.optim.Optimizer):
         return [None if d is None else next(reduced) for d in directions]
 
     def averaged_rows(self, rows: list[Row]) -> list[Row]:
-        """What an average is of: also parameters without a gradient in just this step, or on just this worker."""
+        """Return the rows to average, also parameters without a gradient in this step or on this worker."""
         return self.rows(without_gradient=True)
 
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
@@ -397,7 +401,7 @@ class Method(torch.optim.Optimizer):
 
 
 def clip_rows(rows: list[Row], radius: float) -> list[Row]:
-    """Each worker's gradient scaled into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
+    """Scale each worker's gradient into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
     if not rows:
         return rows
     in_common = all(is_one_copy(row.g) for row in rows)

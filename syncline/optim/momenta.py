@@ -51,5 +51,5 @@ def aggmo(betas: Sequence[float] = (0.0, 0.9, 0.99)) -> MomentumRule:
 
     Source: J. Lucas, S. Sun, R. Zemel, R. Grosse, "Aggregated Momentum" (2019), equation (3), and its default rates.
     """
-    kept = tuple(beta for beta in betas if beta)
-    return MomentumRule(kept, (1 / len(betas),) * len(kept), Unscaled(), form="heavy-ball")
+    nonzero = tuple(beta for beta in betas if beta)
+    return MomentumRule(nonzero, (1 / len(betas),) * len(nonzero), Unscaled(), form="heavy-ball")

@@ -32,12 +32,12 @@ def multi_momentum_rule(
     """
     if base not in ("adam", "adopt", "sgdm", "muon"):
         raise SpecError("base", base, "'adam', 'adopt', 'sgdm' or 'muon'")
-    given: dict[str, Any] = {name: v for name, v in (("beta2", beta2), ("eps", eps)) if v is not None}
+    overrides: dict[str, Any] = {name: v for name, v in (("beta2", beta2), ("eps", eps)) if v is not None}
     scaling: Scaling = Unscaled()
     if base in ("adam", "muon"):
-        scaling = AdamScaling(**given, bias_correction=bias_correction)
+        scaling = AdamScaling(**overrides, bias_correction=bias_correction)
     elif base == "adopt":
-        scaling = AdoptScaling(**given)
+        scaling = AdoptScaling(**overrides)
     corrected = bias_correction and base in ("adam", "muon")
     rule = MomentumRule(tuple(betas), tuple(omegas), scaling, bias_correction=corrected, **switch)
     if base != "muon":

@@ -55,15 +55,15 @@ class NesterovAdam(UpdateRule):
             raise SpecError("momentum_decay", self.momentum_decay, "at least 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas``, ``beta2``, ``eps``, ``momentum_decay``."""
+        """Return ``betas``, ``beta2``, ``eps``, ``momentum_decay``."""
         return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "momentum_decay": self.momentum_decay}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
+        """Return the rule itself as its only part."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Zeros."""
+        """Return zeros for every state of a parameter."""
         return {name: torch.zeros_like(x) for name in self.states}
 
     @override
@@ -79,16 +79,16 @@ class NesterovAdam(UpdateRule):
 
 
 def mu(beta1: float, momentum_decay: float, t: int) -> float:
-    """The momentum's share at step t, from 0."""
+    """Return the momentum's share at step t, from 0."""
     return float(beta1 * (1 - 0.5 * DECAY_BASE ** ((t + 1) * momentum_decay)))
 
 
 def mu_product(beta1: float, momentum_decay: float, t: int) -> float:
-    """The product of the shares of steps 0 to t, which no state has to carry from step to step."""
+    """Return the product of the shares of steps 0 to t, which no state has to carry from step to step."""
     return _products(beta1, momentum_decay, 1 << t.bit_length())[t]
 
 
 @lru_cache(maxsize=16)
 def _products(beta1: float, momentum_decay: float, steps: int) -> tuple[float, ...]:
-    """The products of the first shares, for so many steps; asked for in powers of two, so that few are kept."""
+    """Return the products of the first shares, for so many steps; asked for in powers of two, so that few are kept."""
     return tuple(accumulate((mu(beta1, momentum_decay, t) for t in range(steps)), mul))

@@ -23,7 +23,7 @@ _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def uniform(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
-    """Numbers ``(R, count)`` in [0, 1), float64 multiples of ``2**-53``, independent between workers and names.
+    """Draw numbers ``(R, count)`` in [0, 1), float64 multiples of ``2**-53``, independent over workers and names.
 
     Args:
         workers: which worker each row is.
@@ -45,7 +45,7 @@ def coins(workers: Sequence[int], count: int, device: torch.device, *names: str 
 
 
 def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
-    """Where each worker's generator starts, ``(R,)``."""
+    """Return the start state of each worker's generator, ``(R,)``."""
     x = np.array(workers, np.uint64) * np.uint64(_GAMMA % 2**64) + np.uint64(seed64(0, *names))
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(multiplier % 2**64)
@@ -88,12 +88,12 @@ def _in_pieces(
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """SplitMix64's finaliser; products wrap around."""
+    """Apply SplitMix64's finaliser; products wrap around."""
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         x = (x ^ _shift(x, shift)) * multiplier
     return x ^ _shift(x, 31)
 
 
 def _shift(x: Tensor, by: int) -> Tensor:
-    """``x >> by`` with zeros from the left: int64's own shift copies the sign."""
+    """Return ``x >> by`` with zeros from the left: int64's own shift copies the sign."""
     return (x >> by) & ((1 << (64 - by)) - 1)

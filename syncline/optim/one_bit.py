@@ -58,7 +58,7 @@ class OneBitMean:
         return {WORKER_ERROR: torch.zeros_like(x), SERVER_ERROR: x.new_zeros(x.shape[0], chunk)}
 
     def mean(self, xs: Sequence[Tensor], states: Sequence[dict[str, Tensor]], comm: Communicator) -> list[Tensor]:
-        """The mean of each ``(R, *s)`` over the workers, as described; the errors in the states are updated."""
+        """Return the mean of each ``(R, *s)`` over the workers, as described; the errors in the states are updated."""
         sent = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
         details = encoded_from(*xs)
         arrived = comm.all_to_all(torch.cat(sent, -1), label="worker signs", details=details)
@@ -70,7 +70,7 @@ class OneBitMean:
         return [self._joined(part, x) for part, x in zip(parts, xs, strict=True)]
 
     def _from_worker(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
-        """Bytes ``(R, M, b)`` for the owners of the chunks."""
+        """Return the bytes ``(R, M, b)`` for the owners of the chunks."""
         count, workers = x[0].numel(), comm.world_size
         y = (x + state[WORKER_ERROR]).reshape(-1, count)
         scale = self._size(y, count)
@@ -81,22 +81,22 @@ class OneBitMean:
         return _message(blocks, scale.unsqueeze(1).expand(-1, workers, -1))
 
     def _from_owner(self, arrived: Tensor, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
-        """Bytes ``(R, b)`` of each owner's chunk."""
+        """Return the bytes ``(R, b)`` of each owner's chunk."""
         count, chunk = x[0].numel(), state[SERVER_ERROR].shape[1]
-        held = torch.tensor([min(max(count - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
-        real = torch.arange(chunk, device=x.device) < held.unsqueeze(1)  # the last chunks may be short, or empty
+        lengths = torch.tensor([min(max(count - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
+        real = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)  # the last chunks may be short, or empty
         z = torch.where(real, _numbers(arrived, chunk, x.dtype).mean(1) + state[SERVER_ERROR], 0)
-        scale = self._size(z, held.clamp(min=1).unsqueeze(1))
+        scale = self._size(z, lengths.clamp(min=1).unsqueeze(1))
         positive = z >= 0
         state[SERVER_ERROR].copy_(torch.where(real, z - torch.where(positive, scale, -scale), 0))
         return _message(positive, scale)
 
     def _joined(self, gathered: Tensor, x: Tensor) -> Tensor:
-        """``(R, *s)`` from all owners' bytes ``(S, M, b)``."""
+        """Return ``(R, *s)`` from all owners' bytes ``(S, M, b)``."""
         workers = gathered.shape[1]
         chunk = chunk_length(x[0].numel(), workers)
-        whole = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
-        return for_all(whole, x.shape[0]).view(x.shape)
+        mean = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
+        return for_all(mean, x.shape[0]).view(x.shape)
 
     def _size(self, y: Tensor, count: Tensor | int) -> Tensor:
         """``s(y)`` of each row, ``(R, 1)``. Added up in double precision: hardly ever does the order then matter."""
@@ -125,7 +125,7 @@ class OneBitMethod(Method):
 
 
 def chunk_length(count: int, workers: int) -> int:
-    """``ceil(n / M)``: how many numbers of a tensor each worker averages for all."""
+    """Return ``ceil(n / M)``: how many numbers of a tensor each worker averages for all."""
     return -(-count // workers)
 
 
@@ -135,7 +135,7 @@ def _message(positive: Tensor, scale: Tensor) -> Tensor:
 
 
 def _numbers(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """What ``_message`` stands for: plus and minus the scale, ``(..., n)``."""
+    """Decode a message of ``_message`` to plus and minus the scale, ``(..., n)``."""
     signs, scale = message.split([SIGNS.nbytes(count), message.shape[-1] - SIGNS.nbytes(count)], -1)
     # A copy, so that the bytes begin where a number may.
     return SIGNS.decode(signs, count, dtype) * scale.clone(memory_format=torch.contiguous_format).view(dtype)

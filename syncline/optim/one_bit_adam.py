@@ -25,7 +25,7 @@ class WarmUp(SyncPolicy):
     steps: int
 
     def due(self, t: int) -> tuple[str, ...]:
-        """The gradient, or nothing."""
+        """Return the gradient, or nothing."""
         return ("gradient",) if t < self.steps else ()
 
     def check(self, available: tuple[str, ...]) -> None:
@@ -93,7 +93,7 @@ def seen(row: Row, j: int, steps: int) -> float:
 
 
 def denominator(row: Row, updates: int) -> Tensor:
-    """``sqrt(v / (1 - beta2^updates)) + eps`` after so many updates of v; uncorrected for 0."""
+    """Return ``sqrt(v / (1 - beta2^updates)) + eps`` after so many updates of v; uncorrected for 0."""
     root = row.state[SECOND_MOMENT].sqrt()
     if updates:
         root.div_((1 - row.group["beta2"] ** updates) ** 0.5)

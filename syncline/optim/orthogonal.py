@@ -10,7 +10,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def newton_schulz(x: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
-    """An approximate polar factor: singular values go to about 1, singular vectors stay.
+    """Return an approximate polar factor: singular values go to about 1, singular vectors stay.
 
         X_0 = X / (||X||_F + eps);  X_{k+1} = a X_k + (b A + c A^2) X_k,  A = X_k X_k^T
 
@@ -43,5 +43,5 @@ def orthonormal_columns(x: Tensor) -> Tensor:
 
 
 def unit_columns(x: Tensor, eps: float) -> Tensor:
-    """Each column over its norm plus ``eps``: ``(..., n, r)`` to the same."""
+    """Divide each column by its norm plus ``eps``: ``(..., n, r)`` to the same."""
     return x / (x.norm(dim=-2, keepdim=True) + eps)

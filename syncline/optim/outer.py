@@ -42,20 +42,20 @@ class FedAdam:
         check_unit("outer_beta2", self.beta2)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``outer_lr``, ``outer_beta1``, ``outer_beta2``."""
+        """Return the values of ``outer_lr``, ``outer_beta1`` and ``outer_beta2``."""
         return {"outer_lr": self.lr, "outer_beta1": self.beta1, "outer_beta2": self.beta2}
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Where the period started, and the moments of pseudo-gradients."""
+        """Return the parameters at the start of the period, and zero moments of pseudo-gradients."""
         zeros = x.new_zeros(x.shape)
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Start minus end."""
+        """Return the pseudo-gradient: the parameters at the period's start minus those at its end."""
         return state[ANCHOR] - x
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """One Adam step from where the period started."""
+        """Take one Adam step from the start of the period."""
         m = state[OUTER_MOMENTUM].lerp_(average, 1 - h["outer_beta1"])
         v = state[OUTER_SECOND_MOMENT].mul_(h["outer_beta2"]).addcmul_(average, average, value=1 - h["outer_beta2"])
         state[ANCHOR].addcdiv_(m, v.sqrt().add_(self.eps), value=-h["outer_lr"])
@@ -86,11 +86,11 @@ class Nesterov:
         check_unit("outer_momentum", self.momentum)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``outer_lr``, ``outer_momentum``."""
+        """Return the values of ``outer_lr`` and ``outer_momentum``."""
         return {"outer_lr": self.lr, "outer_momentum": self.momentum}
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Where the period started, and the momentum of pseudo-gradients."""
+        """Return the parameters at the start of the period, and a zero momentum of pseudo-gradients."""
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
@@ -98,7 +98,7 @@ class Nesterov:
         return state[ANCHOR] - x
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """One Nesterov step from where the period started; the next one starts where it ends."""
+        """Take one Nesterov step from the start of the period; the next period starts where it ends."""
         momentum = h["outer_momentum"]
         b = state[OUTER_MOMENTUM].mul_(momentum).add_(average)
         anchor = state[ANCHOR]

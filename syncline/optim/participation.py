@@ -1,4 +1,4 @@
-"""What absence means to a training: an absent worker's row stands still, and one that joins adopts another's."""
+"""Partial participation: an absent worker's row does not change, and a worker that joins adopts another's row."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ class PartialParticipation:
 
     @contextmanager
     def frozen(self, step: int) -> Iterator[None]:
-        """What is absent in this step is the same after the block as before it."""
+        """Restore the rows of absent workers after the block, so that they do not change in this step."""
         away = list(self._membership.away(step))
         if not away:
             yield
             return
-        kept = [(x, self._grouped(x)[:, away].clone()) for x in self._tensors()]
+        saved = [(x, self._grouped(x)[:, away].clone()) for x in self._tensors()]
         yield
         with torch.no_grad():
-            for x, rows in kept:
+            for x, rows in saved:
                 self._grouped(x)[:, away] = rows
 
     def mean(self, x: Tensor, step: int) -> Tensor:
-        """A number of each worker, ``(R,)``, as the mean over those present, ``(S,)``."""
+        """Return a number of each worker, ``(R,)``, as the mean over those present, ``(S,)``."""
         return self._grouped(x)[:, list(self._membership.at(step))].mean(1)
 
     def _grouped(self, x: Tensor) -> Tensor:
         return x.detach().unflatten(0, (self._replicas, self._membership.workers))
 
     def _tensors(self) -> Sequence[Tensor]:
-        """Parameters and states, each with the worker axis first."""
+        """Return parameters and states, each with the worker axis first."""
         params = [p for group in self._method.param_groups for p in group["params"]]
         return [x for p in params for x in (p, *self._method.state[p].values())]

@@ -54,11 +54,11 @@ class FactorMean(Reducer):
             raise SpecError("warmup_steps", self.warmup_steps, "an integer >= 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """None."""
+        """Return an empty mapping of hyperparameters."""
         return {}
 
     def rank_of(self, shape: tuple[int, ...]) -> int:
-        """The rank of a parameter's factors; 0 if it travels as it is."""
+        """Return the rank of a parameter's factors; 0 if it travels as it is."""
         if len(shape) < 2:
             return 0
         sides = matrix_sides(shape)
@@ -66,7 +66,7 @@ class FactorMean(Reducer):
         return rank if self.always or is_worth_factors(*sides, rank) else 0
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """A zero error and a random factor for each matrix that is compressed."""
+        """Return a zero error and a random factor for each matrix that is compressed."""
         rank = self.rank_of(tuple(x.shape[1:]))
         if not rank:
             return {}
@@ -84,14 +84,14 @@ class FactorMean(Reducer):
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 
         wholes = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed]
-        matrices = [as_matrix(whole) for whole in wholes]
+        matrices = [as_matrix(corrected) for corrected in wholes]
         right = [self._start(row, number, t) for number, row in enumerate(compressed)]
         factors = power_iteration(matrices, right, average) if compressed else []
         approximations = []
-        for row, whole, (p, q) in zip(compressed, wholes, factors, strict=True):
-            approximation = computed_once(lambda p, q, like=whole: (p @ q.mT).view(len(p), *like.shape[1:]), p, q)
+        for row, corrected, (p, q) in zip(compressed, wholes, factors, strict=True):
+            approximation = computed_once(lambda p, q, like=corrected: (p @ q.mT).view(len(p), *like.shape[1:]), p, q)
             if self.error_feedback:
-                row.state[ERROR].copy_(whole - approximation)
+                row.state[ERROR].copy_(corrected - approximation)
             row.state[FACTOR].copy_(kept_where_zero(q, row.state[FACTOR]))
             approximations.append(approximation)
         lowered = iter(approximations)

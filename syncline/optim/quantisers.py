@@ -18,7 +18,7 @@ from syncline.errors import SpecError
 
 
 def power_mean(x: Tensor, p: float) -> Tensor:
-    """How large a row's entries are: ``M_p = (mean |x|^p)^(1/p)``, from the geometric mean to the maximum.
+    """Return the size of a row's entries: ``M_p = (mean |x|^p)^(1/p)``, from the geometric mean to the maximum.
 
     ``p = 0`` is the geometric mean **of the entries that are not zero**: one dead coordinate would make it zero and the
     quantiser a vote of signs. Zeros count for every other p, which tends to the geometric mean only without them.
@@ -55,10 +55,10 @@ def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
 
 
 def _geometric_mean(x: Tensor) -> Tensor:
-    """Of the entries of ``(R, n)`` that are not zero, ``(R,)``."""
-    there = x > 0
-    logs = torch.where(there, x, torch.ones_like(x)).log().sum(1)
-    return torch.where(there.any(1), (logs / there.sum(1).clamp(min=1)).exp(), 0.0)
+    """Return the geometric mean, ``(R,)``, of the nonzero entries of ``(R, n)``."""
+    is_nonzero = x > 0
+    logs = torch.where(is_nonzero, x, torch.ones_like(x)).log().sum(1)
+    return torch.where(is_nonzero.any(1), (logs / is_nonzero.sum(1).clamp(min=1)).exp(), 0.0)
 
 
 SQUARED = (1e-12, 1e18)
@@ -66,13 +66,13 @@ SQUARED = (1e-12, 1e18)
 
 
 def _root_mean_square(x: Tensor) -> Tensor:
-    """``(R, n)`` to ``(R,)``; in units of the largest entry where squares would overflow or vanish."""
+    """Return each row's RMS, ``(R, n)`` to ``(R,)``; rescale where squares would overflow or vanish."""
     norm = torch.linalg.vector_norm(x, dim=1)
-    held = (norm >= SQUARED[0]) & (norm <= SQUARED[1])
-    if not (x.device.type == "cpu" and held.all()):
+    in_range = (norm >= SQUARED[0]) & (norm <= SQUARED[1])
+    if not (x.device.type == "cpu" and in_range.all()):
         top = x.abs().amax(1)
         safe = torch.where(top > 0, top, 1.0)
-        norm = torch.where(held, norm, safe * torch.linalg.vector_norm(x / safe.unsqueeze(1), dim=1))
+        norm = torch.where(in_range, norm, safe * torch.linalg.vector_norm(x / safe.unsqueeze(1), dim=1))
     return norm / math.sqrt(max(1, x.shape[1]))
 
 
@@ -132,7 +132,7 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
 
 
 def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
-    """The same integers, but plus or minus one where they are zero and ``x`` is not.
+    """Return the same integers, but plus or minus one where they are zero and ``x`` is not.
 
     Source: Lion Cub, Figure 4 ("w/o zero").
     """
@@ -158,7 +158,7 @@ def log_quantise(x: Tensor, levels: int) -> Tensor:
 
 
 def log_restore(quantised: Tensor, levels: int) -> Tensor:
-    """What ``log_quantise``'s integers ``q`` stand for, in units of the maximum: ``sign(q) 2^(|q| - s)``."""
+    """Decode ``log_quantise``'s integers ``q`` in units of the maximum: ``sign(q) 2^(|q| - s)``."""
     return quantised.sign() * torch.exp2(quantised.abs() - levels)
 
 
@@ -186,17 +186,17 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def euclidean(x: Tensor) -> Tensor:
-    """The norm of each row, ``(R, *s)`` to ``(R, 1, .., 1)``, in single precision at least."""
+    """Return the norm of each row, ``(R, *s)`` to ``(R, 1, .., 1)``, in single precision at least."""
     return power_mean(x, 2.0) * math.sqrt(max(1, x[0].numel()))
 
 
 def divisor(norm: Tensor) -> Tensor:
-    """What leaves nothing as it is where the norm is zero."""
+    """Return the norm, or 1 where it is zero, so that a division by it changes nothing there."""
     return torch.where(norm == 0, 1.0, norm)
 
 
 def ternary_sign(x: Tensor) -> Tensor:
-    """Plus one, zero or minus one: a vote that can abstain."""
+    """Return plus one, zero or minus one: a vote that can abstain."""
     return x.sign()
 
 
@@ -209,7 +209,7 @@ class Agreement(NamedTuple):
 
 
 def sign_agreement(quantised_sum: Tensor, exact_sum: Tensor) -> Agreement:
-    """How often the sum of what was sent has the sign of the sum of what was meant.
+    """Return how often the quantised sum has the sign of the exact sum.
 
     The three rates add up to 1 over the entries whose exact sum is not zero; they are nan where there is none.
 
@@ -223,12 +223,12 @@ def sign_agreement(quantised_sum: Tensor, exact_sum: Tensor) -> Agreement:
     Source: Lion Cub, Figure 4 and Table 3.
     """
     product, meant = quantised_sum.sign() * exact_sum.sign(), exact_sum != 0
-    counts = [one.sum(-1, dtype=torch.float64) for one in (product > 0, product < 0, (product == 0) & meant, meant)]
+    counts = [mask.sum(-1, dtype=torch.float64) for mask in (product > 0, product < 0, (product == 0) & meant, meant)]
     return Agreement(*(count / counts[-1] for count in counts[:-1]))
 
 
 def most_levels(dtype: torch.dtype) -> int:
-    """The integer up to which a type holds each; above, rounding to it could pass the range."""
+    """Return the integer up to which a type holds each; above, rounding to it could pass the range."""
     return int(2 / torch.finfo(dtype).eps)
 
 
@@ -238,24 +238,24 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _beside(scale: Tensor, x: Tensor) -> Tensor:
-    """``(R,)`` to ``(R, 1, .., 1)``."""
+    """Reshape ``(R,)`` to ``(R, 1, .., 1)``, to broadcast over ``x``."""
     return scale.reshape(-1, *[1] * (x.ndim - 1))
 
 
 def _zeros_kept(scaled: Tensor, x: Tensor) -> Tensor:
-    """Zero stays zero, whatever it was divided by."""
+    """Keep zeros as zeros, for any divisor."""
     return torch.where(x == 0, 0.0, scaled)
 
 
 def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
-    """``floor(scaled + uniform)``, but for the rounding of that sum, which could pass the next integer."""
+    """Return ``floor(scaled + uniform)``, but for the rounding of that sum, which could pass the next integer."""
     below = scaled.floor()
     return below.add_(uniform >= (scaled - below).neg_().add_(1))
 
 
 def _checked(levels: int, x: Tensor) -> int:
     """Integers that the dtype of x can count to."""
-    most = most_levels(x.dtype)
-    if not 1 <= levels <= most:
-        raise SpecError("levels", levels, f"a number from 1 to {most}, to which {x.dtype} can count")
+    limit = most_levels(x.dtype)
+    if not 1 <= levels <= limit:
+        raise SpecError("levels", levels, f"a number from 1 to {limit}, to which {x.dtype} can count")
     return levels

@@ -49,9 +49,9 @@ class RotatedPart(NamedTuple):
 
     @property
     def bases(self) -> tuple[Tensor | None, Tensor | None]:
-        """``U`` and ``V``; none for a side that does not rotate."""
-        left, right = BASES
-        return self.state.get(left), self.state.get(right)
+        """Return ``U`` and ``V``; none for a side that does not rotate."""
+        left_name, right_name = BASES
+        return self.state.get(left_name), self.state.get(right_name)
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class RotatedAdam(UpdateRule, Together):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        for name, value, known in (
+        for name, value, choices in (
             ("geometry", self.geometry, ("unilateral", "bilateral", "full")),
             ("estimate", self.estimate, ("power", "exact")),
             ("refresh", self.refresh, ("before", "after")),
             ("momentum", self.momentum, ("original", "rotated")),
         ):
-            if value not in known:
-                raise SpecError(name, value, " or ".join(repr(one) for one in known))
+            if value not in choices:
+                raise SpecError(name, value, " or ".join(repr(choice) for choice in choices))
         if callable(self.source):
             if self.geometry != "full":
                 raise SpecError("source", self.source, "'1st', '2nd' or 'gradient' of a matrix; a function is for full")
@@ -128,11 +128,11 @@ class RotatedAdam(UpdateRule, Together):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What workers may average: a momentum in original coordinates. Their bases differ, and all else with them."""
+        """Return the state that workers may average: a momentum in original coordinates. Bases differ by worker."""
         return (MOMENTUM,) if self.momentum == "original" else ()
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas``, ``beta2``, ``eps``, ``covariance_beta``, ``frequency``."""
+        """Return ``betas``, ``beta2``, ``eps``, ``covariance_beta``, ``frequency``."""
         return {
             "betas": (self.beta1,),
             "beta2": self.beta2,
@@ -142,11 +142,11 @@ class RotatedAdam(UpdateRule, Together):
         }
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
+        """Return the rule itself as its only part."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Zero moments and covariances, and the identity as bases."""
+        """Return zero moments and covariances, and the identity as bases."""
         state = {name: torch.zeros_like(x, memory_format=torch.contiguous_format) for name in (MOMENTUM, SECOND_MOMENT)}
         for side in self.sides(x):
             d = self._matrix(x).shape[-2 + side]
@@ -157,7 +157,7 @@ class RotatedAdam(UpdateRule, Together):
         return state
 
     def sides(self, x: Tensor) -> tuple[int, ...]:
-        """Which sides of ``(R, *s)`` have a basis: 0 the left, 1 the right."""
+        """Return which sides of ``(R, *s)`` have a basis: 0 the left, 1 the right."""
         if self.geometry == "bilateral":
             return (0, 1)
         if self.geometry == "full":
@@ -189,7 +189,7 @@ class RotatedAdam(UpdateRule, Together):
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
     def _adam(self, part: RotatedPart, t: int) -> Tensor:
-        """Adam's direction at its own step ``t``, in the bases that there are."""
+        """Return Adam's direction at its own step ``t``, in the bases that there are."""
         g, state, h = part
         (beta1,) = h["betas"]
         scaling = AdamScaling(h["beta2"], h["eps"])
@@ -211,18 +211,18 @@ class RotatedAdam(UpdateRule, Together):
             if t == 0 or (part.h["frequency"] is not None and count % part.h["frequency"] == 0):
                 u = self._matrix(part.state[MOMENTUM])
                 due.append((part, u if self.momentum == "original" else rotate_back(u, *part.bases)))
-        found = [(part, side, self._source(part, u, t, side)) for part, u in due for side in self.sides(part.g)]
-        for length in {matrix.shape[-1] for *_, matrix in found}:
-            self._renew_alike([one for one in found if one[2].shape[-1] == length], t)
+        sources = [(part, side, self._source(part, u, t, side)) for part, u in due for side in self.sides(part.g)]
+        for length in {matrix.shape[-1] for *_, matrix in sources}:
+            self._renew_alike([source for source in sources if source[2].shape[-1] == length], t)
         if self.momentum == "rotated" and self.carry:
             for part, u in due:
                 self._matrix(part.state[MOMENTUM]).copy_(rotate(u, *part.bases))
 
-    def _renew_alike(self, found: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:
-        """New bases of one length, for all that need one."""
-        first = found[0][2]
+    def _renew_alike(self, sources: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:
+        """Renew the bases of one length."""
+        first = sources[0][2]
         alone = first.shape[-1] > STACKED_LENGTH.get(first.device.type, OTHERWISE_STACKED)
-        for some in [[one] for one in found] if alone else [found]:
+        for some in [[source] for source in sources] if alone else [sources]:
             bases = [part.state[BASES[side]] for part, side, _ in some]
             counts = [len(basis) for basis in bases]
             matrices = torch.cat([matrix for *_, matrix in some])
@@ -237,15 +237,15 @@ class RotatedAdam(UpdateRule, Together):
                     else power_basis(matrices, reordered(stacked, order, -1))
                 )
                 if self.tolerance is not None:
-                    kept = off_diagonal_share(rotate(matrices, stacked, stacked)) <= self.tolerance
-                    new = torch.where(kept, stacked, new)
-                    order = torch.where(kept[..., 0], torch.arange(len(order[0]), device=order.device), order)
+                    is_unchanged = off_diagonal_share(rotate(matrices, stacked, stacked)) <= self.tolerance
+                    new = torch.where(is_unchanged, stacked, new)
+                    order = torch.where(is_unchanged[..., 0], torch.arange(len(order[0]), device=order.device), order)
                 if self.carry:
-                    for (part, side, _), own in zip(some, order.split(counts), strict=True):
+                    for (part, side, _), chunk in zip(some, order.split(counts), strict=True):
                         v = self._matrix(part.state[SECOND_MOMENT])
-                        v.copy_(reordered(v, own, -2 + side))
-            for basis, own in zip(bases, new.split(counts), strict=True):
-                basis.copy_(own)
+                        v.copy_(reordered(v, chunk, -2 + side))
+            for basis, chunk in zip(bases, new.split(counts), strict=True):
+                basis.copy_(chunk)
 
     def _source(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
         """The symmetric matrix whose eigenvectors are wanted on a side, given the momentum in original coordinates."""
@@ -261,5 +261,5 @@ class RotatedAdam(UpdateRule, Together):
 
 
 def gram(x: Tensor, side: int) -> Tensor:
-    """``X X^T`` on the left (0), ``X^T X`` on the right (1)."""
+    """Return ``X X^T`` on the left (0), ``X^T X`` on the right (1)."""
     return x @ x.mT if side == 0 else x.mT @ x

@@ -63,14 +63,14 @@ def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
 
     Source: J. Zhao et al., "GaLore" (2024), Algorithm 2, with a rank of all and a scale of 1.
     """
-    own: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "source": "gradient",
         "geometry": "unilateral",
         "estimate": "exact",
         "momentum": "rotated",
         "carry": False,
     }
-    return basis_rotation(frequency=frequency, **(own | options))
+    return basis_rotation(frequency=frequency, **(defaults | options))
 
 
 def eshampoo(frequency: int | None = 10, *, tolerance: float | None = None, **options: Any) -> MatrixSplit:

@@ -83,11 +83,11 @@ class MomentumRule(UpdateRule, Together):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """``momentum_1`` ... ``momentum_N`` and the scaling's."""
+        """Return ``momentum_1`` ... ``momentum_N`` and the scaling's."""
         return momentum_names(len(self.betas)) + self.scaling.states
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``betas`` and ``omegas``, where there are momenta, the scaling's, and the switch, if there is one.
+        """Return ``betas`` and ``omegas``, where there are momenta, the scaling's, and the switch, if there is one.
 
         Nesterov's omegas are the betas.
         """
@@ -98,17 +98,17 @@ class MomentumRule(UpdateRule, Together):
         return {**rates, **switch, **self.scaling.hyperparameters()}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
+        """Return the rule itself as its only part."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Zeros."""
+        """Return zeros for every state of a parameter."""
         return {name: torch.zeros_like(x) for name in self.states}
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        made = self._of_group([g], [state], h, t)
-        return made[0] if made else None
+        directions = self._of_group([g], [state], h, t)
+        return directions[0] if directions else None
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
@@ -116,8 +116,8 @@ class MomentumRule(UpdateRule, Together):
         out: list[Tensor | None] = [None] * len(rows)
         for places in with_equal(rows, tuple(self.hyperparameters())):
             some = [rows[place] for place in places]
-            made = self._of_group([row.g for row in some], [row.state for row in some], some[0].group, t)
-            for place, d in zip(places, made or (), strict=made is not None):
+            directions = self._of_group([row.g for row in some], [row.state for row in some], some[0].group, t)
+            for place, d in zip(places, directions or (), strict=directions is not None):
                 out[place] = d
         return out
 
@@ -137,7 +137,7 @@ class MomentumRule(UpdateRule, Together):
         return True
 
     def _of_group(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Directions of parameters that have one set of knobs; None to make no step."""
+        """Return the directions of parameters that have one set of knobs; None to make no step."""
         seen = self.scaling.before_all(gs, states, h, t)
         if seen is None:
             return None
@@ -160,7 +160,7 @@ class MomentumRule(UpdateRule, Together):
         return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, seen, states, h, t)
 
     def _is_adam(self, h: Hyperparameters) -> bool:
-        """Whether it is Adam as it was published, for which there are kernels."""
+        """Return whether the rule is Adam as published, for which there are kernels."""
         scaling = self.scaling
         if not (isinstance(scaling, AdamScaling) and scaling.per == "coordinate" and scaling.bias_correction):
             return False
@@ -169,7 +169,7 @@ class MomentumRule(UpdateRule, Together):
         return plain and len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
 
     def least(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
-        """Of Adam's second moment what no history of gradients can undercut: ``v >= u_j^2 / C_j``, by Cauchy-Schwarz.
+        """Return the lower bound of Adam's second moment: ``v >= u_j^2 / C_j``, by Cauchy-Schwarz.
 
             C = (1 - beta1)^2 / (1 - beta2) * sum_{i <= t} (beta1^2 / beta2)^i
 
@@ -177,18 +177,18 @@ class MomentumRule(UpdateRule, Together):
         """
         if SECOND_MOMENT not in self.states:
             return {}
-        least = torch.zeros_like(state[SECOND_MOMENT])
+        bound = torch.zeros_like(state[SECOND_MOMENT])
         if isinstance(self.scaling, AdamScaling):
             betas, _ = momenta_at(h, t) if self.betas else ((), ())
             for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
                 square = state[momentum].square()
                 seen = tensor_mean(square) if self.scaling.per == "tensor" else square
-                least = torch.maximum(least, seen / largest_ratio(beta, h["beta2"], t))
-        return {SECOND_MOMENT: least}
+                bound = torch.maximum(bound, seen / largest_ratio(beta, h["beta2"], t))
+        return {SECOND_MOMENT: bound}
 
 
 def largest_ratio(beta1: float, beta2: float, t: int) -> float:
-    """The most that ``u^2 / v`` can be after step ``t``: C of ``MomentumRule.least``.
+    """Return the most that ``u^2 / v`` can be after step ``t``: C of ``MomentumRule.least``.
 
     >>> [round(largest_ratio(0.9, beta2, 1000), 1) for beta2 in (0.9, 0.999)]
     [1.0, 52.9]
@@ -209,7 +209,7 @@ def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[fl
 
 
 def zero_share(h: Hyperparameters, j: int, t: int) -> float:
-    """How much of momentum j after step ``t`` is still its start at zero: the product of its decay rates so far."""
+    """Return the weight of the zero start in momentum j after step ``t``: the product of its decay rates so far."""
     before = min(t + 1, h.get("switch_step", 0))
     warm = h["warmup_beta"] ** before if before else 1.0
     return float(warm * h["betas"][j] ** (t + 1 - before))

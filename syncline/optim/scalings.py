@@ -31,32 +31,32 @@ def check_unit(field: str, value: float) -> None:
 
 @runtime_checkable
 class Scaling(Protocol):
-    """What a rule does to a gradient before the momenta see it, and to their mixture after."""
+    """A transformation of a gradient before the momenta see it, and of their mixture afterwards."""
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Names of the tensors kept per parameter."""
+        """Return the names of the tensors kept per parameter."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Knobs and their values."""
+        """Return knobs and their values."""
         ...
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """The gradient that the momenta see; None to make no step."""
+        """Return the gradient that the momenta see; None to make no step."""
         ...
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """The direction."""
+        """Return the direction for a mixture of momenta."""
         ...
 
     def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """``before`` of several parameters of a group; by itself one after the other."""
+        """Return ``before`` of several parameters of a group; by itself one after the other."""
         seen = [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
-        return None if any(one is None for one in seen) else [one for one in seen if one is not None]
+        return None if any(value is None for value in seen) else [value for value in seen if value is not None]
 
     def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        """``after`` of several, likewise; ``gs`` are what the momenta saw."""
+        """Return ``after`` of several, likewise; ``gs`` are what the momenta saw."""
         return [self.after(d, state, h, t) for d, state in zip(ds, states, strict=True)]
 
 
@@ -67,15 +67,15 @@ class Unscaled(Scaling):
     states: tuple[str, ...] = ()
 
     def hyperparameters(self) -> dict[str, Any]:
-        """None."""
+        """Return an empty mapping of hyperparameters."""
         return {}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``g``."""
+        """Return ``g`` as it is."""
         return g
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``d``."""
+        """Return ``d`` as it is."""
         return d
 
 
@@ -104,7 +104,7 @@ class AdamScaling(Scaling):
             raise SpecError("nu2", self.nu2, "a number from 0 to 1; 1 per tensor")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``beta2``, ``eps``; ``nu2`` where the gradient's own square has a share."""
+        """Return ``beta2``, ``eps``; ``nu2`` where the gradient's own square has a share."""
         share = {} if self.nu2 == 1 else {"nu2": self.nu2}
         return {"beta2": self.beta2, "eps": self.eps, **share}
 
@@ -118,7 +118,7 @@ class AdamScaling(Scaling):
         return g
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``d / (sqrt(v_hat) + eps)``, where a gradient has no share in the root."""
+        """Return ``d / (sqrt(v_hat) + eps)``, where a gradient has no share in the root."""
         return self._divided([d], [state[SECOND_MOMENT]], h, t)[0]
 
     @override
@@ -136,8 +136,8 @@ class AdamScaling(Scaling):
         nu2 = h.get("nu2", 1.0)
         if nu2 < 1:
             vs = list(torch._foreach_mul(vs, nu2))
-            own = 1 - h["beta2"] ** (t + 1) if self.bias_correction else 1.0
-            torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * own)  # the correction below takes it back
+            correction = 1 - h["beta2"] ** (t + 1) if self.bias_correction else 1.0
+            torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * correction)  # the correction below takes it back
         return self._divided(ds, vs, h, t)
 
     def _divided(self, ds: list[Tensor], vs: list[Tensor], h: Hyperparameters, t: int) -> list[Tensor]:
@@ -167,11 +167,11 @@ class AdoptScaling(Scaling):
         check_unit("beta2", self.beta2)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``beta2``, ``eps``."""
+        """Return the values of ``beta2`` and ``eps``."""
         return {"beta2": self.beta2, "eps": self.eps}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """The normalised, clipped gradient."""
+        """Return the normalised, clipped gradient."""
         v = state[SECOND_MOMENT]
         if t == 0:
             v.addcmul_(g, g)
@@ -185,10 +185,10 @@ class AdoptScaling(Scaling):
         return normalised
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """``d``."""
+        """Return ``d`` as it is."""
         return d
 
 
 def tensor_mean(x: Tensor) -> Tensor:
-    """The mean of each row's tensor, ``(R, *s)`` to ``(R, 1, ...)``."""
+    """Return the mean of each row's tensor, ``(R, *s)`` to ``(R, 1, ...)``."""
     return x.flatten(1).mean(1).view(-1, *[1] * (x.dim() - 1)) if x.dim() > 1 else x

@@ -26,7 +26,7 @@ def wsd_factor(t: int, steps: int, warmup_steps: int, cooldown_steps: int) -> fl
 
 
 def warmup_stable_decay(optimizer: Optimizer, steps: int, warmup_steps: int = 0, cooldown_steps: int = 0) -> LambdaLR:
-    """The schedule of ``wsd_factor`` on an optimizer; call its ``step`` after each step.
+    """Return the schedule of ``wsd_factor`` on an optimizer; call its ``step`` after each step.
 
     Raises:
         SpecError: if warmup and cooldown do not fit into ``steps``.

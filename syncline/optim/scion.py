@@ -19,13 +19,13 @@ EPS = 1e-12  # keeps a zero gradient at zero
 
 
 def over_rms(d: Tensor) -> Tensor:
-    """Each row over its root mean square, ``sqrt(n) d / ||d||``: ``(..., n)`` to the same."""
+    """Divide each row by its root mean square, ``sqrt(n) d / ||d||``: ``(..., n)`` to the same."""
     return d / (d.square().mean(-1, keepdim=True).sqrt() + EPS)
 
 
 @dataclass(frozen=True)
 class SpectralBall(Unscaled):
-    """Of matrices ``(m, n)`` whose spectral norm is at most ``radius sqrt(m / n)``: ``radius sqrt(m / n) polar(d)``.
+    """The ball of matrices ``(m, n)`` of spectral norm up to ``radius sqrt(m / n)``: ``radius sqrt(m / n) polar(d)``.
 
     Inputs of RMS 1 then become outputs of RMS at most ``radius``.
     """
@@ -34,11 +34,11 @@ class SpectralBall(Unscaled):
     steps: int = 5
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``radius``."""
+        """Return the value of ``radius``."""
         return {"radius": self.radius}
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """The ball's farthest point along ``d``."""
+        """Return the ball's farthest point along ``d``."""
         matrix = as_matrix(d)
         scale = h["radius"] * shape_scale(matrix.shape[-2], matrix.shape[-1], "spectral")
         return newton_schulz(matrix, self.steps).mul_(scale).view_as(d)
@@ -46,7 +46,7 @@ class SpectralBall(Unscaled):
 
 @dataclass(frozen=True)
 class TableBall(Unscaled):
-    """Of what is no matrix: tables, one row per token or class, and vectors.
+    """The ball of parameters that are not matrices: tables, one row per token or class, and vectors.
 
     A table has two dimensions. Everything else is a vector, a number alone too, and has an RMS of at most ``radius``.
     Tables of ``(m, n)``, by ``tables``:
@@ -62,11 +62,11 @@ class TableBall(Unscaled):
     tables: Literal["sign", "rows"] = "sign"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """``radius``, ``table_radius``."""
+        """Return the values of ``radius`` and ``table_radius``."""
         return {"radius": self.radius, "table_radius": self.table_radius}
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """The ball's farthest point along ``d``."""
+        """Return the ball's farthest point along ``d``."""
         if d.dim() != 3:
             return (over_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
         if self.tables == "rows":

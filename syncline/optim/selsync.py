@@ -58,7 +58,7 @@ class SelSyncMethod(Method):
 
     @override
     def trace(self) -> dict[str, Tensor]:
-        """``averaged``, and ``trigger``: the largest change."""
+        """Return ``averaged``, and ``trigger``: the largest change."""
         return trigger_trace(self.trigger, self._firing, self.comm.replicas)
 
     @override

@@ -1,4 +1,4 @@
-"""What a server does with the updates of workers who do not wait for each other."""
+"""Servers that apply the updates of asynchronous workers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class ServerRule(Protocol):
     """A server's model and what moves it. An update is a gradient, or a pseudo-gradient: start minus end."""
 
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """An update has arrived; it counts ``weight`` times its share among those of its version."""
+        """Take an update that has arrived; it counts ``weight`` times its share of its version."""
 
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """All updates of the next version have, with equal shares; False: they are to be taken one by one."""
+        """Take all updates of the next version with equal shares; return False to take them one by one instead."""
 
     def version(self) -> None:
-        """Make a version of the model of what has been taken since the last."""
+        """Make a new version of the model from the updates taken since the last."""
 
 
 class _Summed:
@@ -38,7 +38,7 @@ class _Summed:
 
     @torch.no_grad()
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Add it."""
+        """Add a weighted update to the sums."""
         self.shares += share
         if self.sums is None:
             self.sums = list(torch._foreach_mul(list(update), weight * share))
@@ -47,7 +47,7 @@ class _Summed:
 
     @torch.no_grad()
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """All updates of a version at once, by their mean, each of which counts as much; False where some came before.
+        """Take all updates of a version at once, by their mean; return False where some came before.
 
         What has the bits of a collective keeps them: no sum is made of it.
         """
@@ -58,7 +58,7 @@ class _Summed:
 
     @torch.no_grad()
     def means(self) -> list[Tensor]:
-        """The sums over the shares, which begin again."""
+        """Return the means, and reset the sums."""
         if self.mean is not None:
             out, self.mean = self.mean, None
             return out
@@ -81,7 +81,7 @@ class GradientServer(_Summed):
         self.optimizer = optimizer
 
     def version(self) -> None:
-        """One step."""
+        """Take one optimizer step with the mean gradients."""
         for p, mean in zip(self.params, self.means(), strict=True):
             p.grad = mean
         self.optimizer.step()
@@ -109,7 +109,7 @@ class OuterServer(_Summed):
 
     @torch.no_grad()
     def version(self) -> None:
-        """One outer step."""
+        """Take one outer step with the mean updates."""
         for p, mean, state in zip(self.params, self.means(), self.states, strict=True):
             self.outer.absorb(p, mean, state, self.rates)
 
@@ -158,7 +158,7 @@ class DelayedNesterov:
         self.taken += 1
 
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Versions are of single updates."""
+        """Return False, because versions consist of single updates."""
         return False
 
     @torch.no_grad()

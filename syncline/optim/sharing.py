@@ -18,7 +18,7 @@ from syncline.optim.base import Row, UpdateRule
 
 
 class Shared:
-    """What the rules of a method see where workers are alike.
+    """Rows that share one copy of the tensors where workers are equal, as a method's rules see them.
 
     Attributes:
         kept: names of the states that its rule keeps of a parameter, by the parameter's number.
@@ -29,7 +29,7 @@ class Shared:
         self._views: dict[int, _Views] = {}
 
     def join(self, number: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
-        """A parameter, and those of its states that its rule keeps, become one copy where they are equal."""
+        """Store a parameter and the states that its rule keeps as one copy where they are equal."""
         p.data = as_one_copy(p.data)
         if state and number not in self.kept:
             self.kept[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
@@ -62,29 +62,29 @@ class _Views:
         self.state = {name: the_copy(value) for name, value in self._kept.items()}
 
     def are_of(self, row: Row) -> bool:
-        """Whether the row still has them."""
+        """Return whether the row still has the tensors of these views."""
         if row.x.data_ptr() != self._where or is_one_copy(row.x) != self._is_one:
             return False
         return all(row.state.get(name) is value for name, value in self._kept.items())
 
 
 def take_back(row: Row, seen: Row) -> None:
-    """What a rule has put into the states of what it saw in the place of what was there, for all workers."""
+    """Store in ``row``, for all workers, the states that a rule replaced in ``seen``."""
     for name, value in seen.state.items():
         if name not in row.state or value.data_ptr() != row.state[name].data_ptr():
             row.state[name] = for_rows(value, row.x.size(0))
 
 
 def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
-    """Places of the rows whose groups say the same of these knobs, in their order."""
-    found: list[tuple[list[Any], list[int]]] = []
+    """Return the places of the rows whose groups say the same of these knobs, in their order."""
+    groups: list[tuple[list[Any], list[int]]] = []
     for place, row in enumerate(rows):
-        own = [row.group[name] for name in knobs]
-        places = next((places for others, places in found if others == own), None)
+        values = [row.group[name] for name in knobs]
+        places = next((places for others, places in groups if others == values), None)
         if places is None:
-            found.append((own, places := []))
+            groups.append((values, places := []))
         places.append(place)
-    return [places for _, places in found]
+    return [places for _, places in groups]
 
 
 def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
@@ -104,7 +104,7 @@ def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
 
 
 def _to_move(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
-    """What is moved, and by what: the copy, or rows of their own where directions differ."""
+    """Return the tensor to move and its direction: the one copy, or separate rows where directions differ."""
     x = row.x
     if x.size(0) > 1 and x.stride(0) == 0:
         if is_one_copy(d):

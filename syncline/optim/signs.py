@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def finite_sign(x: Tensor) -> Tensor:
-    """``sign(x)``, and NaN where x is not finite.
+    """Return ``sign(x)``, and NaN where x is not finite.
 
     Torch's sign of NaN is 0 and of infinity 1: a coordinate would stand still, or run away, for good, and no loss would
     tell. No value is read back for it.
@@ -19,5 +19,5 @@ def finite_sign(x: Tensor) -> Tensor:
 
 
 def told(x: Tensor, source: Tensor) -> Tensor:
-    """``x`` in place, but NaN wherever ``source`` is not finite."""
+    """Set ``x`` to NaN in place wherever ``source`` is not finite, and return it."""
     return x.add_(source, alpha=0)

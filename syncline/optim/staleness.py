@@ -26,7 +26,7 @@ from syncline.optim.scalings import AdamScaling, Scaling, momentum_names
 
 
 def discount(t: int, delay: int, anneal_steps: int) -> float:
-    """The factor of the learning rate of what is late by tau: ``tau^-(1 - min(t / T, 1))``; 1 for tau of 0 or 1.
+    """Return the factor of the learning rate of what is late by tau: ``tau^-(1 - min(t / T, 1))``; 1 for tau of 0 or 1.
 
     Args:
         t: step, from 0.
@@ -49,7 +49,7 @@ def discounted(
     anneal_steps: int,
     factor: Callable[[int], float] = lambda t: 1.0,
 ) -> LambdaLR:
-    """A schedule whose rate is discounted for each parameter group by its delay.
+    """Return a schedule whose rate is discounted for each parameter group by its delay.
 
     Args:
         optimizer: with one group or more per stage.
@@ -97,11 +97,11 @@ class DelayCompensation(Reducer):
             raise SpecError("remedy.strength", self.strength, "a finite number, at least 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The reducer's."""
+        """Return the hyperparameters of the reducer."""
         return self.reducer.hyperparameters()
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """The reducer's."""
+        """Return the states of the reducer."""
         return self.reducer.init(x, number)
 
     @override
@@ -115,7 +115,7 @@ class DelayCompensation(Reducer):
 
 @torch.no_grad()
 def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
-    """Where a parameter will be tau updates on, if its momentum goes on as it is: ``x - tau lr d``.
+    """Predict a parameter tau updates ahead, if its momentum does not change: ``x - tau lr d``.
 
     d is the direction that the rule has without a new gradient: the momentum of SGD (SpecTrain), and Adam's divided by
     its second moment (XPipe), each with its bias correction. Before the first step nothing moves.

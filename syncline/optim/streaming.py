@@ -26,7 +26,7 @@ class Sent(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """What is averaged together: one state of one fragment."""
+    """One state of one fragment, the unit of averaging."""
 
     state: str
     fragment: int
@@ -89,7 +89,7 @@ class Streaming(Method):
         super().__init__(params, lr, rule, sync, outer=outer, **options)
 
     def _slots(self, t: int) -> list[Slot]:
-        """What is sent after step ``t``."""
+        """Return the slots to send after step ``t``."""
         assert isinstance(self.sync, Periodic)
         return [
             Slot(state, f)
@@ -129,14 +129,14 @@ class Streaming(Method):
 
     def _merge(self, row: Row, state: str, average: Tensor) -> None:
         row.state.pop(PENDING + state, None)  # what a state_dict kept of this flight
-        own = row.x if state == "params" else row.state[state]
-        before = own.clone() if self.alpha else own
+        target = row.x if state == "params" else row.state[state]
+        before = target.clone() if self.alpha else target
         if state == "params" and self.outer:
             self.outer.absorb(row.x, average, row.state, row.group)
         else:
-            own.copy_(average)
+            target.copy_(average)
         if self.alpha:
-            own.lerp_(before, self.alpha)
+            target.lerp_(before, self.alpha)
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -155,5 +155,5 @@ class Streaming(Method):
         for slot in (Slot(state, f) for state in self.sync.periods for f in range(self.fragments)):
             rows = [row for row in self._members(slot) if PENDING + slot.state in row.state]
             if rows:
-                kept = [row.state.pop(PENDING + slot.state) for row in rows]
-                self._in_flight[slot] = Sent(rows, Handle(lambda kept=kept: kept))  # type: ignore[misc]
+                pending = [row.state.pop(PENDING + slot.state) for row in rows]
+                self._in_flight[slot] = Sent(rows, Handle(lambda pending=pending: pending))  # type: ignore[misc]

@@ -23,7 +23,7 @@ class EveryStep(SyncPolicy):
     """The gradient is averaged in every step: data parallelism."""
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Always the gradient."""
+        """Return the gradient in every step."""
         return ("gradient",)
 
     @override
@@ -56,7 +56,7 @@ class Periodic(SyncPolicy):
                 raise SpecError(f"periods.{name}", period, "an integer >= 1")
 
     def due(self, t: int) -> tuple[str, ...]:
-        """States whose period ends with step ``t``."""
+        """Return states whose period ends with step ``t``."""
         offsets = self.offsets or {}
         return tuple(s for s, period in self.periods.items() if (t + 1 - offsets.get(s, 0)) % period == 0)
 
@@ -87,7 +87,7 @@ class Random(SyncPolicy):
         Periodic(self.periods)
 
     def due(self, t: int) -> tuple[str, ...]:
-        """States whose draw of step ``t`` is below ``1 / K_s``."""
+        """Return states whose draw of step ``t`` is below ``1 / K_s``."""
         return tuple(s for s, period in self.periods.items() if seed64(0, "average", s, t) * period < 2**63)
 
     @override

@@ -42,7 +42,7 @@ PRIMES = (7, 11, 13, 17, 19, 23)
 
 @dataclass(frozen=True)
 class Probe:
-    """What a step of two small tensors, a vector and a matrix, shows of an optimizer.
+    """Properties of an optimizer that a step of two small tensors, a vector and a matrix, shows.
 
     Attributes:
         name: its class.
@@ -89,17 +89,17 @@ class TorchRule(Stepping):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Those that were named to be averaged."""
+        """Return the names of the states to average."""
         return self.average_states
 
     @property
     def is_class(self) -> bool:
-        """Whether it takes parameter groups with their options, as torch's classes do."""
+        """Return whether the optimizer takes parameter groups with their options, as torch's classes do."""
         return isinstance(self.make.func if isinstance(self.make, partial) else self.make, type)
 
     @cached_property
     def probe(self) -> Probe:
-        """What it does to two small tensors."""
+        """Step two small tensors and return the optimizer's properties."""
         both = ((2,), (3, 2))
         failure: SpecError | None = None
         for shapes in (both, both[1:], both[:1]):
@@ -118,14 +118,14 @@ class TorchRule(Stepping):
         raise failure
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The options that all of its groups share, but for the learning rate, which is the method's."""
+        """Return the options that all of its groups share, but for the learning rate, which is the method's."""
         first, *others = self.probe.groups
-        own = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in others)}
-        return {k: v for k, v in own.items() if k not in METHODS_OWN and k != "lr"}
+        shared = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in others)}
+        return {k: v for k, v in shared.items() if k not in METHODS_OWN and k != "lr"}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Itself."""
-        if group.get("weight_decay") and not any("weight_decay" in own for own in self.probe.groups):
+        """Return the rule itself as its only part."""
+        if group.get("weight_decay") and not any("weight_decay" in options for options in self.probe.groups):
             raise SpecError("weight_decay", group["weight_decay"], f"none, as {self.probe.name} has none")
         return [(self, group)]
 
@@ -144,7 +144,7 @@ class TorchRule(Stepping):
         return Instances(self, method, worker_axis)
 
     def built(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """An instance for parameters, or of a class for groups of them.
+        """Return an instance for parameters, or of a class for groups of them.
 
         Raises:
             SpecError: with what it says, if it cannot be made.
@@ -168,38 +168,38 @@ class TorchRule(Stepping):
         return optimizer
 
     def kept_shapes(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the states that it keeps of a parameter, from its first step.
+        """Return the shapes of the states that it keeps of a parameter, from its first step.
 
         Found by stepping the shape on the meta device; where that fails, as of code that looks at values, by stepping a
         small tensor with as many sides, of which the states' sides are told.
         """
-        found: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._shapes
+        cache: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._shapes
         key = tuple(shape)
-        if key not in found:
+        if key not in cache:
             try:
-                found[key] = self._shapes_of(torch.empty(key, device="meta"))
+                cache[key] = self._shapes_of(torch.empty(key, device="meta"))
             except SpecError:
-                found[key] = self._shapes_by_small(key)
-        return found[key]
+                cache[key] = self._shapes_by_small(key)
+        return cache[key]
 
     @cached_property
     def _shapes(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
         return {}
 
     def _shapes_of(self, x: Tensor) -> dict[str, tuple[int, ...]]:
-        others = [torch.ones(one, device=x.device) for one in self.probe.shapes]
+        others = [torch.ones(shape, device=x.device) for shape in self.probe.shapes]
         optimizer, (p, *_), _ = self._stepped([x, *others])
-        kept = optimizer.state[p].items()
-        return {name: tuple(value.shape) for name, value in kept if is_state(name, value, p, self.probe.states)}
+        items = optimizer.state[p].items()
+        return {name: tuple(value.shape) for name, value in items if is_state(name, value, p, self.probe.states)}
 
     def _shapes_by_small(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         sides = [1 if n == 1 else prime for n, prime in zip(shape, PRIMES, strict=False)]
         true = dict(zip(sides, shape, strict=False))
-        found = self._shapes_of(torch.ones(sides))
-        return {name: tuple(_grown(n, true) for n in small) for name, small in found.items()}
+        state_shapes = self._shapes_of(torch.ones(sides))
+        return {name: tuple(_grown(n, true) for n in small) for name, small in state_shapes.items()}
 
     def _stepped(self, tensors: list[Tensor]) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], Groups]:
-        """An instance after a step, its parameters, and the options of its groups as it was made."""
+        """Return an instance after a step, its parameters, and the options of its groups as it was made."""
         params = [torch.nn.Parameter(x) for x in tensors]
         with preserved(torch.device("cpu")):  # one that draws random numbers leaves the generators as they were
             optimizer = self.built(list(params), PROBE_LR)

@@ -27,11 +27,11 @@ class Trigger(Protocol):
     """Decides, the same on all workers, whether step ``t`` exchanges."""
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """The tensors it keeps per matrix."""
+        """Return the tensors it keeps per matrix."""
         ...
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
-        """Whether to exchange; ``rows`` are the matrices before this step's update."""
+        """Return whether to exchange; ``rows`` are the matrices before this step's update."""
         ...
 
 
@@ -46,7 +46,7 @@ class Every(Trigger):
             raise SpecError("period", self.period, "an integer >= 1")
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return no state tensors."""
         return {}
 
     @override
@@ -67,7 +67,7 @@ class AtSteps(Trigger):
     period: int
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return no state tensors."""
         return {}
 
     @override
@@ -106,7 +106,7 @@ class RMMC(Trigger):
             raise SpecError("form", self.form, "'paper' or 'code'")
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """The last step's norm; negative before the first."""
+        """Return the last step's norm; negative before the first."""
         return {NORM: x.new_full((x.shape[0],), -1.0)}
 
     def changes(self, rows: list[Row]) -> Tensor:
@@ -127,7 +127,7 @@ class RMMC(Trigger):
         return torch.stack(out, dim=1)
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
-        """Whether the largest change over workers and matrices is above the threshold.
+        """Return whether the largest change over workers and matrices is above the threshold.
 
         Without a matrix that has a gradient there is nothing to compare with, which counts as an infinite change.
 
@@ -179,21 +179,21 @@ class GradientChange(Trigger):
             raise SpecError("smoothing", self.smoothing, "a number in (0, 1]")
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """The smoothed square; negative before the first."""
+        """Return the smoothed square; negative before the first."""
         return {GRADIENT_SQUARE: x.new_full((x.shape[0],), -1.0)}
 
     def change(self, rows: list[Row]) -> Tensor:
         """Delta of each worker ``(R,)``, over all rows together; moves what is remembered on."""
         before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
-            kept, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
-            kept.copy_(torch.where(kept < 0, square, torch.lerp(kept, square, self.smoothing)))
+            average, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
+            average.copy_(torch.where(average < 0, square, torch.lerp(average, square, self.smoothing)))
         after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
         total = before.clamp(min=0).sum(0)  # a tensor whose gradient begins in this step had none before
         return torch.where((before < 0).all(0), torch.inf, (after - total).abs() / total.clamp(min=1e-30))
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
-        """Whether the largest change over the workers reaches the threshold.
+        """Return whether the largest change over the workers reaches the threshold.
 
         Without a tensor that has a gradient there is nothing to compare with, which counts as an infinite change.
 
@@ -210,7 +210,7 @@ class GradientChange(Trigger):
 
 
 def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Tensor]:
-    """Of a step: whether it averaged, and what a trigger that looks at values compared with its threshold, ``(S,)``.
+    """Return whether a step averaged, ``(S,)``, and the value that the trigger compared with its threshold.
 
     Nothing of a period, whose steps are known.
     """

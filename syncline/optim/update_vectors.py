@@ -1,4 +1,4 @@
-"""What a Lion's update vectors and momenta are like on the way: how they are distributed, what votes make of them.
+"""Statistics of Lion's update vectors and momenta: their distribution, and how well votes match the exact sum.
 
 Pure functions of tensors ``(R, *s)`` whose rows are the workers of S replicas, replica by replica; each value is one
 per replica, ``(S,)``.
@@ -35,7 +35,7 @@ broken."""
 
 
 class VectorShape(NamedTuple):
-    """Of the magnitudes of a vector's entries, mean over the workers, each ``(S,)``.
+    """Statistics of the magnitudes of a vector's entries, mean over the workers, each ``(S,)``.
 
     ``mean_over_rms``: ``mean |c| / sqrt(mean c^2)``, which is ``sqrt(3) / 2`` = 0.866 of uniform entries,
     ``sqrt(2 / pi)`` = 0.798 of Gaussian ones and ``1 / sqrt(2)`` = 0.707 of Laplace's; ``kurtosis``:
@@ -48,7 +48,7 @@ class VectorShape(NamedTuple):
 
 
 def lion_rows(rows: Sequence[Row]) -> list[Row]:
-    """Of those that Lion moves: each worker's ``c = beta1 m + (1 - beta1) g`` in the place of its gradient.
+    """Return the rows that Lion moves, with each worker's ``c = beta1 m + (1 - beta1) g`` in place of its gradient.
 
     Nothing is changed: it is what the rule will make of gradients that are fresh.
     """
@@ -61,14 +61,14 @@ def lion_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def vector_shape(c: Tensor, replicas: int = 1) -> VectorShape:
-    """How the entries of ``c (R, *s)`` are distributed; entries that are zero count.
+    """Return the distribution statistics of the entries of ``c (R, *s)``; entries that are zero count.
 
     Source: Lion Cub, section 4.1 and Figure 3.
     """
     sizes = flat(c).abs().double()
     mean, square = sizes.mean(1), sizes.square().mean(1)
-    found = mean / square.sqrt(), sizes.pow(4).mean(1) / square.square(), sizes.amax(1) / mean
-    return VectorShape(*(one.reshape(replicas, -1).mean(1) for one in found))
+    statistics = mean / square.sqrt(), sizes.pow(4).mean(1) / square.square(), sizes.amax(1) / mean
+    return VectorShape(*(statistic.reshape(replicas, -1).mean(1) for statistic in statistics))
 
 
 def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
@@ -96,7 +96,7 @@ def _deviation(m: Tensor, replicas: int) -> Tensor:
 
 
 def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Communicator, t: int) -> dict[str, Agreement]:
-    """How often what votes decide is the sign of the workers' exact sum, over all rows' entries together.
+    """Return how often votes match the sign of the workers' exact sum, over all rows' entries together.
 
     A vote whose fields are too narrow for so many workers is left out. The ledger notes nothing.
 
@@ -114,16 +114,18 @@ def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Commun
     replicas = comm.replicas
     with comm.ledger.paused():
         exact = _first_rows(comm.all_reduce(torch.cat([flat(row.g).double() for row in rows], 1)), replicas)
-        found = {}
+        agreements = {}
         for name, vote in votes.items():
             try:
                 decided = vote.reduce(list(rows), comm, DENSE, t)
             except SpecError:
                 continue
-            found[name] = sign_agreement(_first_rows(torch.cat([flat(one) for one in decided], 1), replicas), exact)
-    return found
+            agreements[name] = sign_agreement(
+                _first_rows(torch.cat([flat(direction) for direction in decided], 1), replicas), exact
+            )
+    return agreements
 
 
 def _first_rows(x: Tensor, replicas: int) -> Tensor:
-    """Of each replica, what all of its workers have."""
+    """Return each replica's first row, which equals the rows of its other workers."""
     return x.unflatten(0, (replicas, -1))[:, 0]

@@ -36,7 +36,7 @@ TIES: tuple[str, ...] = get_args(Ties)
 
 
 def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, what: str) -> Tensor:
-    """Plus or minus one in the place of each zero; ``ties: zero`` leaves them.
+    """Replace each zero by plus or minus one; ``ties: zero`` leaves zeros.
 
     ``alternate`` takes plus one at even ``t`` (from 0) and minus one at odd, which cancels over two steps and costs
     nothing; ``plus`` takes plus one always, ``minus`` minus one, as Distributed Lion's public code does; ``random`` a
@@ -73,46 +73,46 @@ class SignCode:
 
     @property
     def per_byte(self) -> int:
-        """Signs in a byte."""
+        """Return the number of signs in a byte."""
         return 4 if self.ternary else 8
 
     def nbytes(self, count: int) -> int:
-        """Bytes of so many signs."""
+        """Return the bytes of ``count`` signs."""
         return -(-count // self.per_byte)
 
     def encode(self, signs: Tensor) -> Tensor:
-        """Signs ``(..., n)`` to bytes ``(..., nbytes(n))``."""
+        """Encode signs ``(..., n)`` as bytes ``(..., nbytes(n))``."""
         return PackedIntegers(2).encode(signs + 1) if self.ternary else PackedSigns().encode(signs > 0)
 
     def decode(self, encoded: Tensor, count: int) -> Tensor:
-        """Bytes to int8 signs ``(..., count)``."""
+        """Decode bytes to int8 signs ``(..., count)``."""
         if self.ternary:
             return PackedIntegers(2).decode(encoded, count, torch.int8) - 1
         return PackedSigns().decode(encoded, count, torch.int8)
 
 
 class Vote(ABC):
-    """What all votes share: signs of all parameters laid end to end, and the verdict taken apart again."""
+    """The base of all votes: it concatenates the signs of all parameters and splits the verdict again."""
 
     def hyperparameters(self) -> dict[str, Any]:
-        """None."""
+        """Return an empty mapping of hyperparameters."""
         return {}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return no state tensors."""
         return {}
 
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
-        """What each worker votes ``(R, N)``: signs; what is not a number abstains, see ``reduce``."""
+        """Return each worker's votes ``(R, N)`` as signs; NaN abstains, see ``reduce``."""
         flat = [row.g.reshape(len(row.g), -1) for row in rows]
         return torch.cat([(c > 0).to(torch.int8) - (c < 0).to(torch.int8) for c in flat], 1)
 
     @abstractmethod
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """What all workers of each of S replicas do ``(S, N)``: -1, 0 or 1."""
+        """Return the vote's result for each of S replicas ``(S, N)``: -1, 0 or 1."""
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """The verdict, and NaN for a worker of its own where what it voted on was not finite.
+        """Return the verdict, and NaN for a worker of its own where what it voted on was not finite.
 
         No other worker hears of it, for no vote can say so; that worker's next loss does. Votes have formats of their
         own; ``wire`` is not used.
@@ -186,11 +186,11 @@ class DirectVote(Vote):
 
     @property
     def largest(self) -> int:
-        """The largest vote: 1, or 2 where zero is a vote of 1."""
+        """Return the largest vote: 1, or 2 where zero is a vote of 1."""
         return 2 if self.ties == "zero" else 1
 
     def fields(self, workers: int) -> PackedIntegers:
-        """Fields that hold the sum of all workers' votes."""
+        """Return fields that hold the sum of all workers' votes."""
         fields = PackedIntegers(self.bits or (self.largest * workers).bit_length())
         fields.check_sum(self.largest, workers)
         return fields

@@ -25,7 +25,7 @@ Form = Literal["paper", "merged", "code"]
 
 @dataclass(frozen=True)
 class ZeroOneSchedule:
-    """When the second moment is refreshed, and when workers average.
+    """The schedule of second-moment refreshes and of averages over the workers.
 
     Refreshes, until ``freeze_step``: the j-th is followed by the next after ``2^floor(j / kappa)`` steps, j from 0 at
     step 0. Averages: in every step until ``freeze_step``, then after step t when ``(t + 1) % interval == 0``, with an
@@ -52,23 +52,23 @@ class ZeroOneSchedule:
         return i, self.kappa * (2**i - 1)
 
     def refreshes(self, t: int) -> bool:
-        """Whether the second moment is updated in step ``t``."""
+        """Return whether the second moment is updated in step ``t``."""
         i, begin = self._interval_of_refreshes(t)
         return t < self.freeze_step and (t - begin) % 2**i == 0
 
     def refreshed(self, t: int) -> int:
-        """How often it has been updated once step ``t`` is done."""
+        """Return how often the second moment has been updated when step ``t`` is done."""
         last = min(t, self.freeze_step - 1)
         i, begin = self._interval_of_refreshes(last)
         return self.kappa * i + (last - begin) // 2**i + 1
 
     def interval(self, t: int) -> int:
-        """Steps between averages at step ``t``."""
+        """Return steps between averages at step ``t``."""
         doublings = max(0, t - self.freeze_step) // self.double_every
         return min(self.max_interval, 2 ** min(doublings, self.max_interval.bit_length()))
 
     def due(self, t: int) -> tuple[str, ...]:
-        """``gradient`` where the momentum sees mean gradients; ``params`` where signs are averaged."""
+        """Return ``gradient`` where the momentum sees mean gradients; ``params`` where signs are averaged."""
         if self.form == "merged" and self.refreshes(t):
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
@@ -81,7 +81,7 @@ class CodeSchedule(ZeroOneSchedule):
     """The public code's: each step before the freeze exchanges gradients, whole where v is refreshed, else as signs."""
 
     def _interval_of_refreshes(self, t: int) -> tuple[int, int]:
-        """The interval and its first step."""
+        """Return the interval and its first step."""
         return next((interval, begin) for interval, begin, end in refresh_intervals(self.kappa) if t < end)
 
     @override
@@ -167,10 +167,10 @@ class ZeroOneAdamMethod(OneBitMethod):
             self._refresh(rows)
         share = t + 1 if self.bias_correction else 0
         for group in self.param_groups:
-            kept, rate = self._rates(group, share)
+            decay, rate = self._rates(group, share)
             before = group.get(RATE_SUMS, {})
             moving = [row.number for row in rows if row.group is group]
-            group[RATE_SUMS] = before | {number: kept * before.get(number, 0.0) + rate for number in moving}
+            group[RATE_SUMS] = before | {number: decay * before.get(number, 0.0) + rate for number in moving}
         return [self._local(row, t, share) for row in rows]
 
     def _refresh(self, rows: list[Row]) -> None:
@@ -182,16 +182,16 @@ class ZeroOneAdamMethod(OneBitMethod):
             row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
 
     def _rates(self, group: dict[str, Any], share: int) -> tuple[float, float]:
-        """What weight decay leaves of what came before, and how much of the momentum this step adds."""
-        kept = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
-        return kept, group["lr"] / (1 - group["betas"][0] ** share if share else 1)
+        """Return the factor of weight decay, and the share of the momentum that this step adds."""
+        decay = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
+        return decay, group["lr"] / (1 - group["betas"][0] ** share if share else 1)
 
     def _local(self, row: Row, t: int, share: int) -> Tensor:
-        m, (kept, rate) = row.state[MOMENTUM], self._rates(row.group, share)
+        m, (decay, rate) = row.state[MOMENTUM], self._rates(row.group, share)
         m.lerp_(row.g, 1 - row.group["betas"][0])
         if not self._is_code:
-            row.state[ACCUMULATED].mul_(kept).add_(m, alpha=rate)
-            row.state[ANCHOR].mul_(kept)
+            row.state[ACCUMULATED].mul_(decay).add_(m, alpha=rate)
+            row.state[ANCHOR].mul_(decay)
         moving = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
         return moving / seen(row, 0, share) / self._denominator(row, t)
 
@@ -200,7 +200,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     @override
     def averaged_rows(self, rows: list[Row]) -> list[Row]:
-        """Those that moved since the last average: the momentum that arrives is a step too."""
+        """Return the rows that moved since the last average: the momentum that arrives is a step too."""
         return [row for row in self.rows(without_gradient=True) if row.number in row.group[RATE_SUMS]]
 
     @override
@@ -227,7 +227,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         # With learning rates of 0 nothing is accumulated; the momenta are averaged all the same.
         sent = [self._sent(row, t) if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)]
         units = [s if s and not self._is_code else 1.0 for s in sums]
-        sent = [way / unit for way, unit in zip(sent, units, strict=True)]
+        sent = [step / unit for step, unit in zip(sent, units, strict=True)]
         means = self.one_bit.mean(sent, [row.state for row in rows], self.comm)
         for row, s, mean in zip(rows, sums, means, strict=True):
             m = row.state[MOMENTUM]
@@ -236,7 +236,7 @@ class ZeroOneAdamMethod(OneBitMethod):
             row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))
 
     def _sent(self, row: Row, t: int) -> Tensor:
-        """What a worker's steps since the last average add up to, in units of its momentum times the learning rate."""
+        """Return the sum of a worker's steps since the last average, in units of momentum times learning rate."""
         if self._is_code:
             return (row.state[ANCHOR] - row.x) * self._denominator(row, t)
         return row.state[ACCUMULATED]

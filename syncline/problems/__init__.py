@@ -1,4 +1,4 @@
-"""What is optimised: landscapes, small networks, a small GPT, anyone's torch module, and their data."""
+"""Optimisation problems: landscapes, small networks, a small GPT, any torch module, and their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a problem is: rows of workers, a configuration that builds a task, a task that gives gradients."""
+"""Protocols of problems: rows of workers, a configuration that builds a task, a task that gives gradients."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class Rows:
 
     @classmethod
     def whole_group(cls, world_size: int, seeds: tuple[int, ...] = (0,)) -> Rows:
-        """The rows of a simulator: every worker of every replica."""
+        """Return the rows of a simulator: every worker of every replica."""
         return cls(seeds, tuple(range(world_size)), world_size)
 
     def __len__(self) -> int:
         return len(self.seeds) * len(self.workers)
 
     def by_replica(self, x: Tensor) -> Tensor:
-        """``(R, *s)`` seen as ``(S, W, *s)``."""
+        """Return ``(R, *s)`` seen as ``(S, W, *s)``."""
         return x.unflatten(0, (len(self.seeds), len(self.workers)))
 
     def parameters(
@@ -111,15 +111,15 @@ class Task(Protocol):
         ...
 
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Metrics ``(S,)`` of the replicas' mean parameters ``(S, *s)``; always ``loss``."""
+        """Return the metrics ``(S,)`` of the replicas' mean parameters ``(S, *s)``; always ``loss``."""
         ...
 
     def trace(self) -> dict[str, Tensor]:
-        """Diagnostics ``(S, ...)`` over the local workers that are cheap enough for every step."""
+        """Return diagnostics ``(S, ...)`` over the local workers that are cheap enough for every step."""
         ...
 
     def describe(self) -> dict[str, object]:
-        """Facts to record with a result: the parameters of one worker, the checksum of the data."""
+        """Return facts to record with a result: the parameters of one worker, the checksum of the data."""
         ...
 
 
@@ -133,5 +133,5 @@ class Problem(Protocol):
     name: ClassVar[str]
 
     def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Task:
-        """The task of ``rows``."""
+        """Return the task of ``rows``."""
         ...

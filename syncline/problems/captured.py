@@ -28,7 +28,7 @@ Pass = Callable[[Values, Tensor, Tensor], tuple[Values, Tensor]]
 
 
 def batched(loss: Loss) -> Pass:
-    """The pass that computes all rows at once."""
+    """Return the pass that computes all rows at once."""
     of_all = vmap(grad_and_value(loss))
 
     def run(values: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
@@ -70,7 +70,7 @@ class Recorded:
 
 
 def compiled_by(backend: str) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
-    """What records a pass as operations on tensors and has them compiled by one of torch's backends.
+    """Return a function that traces a pass as tensor operations and compiles it with one of torch's backends.
 
     Raises:
         SpecError: when it records, if the pass looks at values, or nothing here compiles.
@@ -81,16 +81,16 @@ def compiled_by(backend: str) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
 
         with _refused("compiled"):
             operations = make_fx(run)(values, inputs, targets)
-            made: Pass = torch.compile(operations, backend=backend, dynamic=False)
-            made(values, inputs, targets)
-        return made
+            compiled: Pass = torch.compile(operations, backend=backend, dynamic=False)
+            compiled(values, inputs, targets)
+        return compiled
 
     return record
 
 
 @contextmanager
 def _refused(execution: str) -> Iterator[None]:
-    """What torch says against it, of whatever kind, as a line; but for memory, of which a smaller group needs less."""
+    """Raise torch's errors as a ``SpecError`` of one line, except out-of-memory errors, which pass through."""
     try:
         yield
     except torch.cuda.OutOfMemoryError:
@@ -101,10 +101,10 @@ def _refused(execution: str) -> Iterator[None]:
 
 
 class Graphs(Protocol):
-    """What captures work on a device."""
+    """A device's way to capture work as a graph."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """What the work returns, and what does it in the same memory: again, and the first time, too."""
+        """Return the result of the work, and a function that replays it in the same memory, also for its first run."""
         ...
 
 
@@ -113,24 +113,24 @@ WARM_UP = 3
 
 
 class CudaGraphs:
-    """CUDA's graphs."""
+    """Capture of work as CUDA graphs."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """As of `Graphs`; before, the work is done some times beside the current stream."""
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
+        """Capture work as `Graphs` says, after some warm-up runs on a separate stream."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
                 work()
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            made = work()
-        return made, graph.replay
+            result = work()
+        return result, graph.replay
 
 
 def captured_by(graphs: Graphs) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
-    """What records a pass as a graph, which reads the parameters where they are, and batches in memory of its own.
+    """Return a function that records a pass as a graph, with parameters in place and its own memory for batches.
 
     Raises:
         SpecError: when it records, if the pass looks at values.

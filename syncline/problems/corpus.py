@@ -62,8 +62,8 @@ def torch_source() -> Corpus:
     Raises:
         SpecError: it was installed without its source.
     """
-    found = importlib.util.find_spec("torch")
-    root = Path(found.origin or ".").parent if found else Path()
+    module_spec = importlib.util.find_spec("torch")
+    root = Path(module_spec.origin or ".").parent if module_spec else Path()
     return _of_files(f"source of PyTorch {metadata.version('torch')}", root, SKIPPED_FOLDERS | {"testing"})
 
 
@@ -81,7 +81,7 @@ def _of_files(name: str, root: Path, skipped: Set[str]) -> Corpus:
 
 
 def library_files(root: Path, skipped: Set[str] = SKIPPED_FOLDERS) -> list[str]:
-    """The sorted paths, relative to ``root`` and with forward slashes, of the Python files in the corpus.
+    """Return the sorted paths, relative to ``root`` and with forward slashes, of the Python files in the corpus.
 
     Args:
         root: of the library.
@@ -100,7 +100,7 @@ def _portable(name: str) -> bool:
 
 
 def held_out(path: str) -> bool:
-    """Whether the file is for validation: one in ten, by the SHA-256 of its relative path.
+    """Return whether the file is for validation: one in ten, by the SHA-256 of its relative path.
 
     A file is on the same side on every machine and in every version of Python.
     """
@@ -108,7 +108,7 @@ def held_out(path: str) -> bool:
 
 
 def text_file(path: str | Path) -> Corpus:
-    """The bytes of a file, whatever they encode: the last tenth is for validation.
+    """Return the bytes of a file, whatever they encode: the last tenth is for validation.
 
     Raises:
         SpecError: the file cannot be read, or is empty.

@@ -69,7 +69,7 @@ class DelayedTask:
         return getattr(self._task, name)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Losses ``(R,)`` at the stale parameters; ``.grad`` is the gradient there."""
+        """Return the losses ``(R,)`` at the stale parameters; ``.grad`` is the gradient there."""
         params = self._task.params
         present = {name: p.data for name, p in params.items()}
         for name, p in params.items():
@@ -86,10 +86,10 @@ class DelayedTask:
 
     def _late(self, name: str) -> Tensor:
         """The parameter as it was, each coordinate by its own delay; younger than the delay, the first there was."""
-        kept, delay = self._history[name], self.delays[name]
+        history, delay = self._history[name], self.delays[name]
         if isinstance(delay, int):
-            return kept[max(len(kept) - 1 - delay, 0)]
-        out = kept[-1]
+            return history[max(len(history) - 1 - delay, 0)]
+        out = history[-1]
         for tau, where in self._places[name]:
-            out = torch.where(where, kept[max(len(kept) - 1 - tau, 0)], out)
+            out = torch.where(where, history[max(len(history) - 1 - tau, 0)], out)
         return out

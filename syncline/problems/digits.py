@@ -58,7 +58,7 @@ class Digits:
         check_skew(self.skew, self.sites, "sorted by label")
 
     def module(self) -> nn.Module:
-        """The network without memory, on the meta device."""
+        """Return the network without memory, on the meta device."""
         return shape_only(lambda: mlp(self.hidden))
 
     def build(
@@ -69,7 +69,7 @@ class Digits:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> NetworkTask:
-        """The task of ``rows``; see ``gradients_by`` for ``how``."""
+        """Return the task of ``rows``; see ``gradients_by`` for ``how``."""
         module = self.module()
         weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(
@@ -115,7 +115,7 @@ class Images:
 
 @cache
 def load() -> Images:
-    """The images, shuffled once and for all: the split does not depend on the seed of a run."""
+    """Return the images, shuffled once and for all: the split does not depend on the seed of a run."""
     with np.load(FILE, allow_pickle=False) as file:
         pixels, labels = (torch.from_numpy(file[name]) for name in ("images", "labels"))
     order = torch.randperm(len(labels), generator=torch_generator(0, "digits", "split"))
@@ -125,7 +125,7 @@ def load() -> Images:
 
 
 def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator, sites: int | None = None) -> Tensor:
-    """One row of indices into ``labels`` per worker, ``(M, n // M)``: no image in two shards.
+    """Return one row of indices into ``labels`` per worker, ``(M, n // M)``: no image in two shards.
 
     Args:
         labels: ``(n,)``.
@@ -180,7 +180,7 @@ class DigitsData:
         self._places = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Images ``(R, batch, 64)`` and labels ``(R, batch)``."""
+        """Return images ``(R, batch, 64)`` and labels ``(R, batch)``."""
         chosen = self._shards.gather(1, self._places[step])
         images = self._images.index_select(0, chosen.view(-1))  # in a third of the time of self._images[chosen]
         return images.view(*chosen.shape, PIXELS), self._labels.take(chosen)

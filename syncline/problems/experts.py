@@ -18,7 +18,7 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class Routing:
-    """How tokens are sent to experts.
+    """The routing of tokens to experts.
 
     Args:
         experts: E.
@@ -54,7 +54,7 @@ def gates(logits: Tensor, per_token: int) -> Tensor:
 
 
 def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
-    """``E sum_e f_e P_e``, with f_e the share of choices that fall on an expert and P_e its mean probability.
+    """Return ``E sum_e f_e P_e``, with f_e the share of choices that fall on an expert and P_e its mean probability.
 
     It is 1 where all experts are as likely, and pushes down the probability of those that are chosen often. Of f_e
     nothing is differentiated.
@@ -100,7 +100,7 @@ class Expert(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of each token by itself."""
+        """Apply the expert to each token separately."""
         out: Tensor = self.down(F.gelu(self.up(x)))
         return out
 
@@ -119,7 +119,7 @@ class Experts(nn.Module):
         self.mlps = nn.ModuleList(Expert(width) for _ in range(routing.experts))
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the chosen experts of each token say."""
+        """Return the gated sum of the chosen experts' outputs for each token."""
         logits = self.router(x)
         weights = gates(logits, self.routing.per_token)
         mixed = torch.stack([mlp(x) for mlp in self.mlps], dim=-1)

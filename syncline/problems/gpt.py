@@ -24,7 +24,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What each position reads from itself and its past."""
+        """Return the causal self-attention output of each position."""
         queries, keys, values = (
             part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in self.qkv(x).chunk(3, dim=-1)
         )
@@ -47,7 +47,7 @@ class Block(nn.Module):
         self.experts = None if routing is None else Experts(width, routing)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(batch, time, width)`` to the same."""
+        """Map ``(batch, time, width)`` to the same."""
         x = x + self.attention(self.attention_norm(x))
         if self.experts is not None:
             routed: Tensor = self.experts(self.mlp_norm(x))
@@ -57,7 +57,7 @@ class Block(nn.Module):
 
 
 def embedding(count: int, width: int) -> nn.Embedding:
-    """An embedding whose weights are still to come.
+    """Return an embedding with uninitialised weights.
 
     To draw them on the meta device, torch would load its compiler, for a second.
     """
@@ -110,16 +110,16 @@ class GPT(nn.Module):
         self.head = None if tied else nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``(batch, time)`` to logits ``(batch, time, vocabulary)``."""
+        """Map ``(batch, time)`` to logits ``(batch, time, vocabulary)``."""
         return self.unembed(self.blocks(self.embed(tokens)))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """``(batch, time)`` to ``(batch, time, width)``."""
+        """Map ``(batch, time)`` to ``(batch, time, width)``."""
         embedded: Tensor = self.token(tokens)
         return embedded + self.position.weight[: tokens.shape[-1]]
 
     def unembed(self, x: Tensor) -> Tensor:
-        """``(batch, time, width)`` to logits ``(batch, time, vocabulary)``."""
+        """Map ``(batch, time, width)`` to logits ``(batch, time, vocabulary)``."""
         return F.linear(self.norm(x), self.token.weight if self.head is None else self.head.weight)
 
 
@@ -156,7 +156,7 @@ def training_flops_per_token(module: GPT, context: int) -> float:
 
 
 def _idle_weights(part: nn.Module) -> int:
-    """Of experts, the weights that a token does not meet."""
+    """Return the number of expert weights that a token does not use."""
     if not isinstance(part, Experts):
         return 0
     of_one = sum(parameter.numel() for parameter in part.mlps[0].parameters())

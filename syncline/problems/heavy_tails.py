@@ -67,11 +67,11 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
 
 
 def _signs(source: torch.Generator, size: tuple[int, ...]) -> Tensor:
-    """+1 or -1."""
+    """Draw signs, +1 or -1 with equal probability."""
     return 2.0 * torch.randint(2, size, generator=source, dtype=torch.float64) - 1.0
 
 
 def _exponential(source: torch.Generator, size: tuple[int, ...]) -> Tensor:
-    """Of mean 1, above 0."""
+    """Draw exponential variates of mean 1, above 0."""
     uniform = torch.rand(size, generator=source, dtype=torch.float64)
     return -torch.log1p(-uniform).clamp_max_(-torch.finfo(torch.float64).tiny)

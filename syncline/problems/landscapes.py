@@ -49,24 +49,24 @@ class Landscape(ABC):
 
     @abstractmethod
     def start_point(self) -> Tensor:
-        """Where workers start, ``(d,)`` in double precision; replicas may start around it."""
+        """Return the workers' start, ``(d,)`` in double precision; replicas may start around it."""
 
     def start_of(self, seed: int) -> Tensor:
-        """Where the workers of the replica ``seed`` start, ``(d,)`` in double precision."""
+        """Return the start of the workers of the replica ``seed``, ``(d,)`` in double precision."""
         return self.start_point()
 
     @abstractmethod
     def optimum_point(self, shifts: Tensor) -> Tensor:
-        """The minimiser ``(d,)`` of F, given the shifts ``(M, d)`` of its workers."""
+        """Return the minimiser ``(d,)`` of F, given the shifts ``(M, d)`` of its workers."""
 
     def build(
         self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> LandscapeTask:
-        """The task of ``rows``."""
+        """Return the task of ``rows``."""
         return LandscapeTask(self, rows, dtype, device)
 
     def shifts(self, seed: int, world_size: int) -> Tensor:
-        """The centred shifts ``(M, d)`` of the workers of the replica ``seed``."""
+        """Return the centred shifts ``(M, d)`` of the workers of the replica ``seed``."""
         size = (world_size, self.start_point().numel())
         draws = gaussian(self.shift_std)(torch_generator(seed, "shifts"), size)
         return draws - draws.mean(0)
@@ -96,7 +96,7 @@ class LandscapeTask:
 
     @torch.no_grad()
     def step_gradients(self, step: int) -> Tensor:
-        """Losses ``f_i(x_i)`` without noise ``(R,)``; ``.grad`` is the noisy gradient."""
+        """Return the losses ``f_i(x_i)`` without noise ``(R,)``; ``.grad`` is the noisy gradient."""
         x = self.params["x"]
         loss, gradient = self._oracle(x.detach() if self._shifts is None else x - self._shifts)
         x.grad = gradient if self._noise is None else gradient.add_(self._noise[step])
@@ -104,7 +104,7 @@ class LandscapeTask:
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """``loss`` F and ``distance`` to its minimiser, of the mean positions ``(S, d)``."""
+        """Return ``loss`` F and ``distance`` to its minimiser, of the mean positions ``(S, d)``."""
         mean = means["x"]
         values, _ = self._oracle(mean.unsqueeze(1) - self._all_shifts)
         return {"loss": values.mean(1), "distance": (mean - self.optima).norm(dim=-1)}
@@ -125,5 +125,5 @@ class LandscapeTask:
         return trace | ({"position": mean.squeeze(1)} if positions.shape[-1] == 2 else {})
 
     def describe(self) -> dict[str, object]:
-        """The number of coordinates and the minimiser of each replica."""
+        """Return the number of coordinates and the minimiser of each replica."""
         return {"parameters": self.optima.shape[-1], "optima": self.optima.tolist()}

@@ -20,7 +20,7 @@ REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
 
 
 def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
-    """The shape of a module that was made with the meta device as torch's default (`shape_only`), or elsewhere.
+    """Return the shape of a module that was made with the meta device as torch's default (`shape_only`), or elsewhere.
 
     What is learned (frozen parameters are not) becomes `TensorShape`s, matrices as `matrix_names` says. Of a module
     alone the work of a token is ``6 N``, with N the weights that it is multiplied with: those of two dimensions and
@@ -65,17 +65,17 @@ def multiplied(module: nn.Module, name: str, path: str = "model") -> int:
     Raises:
         SpecError: there are layers that multiply with a weight several times.
     """
-    for one in module.modules():
-        if isinstance(one, REUSED):
-            what = f"an example input beside the module, (module, inputs): the weights of a {type(one).__name__}"
-            raise SpecError(path, name, f"{what} do not tell its work")
-    heads = {id(one.weight) for one in module.modules() if isinstance(one, nn.Linear)}
+    for part in module.modules():
+        if isinstance(part, REUSED):
+            expected = f"an example input beside the module, (module, inputs): the weights of a {type(part).__name__}"
+            raise SpecError(path, name, f"{expected} do not tell its work")
+    heads = {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}
     idle = _looked_up(module) - heads
     return sum(p.numel() for p in module.parameters() if p.ndim >= 2 and id(p) not in idle)
 
 
 def _looked_up(module: nn.Module) -> set[int]:
-    return {id(one.weight) for one in module.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag)}
+    return {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
 
 
 def _without_memory(module: nn.Module) -> dict[str, Tensor]:
@@ -89,8 +89,8 @@ def _on_meta(value: Any) -> Any:
 
 
 def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:
-    """FLOPs of forward and backward, tokens and samples of the inputs."""
-    first = next((one for one in tree_leaves(inputs) if isinstance(one, Tensor) and one.ndim), None)
+    """Return FLOPs of forward and backward, tokens and samples of the inputs."""
+    first = next((leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim), None)
     if first is None or not first.numel():
         raise SpecError(path, name, "inputs that begin with a tensor of at least one sample")
     tokens = first.shape[0] if first.is_floating_point() else first.numel()
@@ -99,9 +99,9 @@ def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -
             returned = functional_call(module, _without_memory(module), inputs)
             for output in ("logits", "loss"):  # of models that return an object of several
                 returned = returned if getattr(returned, output, None) is None else getattr(returned, output)
-            ends = [one for one in tree_leaves(returned) if isinstance(one, Tensor) and one.requires_grad]
+            ends = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor) and leaf.requires_grad]
             if ends:
-                torch.autograd.backward(ends, [torch.empty_like(one) for one in ends])
+                torch.autograd.backward(ends, [torch.empty_like(leaf) for leaf in ends])
     except Exception as error:  # whatever a user's module raises is told as what is wrong with this field
         message = " ".join(str(error).split())
         expected = f"a module that computes on torch's meta device; it says: {type(error).__name__}: {message}"

@@ -17,24 +17,24 @@ T = TypeVar("T")
 
 
 class Data(Protocol):
-    """Where the examples of a network come from."""
+    """The source of a network's examples."""
 
     validation: tuple[Tensor, Tensor]
     """Inputs and targets that all evaluations share."""
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets ``(R, batch, ...)`` of one step, drawn for each row on its own."""
+        """Return inputs and targets ``(R, batch, ...)`` of one step, drawn for each row on its own."""
         ...
 
 
 def shape_only(module: Callable[[], T]) -> T:
-    """What is made without memory, a module: weights on the meta device, and no draw from torch's global generator."""
+    """Build a module without memory: weights on the meta device, and no draw from torch's global generator."""
     with torch.device("meta"):
         return module()
 
 
 def parameter_count(module: torch.nn.Module) -> int:
-    """How many numbers are learned."""
+    """Return the number of parameters of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -46,16 +46,16 @@ class WithWeights:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        own: dict[int, str] = {id(p): name for name, p in module.named_parameters()}  # a tied one once
+        name_of: dict[int, str] = {id(p): name for name, p in module.named_parameters()}  # a tied one once
         self._places = [
-            (part._parameters, key, p, own[id(p)])
+            (part._parameters, key, p, name_of[id(p)])
             for part in module.modules()
             for key, p in part._parameters.items()
             if p is not None
         ]
 
     def __call__(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """What the module makes of inputs with these weights, by name."""
+        """Return the module's output for inputs with these weights, by name."""
         try:
             for holder, key, _, name in self._places:
                 holder[key] = weights[name]  # type: ignore[assignment]
@@ -107,16 +107,16 @@ class NetworkTask:
         self._gradients = gradients_by(how, self._loss, device)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""
+        """Return the losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""
         return self._gradients(self.params, *self._data.batch(step))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets ``(R, batch, ...)`` of a step."""
+        """Return inputs and targets ``(R, batch, ...)`` of a step."""
         return self._data.batch(step)
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """``loss`` and ``accuracy`` of the mean parameters ``(S, *s)`` on the validation set."""
+        """Return ``loss`` and ``accuracy`` of the mean parameters ``(S, *s)`` on the validation set."""
         inputs, targets = self._data.validation
         metrics = []
         for replica in range(len(self.rows.seeds)):
@@ -131,7 +131,7 @@ class NetworkTask:
         return {}
 
     def describe(self) -> dict[str, object]:
-        """The parameters of one worker and the facts of the data."""
+        """Return the parameters of one worker and the facts of the data."""
         return {"parameters": parameter_count(self.module), **self._facts}
 
     def _logits(self, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class GPTStage(nn.Module):
 
 
 def cut(model: GPT, stages: int) -> list[nn.Module]:
-    """The stages of a GPT as modules that, one after another, are the model, and share its parameters.
+    """Return the stages of a GPT as modules that, one after another, are the model, and share its parameters.
 
     Raises:
         SpecError: as `parameter_stages`.
@@ -70,7 +70,7 @@ def cut(model: GPT, stages: int) -> list[nn.Module]:
 
 
 def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> Tensor:
-    """The delay of each coordinate of a landscape, cut into even parts like blocks, ``(d,)``."""
+    """Return the delay of each coordinate of a landscape, cut into even parts like blocks, ``(d,)``."""
     of_part = list(delays)
     return torch.cat([
         torch.full((len(part),), of_part[stage]) for stage, part in enumerate(even_parts(coordinates, stages))

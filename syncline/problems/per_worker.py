@@ -24,7 +24,7 @@ How = Literal["auto", "loop", "vmap", "compiled", "graph"]
 def gradients_by(
     how: How, loss: Loss, device: torch.device | str
 ) -> Callable[[Mapping[str, torch.nn.Parameter], Tensor, Tensor], Tensor]:
-    """What is called in each step with parameters, inputs and targets, see ``per_worker_gradients``.
+    """Return the function that computes gradients from parameters, inputs and targets in each step.
 
     Beside its ways there are ``compiled``, vmap's pass as torch's compiler has it, and ``graph``, that pass as a CUDA
     graph; both are recorded in the first step.
@@ -44,7 +44,7 @@ def gradients_by(
 def per_worker_gradients(
     loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, how: How = "auto"
 ) -> Tensor:
-    """Losses of all rows; the gradient of each row's own loss goes to ``.grad``.
+    """Return the losses of all rows; the gradient of each row's own loss goes to ``.grad``.
 
     ``l_r = loss({name: p[r]}, inputs[r], targets[r])`` and ``p.grad[r] = d l_r / d p[r]``.
 
@@ -71,8 +71,8 @@ def per_worker_gradients(
 def _auto(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
     rows = len(inputs)
     small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * rows
-    way = _vmap if inputs.is_cuda or (small and rows >= MANY_ROWS) else _loop
-    return way(loss, params, inputs, targets)
+    compute = _vmap if inputs.is_cuda or (small and rows >= MANY_ROWS) else _loop
+    return compute(loss, params, inputs, targets)
 
 
 def _loop(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:

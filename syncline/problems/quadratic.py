@@ -64,7 +64,7 @@ class Quadratic(Landscape):
             raise SpecError("problem.angle_deg", self.angle_deg, expected)
 
     def rotation(self) -> Tensor:
-        """The orthogonal Q, ``(d, d)`` in double precision; its columns are the eigenvectors of H.
+        """Return the orthogonal Q, ``(d, d)`` in double precision; its columns are the eigenvectors of H.
 
         A random Q is uniform over the orthogonal group: the Q of a gaussian matrix's QR decomposition, with signs that
         make the diagonal of R positive (F. Mezzadri (2007), Notices of the AMS 54(5), 592-604).
@@ -97,11 +97,11 @@ class Quadratic(Landscape):
         return quadratic
 
     def start_point(self) -> Tensor:
-        """``start`` as a position."""
+        """Return ``start`` as a position."""
         return self._placed(self._point(self.start, 1.0))
 
     def start_of(self, seed: int) -> Tensor:
-        """``start`` and the jitter of the replica ``seed`` as a position: the same draw in whatever basis."""
+        """Return ``start`` and the jitter of the replica ``seed`` as a position: the same draw in whatever basis."""
         start = self._point(self.start, 1.0)
         if self.start_jitter:
             draws = torch.rand(start.shape, generator=torch_generator(seed, "start"), dtype=torch.float64)
@@ -114,7 +114,7 @@ class Quadratic(Landscape):
         return self._point(self.optimum, 0.0) + self.rotation() @ start
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
-        """``x*``: centred shifts do not move it."""
+        """Return ``x*``: centred shifts do not move it."""
         return self._point(self.optimum, 0.0)
 
     def _point(self, point: tuple[float, ...] | None, fill: float) -> Tensor:

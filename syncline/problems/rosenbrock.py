@@ -1,4 +1,4 @@
-"""Rosenbrock's banana valley."""
+"""The banana valley of Rosenbrock."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Rosenbrock(Landscape):
         return rosenbrock
 
     def start_point(self) -> Tensor:
-        """``start`` as a tensor."""
+        """Return ``start`` as a tensor."""
         return torch.tensor(self.start, dtype=torch.float64)
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
-        """The minimiser of ``F(x, y) = mean_i f(x - a_i, y - b_i)`` for centred shifts ``(a_i, b_i)``.
+        """Return the minimiser of ``F(x, y) = mean_i f(x - a_i, y - b_i)`` for centred shifts ``(a_i, b_i)``.
 
         F is a parabola in y with ``y = x^2 + mean a^2`` at its bottom, and along that curve a parabola in x::
 

@@ -27,7 +27,7 @@ def check_skew(skew: float, sites: int | None, most: str) -> None:
 
 
 def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
-    """The number of a worker's part, and how many there are: equal parts of the workers in their order.
+    """Return the number of a worker's part, and how many there are: equal parts of the workers in their order.
 
     Args:
         worker: which.
@@ -44,5 +44,5 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
         return worker, workers
     if sites > workers:
         raise SpecError("problem.sites", sites, f"at most {workers}, the workers")
-    each = -(-workers // sites)
-    return worker // each, -(-workers // each)
+    size = -(-workers // sites)
+    return worker // size, -(-workers // size)

@@ -41,7 +41,7 @@ def _polar(point: Tensor) -> _Polar:
 
 
 def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
-    """The spiral and its gradient.
+    """Return the spiral and its gradient.
 
     ``f = r^2 + s^2`` with ``s = 20 sin(4 r - theta) + 1``, and with ``c = 20 cos(4 r - theta)``::
 
@@ -64,7 +64,7 @@ def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def spiral_hessian(point: Tensor) -> Tensor:
-    """The second derivatives of the spiral, ``(..., 2, 2)``; a point is not the origin.
+    """Return the second derivatives of the spiral, ``(..., 2, 2)``; a point is not the origin.
 
     With ``k = c^2 - s (s - 1)``, the derivative of ``s c``, and in the frame of ``e_r`` and ``e_theta``::
 
@@ -113,15 +113,15 @@ class Spiral(Landscape):
             raise SpecError("problem.shift_std", self.shift_std, expected)
 
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
-        """The spiral and its gradient."""
+        """Return the spiral and its gradient."""
         return spiral
 
     def start_point(self) -> Tensor:
-        """``radius`` and ``angle_deg`` as a position."""
+        """Return ``radius`` and ``angle_deg`` as a position."""
         floor = TURNS * self.radius + FLOOR_RAD
         theta = floor if self.angle_deg is None else math.radians(self.angle_deg)
         return self.radius * torch.tensor([math.cos(theta), math.sin(theta)], dtype=torch.float64)
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
-        """The origin."""
+        """Return the origin as the optimum."""
         return torch.zeros(2, dtype=torch.float64)

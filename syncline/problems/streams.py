@@ -19,7 +19,7 @@ BLOCK_STEPS = 256
 
 
 def torch_generator(seed: int, *names: str | int) -> torch.Generator:
-    """A CPU generator on the stream ``names`` under ``seed``; draws move to the device afterwards."""
+    """Return a CPU generator on the stream ``names`` under ``seed``; draws move to the device afterwards."""
     return torch.Generator().manual_seed(seed64(seed, *names))
 
 
@@ -35,14 +35,14 @@ class DrawnBlocks:
         self._blocks: dict[tuple[object, ...], Tensor] = {}
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
-        """The block of a stream, which is drawn if it is not there; the one not asked for the longest goes."""
-        found = self._blocks.pop(key, None)
-        if found is None:
-            found = draw()
+        """Return the block of a stream, which is drawn if it is not there; the one not asked for the longest goes."""
+        drawn = self._blocks.pop(key, None)
+        if drawn is None:
+            drawn = draw()
             while len(self._blocks) >= self._kept:
                 del self._blocks[next(iter(self._blocks))]
-        self._blocks[key] = found
-        return found
+        self._blocks[key] = drawn
+        return drawn
 
 
 class StepStream:
@@ -90,7 +90,7 @@ class StepStream:
         return torch.cat(replicas, dim=1).to(self._device, self._dtype)
 
     def _drawn(self, seed: int, block: int, size: tuple[int, ...]) -> Tensor:
-        """Of the whole group."""
+        """Return the draws of the whole group for a block."""
 
         def draw() -> Tensor:
             return self._draw(torch_generator(seed, self._name, block), size)

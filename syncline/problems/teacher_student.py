@@ -72,11 +72,11 @@ class TeacherStudent:
         )
 
     def validation_inputs(self) -> Tensor:
-        """``(2048, inputs)`` in double precision."""
+        """Return ``(2048, inputs)`` in double precision."""
         return gaussian(1.0)(torch_generator(0, "teacher-student", "validation"), (VALIDATION_INPUTS, self.inputs))
 
     def teacher(self) -> dict[str, Tensor]:
-        """The teacher's weights by name, in double precision.
+        """Return the teacher's weights by name, in double precision.
 
         Weights and biases of a layer are drawn from N(0, 1 / fan in); then each output is shifted and scaled.
         """
@@ -100,7 +100,7 @@ class TeacherStudent:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> TeacherStudentTask:
-        """The task of ``rows``; see ``gradients_by`` for ``how``."""
+        """Return the task of ``rows``; see ``gradients_by`` for ``how``."""
         return TeacherStudentTask(self, rows, dtype, device, how)
 
 
@@ -115,7 +115,7 @@ class TeacherData:
         self.validation = self._answered(problem.validation_inputs().to(device, dtype))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """The inputs of this step and their answers."""
+        """Return the inputs of this step and their answers."""
         return self._answered(self._inputs[step])
 
     def _answered(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +148,7 @@ class TeacherStudentTask:
             self._noise = StepStream(rows, "noise", (sum(self._sizes),), draw, dtype=dtype, device=device)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Losses ``(R,)`` on each row's batch of this step; ``.grad`` is the noisy gradient of each."""
+        """Return the losses ``(R,)`` on each row's batch of this step; ``.grad`` is the noisy gradient of each."""
         losses = self._gradients(self.params, *self._data.batch(step))
         if self._noise is not None:
             for param, noise in zip(self.params.values(), self._noise[step].split(self._sizes, dim=1), strict=True):
@@ -158,7 +158,7 @@ class TeacherStudentTask:
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """``loss`` of the mean parameters ``(S, *s)`` on the held-out inputs."""
+        """Return ``loss`` of the mean parameters ``(S, *s)`` on the held-out inputs."""
         replicas = [{name: mean[replica] for name, mean in means.items()} for replica in range(len(self.rows.seeds))]
         return {"loss": torch.stack([self._loss(weights, *self._data.validation) for weights in replicas])}
 
@@ -167,7 +167,7 @@ class TeacherStudentTask:
         return {}
 
     def describe(self) -> dict[str, object]:
-        """The parameters of one worker and the inputs of an evaluation."""
+        """Return the parameters of one worker and the inputs of an evaluation."""
         return {"parameters": parameter_count(self.module), "validation_inputs": VALIDATION_INPUTS}
 
     def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:

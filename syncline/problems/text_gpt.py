@@ -80,7 +80,7 @@ class TextGPT:
 
     @property
     def routing(self) -> Routing | None:
-        """Of experts; none: a block has one MLP."""
+        """Return the routing of experts, or None if a block has one MLP."""
         if self.experts == 1 == self.experts_per_token:
             return None
         return Routing(self.experts, self.experts_per_token, self.balance)
@@ -89,13 +89,13 @@ class TextGPT:
         return GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied, self.routing)
 
     def module(self) -> GPT:
-        """The network without memory, on the meta device."""
+        """Return the network without memory, on the meta device."""
         module = shape_only(self._network)
         assert isinstance(module, GPT)
         return module
 
     def weighted(self, seed: int, dtype: torch.dtype = torch.float32) -> GPT:
-        """The network with the weights that the replica ``seed`` starts from."""
+        """Return the network with the weights that the replica ``seed`` starts from."""
         module = self._network()
         weights = gpt_weights(module, torch_generator(seed, "weights"))
         module.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()})
@@ -109,14 +109,14 @@ class TextGPT:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> NetworkTask:
-        """The task of ``rows``, which reads the text; see ``gradients_by`` for ``how``."""
+        """Return the task of ``rows``, which reads the text; see ``gradients_by`` for ``how``."""
         module = self.module()
         corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
         held_out = half_of(corpus.validation, self.held_out)
         if min(len(corpus.train), len(held_out)) <= self.context:
-            parts, of = (1, "") if self.held_out == "whole" else (2, "half of ")
+            parts, prefix = (1, "") if self.held_out == "whole" else (2, "half of ")
             shortest = HELD_OUT_ONE_IN * parts * (self.context + 1)
-            expected = f"a text of at least {shortest} bytes, {of}whose last tenth is longer than the context"
+            expected = f"a text of at least {shortest} bytes, {prefix}whose last tenth is longer than the context"
             raise SpecError("problem.path", self.path, expected)
         return NetworkTask(
             module,
@@ -148,12 +148,12 @@ class TextGPT:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a parameter is between hidden layers, as a router is not: its rows are experts."""
+    """Return whether a parameter is between hidden layers; a router is not, because its rows are experts."""
     return name.startswith("blocks.") and ".router." not in name
 
 
 def half_of(text: Tensor, part: str) -> Tensor:
-    """The bytes of ``text`` that belong to a part: all, or those before its middle, or the others."""
+    """Return the bytes of ``text`` that belong to a part: all, or those before its middle, or the others."""
     middle = len(text) // 2
     return {"whole": text, "first-half": text[:middle], "second-half": text[middle:]}[part]
 
@@ -180,18 +180,18 @@ class Windows:
         self.validation = _shifted(held_out[spaced.long().to(device)])
         draw = integers(len(self._windows))
         self._starts = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
-        self._own, whole = own, len(self._windows)
+        self._own, windows = own, len(self._windows)
         parts = [site_part(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
-        begins = [(whole * part // count, whole * (part + 1) // count) for part, count in parts]
+        begins = [(windows * part // count, windows * (part + 1) // count) for part, count in parts]
         if own and any(begin == end for begin, end in begins):
             raise SpecError(
-                "problem.skew", own / batch_size, f"0, as a text of {whole} windows has not one for each part"
+                "problem.skew", own / batch_size, f"0, as a text of {windows} windows has not one for each part"
             )
         self._first = torch.tensor([[begin] for begin, _ in begins], device=device)
         self._length = torch.tensor([[end - begin] for begin, end in begins], device=device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets ``(R, batch, context)``."""
+        """Return inputs and targets ``(R, batch, context)``."""
         starts = self._starts[step]
         if self._own:  # the same draws, but of so many of them from the worker's own part
             mine = self._first + starts[:, : self._own] * self._length // len(self._windows)

@@ -1,9 +1,9 @@
-"""What a worker does: a program of instructions, as if each GPU had a compute stream and a network stream.
+"""Programs of workers: instructions, as if each GPU had a compute stream and a network stream.
 
 The compute stream runs the program in order. `Compute`, `Recv`, `First` and `Wait` hold it until they are done; `Send`
-and `Collective` only start something, and it goes on. Collectives run on a network stream, those of one stream one
-after another, and messages leave on a send stream likewise; what is on different streams happens at the same time.
-Programs on several compute streams are those of `syncline.sim.queued`.
+and `Collective` only start something, and the stream goes on. Collectives run on a network stream, those of one stream
+one after another, and messages leave on a send stream likewise; different streams run at the same time.
+`syncline.sim.queued` has programs on several compute streams.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from syncline.sim.starts import Floats
 from syncline.sim.timeline import is_computing
 
 Effect: TypeAlias = Callable[[], object]
-"""The math that happens when an instruction completes: the order of events decides what it sees."""
+"""The math of an instruction, called when it completes: the order of events decides the state that it sees."""
 
 
 Delay: TypeAlias = Callable[[int, int], float]
-"""Seconds by which a message from one worker to another is late, called once per message when it starts."""
+"""A function of sender and receiver that returns the seconds by which a message is late, called once when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Compute for so many seconds; ``what`` is computed tells a timeline's spans apart, the label is for people."""
+    """Computing for some seconds; ``what`` tells a timeline's spans apart, the label is for people."""
 
     seconds: float
     label: str = "compute"
@@ -46,9 +46,9 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Queue a message: it leaves when those before it on the same stream have, and the program goes on.
+    """A message to queue: it leaves after those before it on the same stream, and the program goes on.
 
-    The label is for people, the tag unless given.
+    The label is for people; by default it is the tag.
     """
 
     to: int
@@ -67,7 +67,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """Wait for the message that ``source`` sends with this tag; the label is for people, the tag unless given."""
+    """A wait for the message that ``source`` sends with this tag; the label is for people, by default the tag."""
 
     source: int
     tag: Hashable = ""
@@ -78,14 +78,14 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """Go on with what can run first: the first of these options that can, or the one whose message comes first.
+    """A choice: the program goes on with the first of these options that can run, or whose message comes first.
 
-    With more than one option it is decided when everything else of that instant has happened, so of messages that
-    arrive together the first in this order wins.
+    With more than one option the choice is made after everything else of that instant, so among messages that arrive
+    together the first in this order wins.
 
     Args:
-        options: the message that each waits for; None if it waits for none.
-        then: told which was taken, the instructions that follow.
+        options: the message for which each option waits; None if it waits for none.
+        then: function of the chosen index that returns the instructions that follow.
     """
 
     options: Sequence[Recv | None]
@@ -94,22 +94,22 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Join a collective: every worker of its group does, and names the same of all this but label and step.
+    """A collective to join: every worker of its group joins it with the same fields, except label and step.
 
     Collectives of one stream run one after another, those of different streams at the same time.
 
     Args:
         kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`; only a name if there are rounds.
-        nbytes: with the meaning the closed form gives it.
-        key: of this collective alone.
+        nbytes: bytes, with the meaning the closed form gives them.
+        key: unique key of this collective.
         label: for people.
         step: training step, from 0; -1 if none.
-        algorithm: that carries it; the kind's first if none.
-        group: the workers that take part, in the order that the algorithm numbers them; all in theirs if none.
-        stream: on which it runs.
-        rounds: to run, instead of those of the algorithm, of workers 0, 1, ... that stand for those of the group.
-        takes_s: seconds that it takes, instead of being played message by message: it begins when the last of its group
-            has come to it and is over for all at once. It shares no channel, and its spans tell its size.
+        algorithm: algorithm that carries it; the kind's first if None.
+        group: the workers that take part, in the order in which the algorithm numbers them; all in their order if None.
+        stream: network stream on which it runs.
+        rounds: rounds to run instead of those of the algorithm; workers 0, 1, ... in them stand for those of the group.
+        takes_s: seconds that it takes, instead of a simulation message by message: it begins when the last of its group
+            has come to it and is over for all at once. It shares no channel, and its spans have its size.
     """
 
     kind: str
@@ -132,7 +132,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until the collective with this key is done for this worker; in the collective's step if none is named."""
+    """A wait until the collective with this key is done for this worker; by default in the collective's step."""
 
     key: Hashable
     effect: Effect | None = None
@@ -144,11 +144,11 @@ Program: TypeAlias = Sequence[Instruction]
 
 
 class Alike(Sequence[Program]):
-    """The programs of workers who all run one and the same.
+    """The programs of workers that all run the same program.
 
     Args:
-        program: it.
-        workers: how many.
+        program: the program.
+        workers: number of workers.
     """
 
     def __init__(self, program: Program, workers: int) -> None:
@@ -162,11 +162,11 @@ class Alike(Sequence[Program]):
 
 
 class Stuck(SynclineError):
-    """Programs that never finish.
+    """An error about programs that never finish.
 
     Args:
-        line: what is wrong with one of them.
-        at: the instruction that each worker is at who is not through.
+        line: the error message about one of them.
+        at: the current instruction of each worker that has not finished.
     """
 
     def __init__(self, line: str, at: dict[int, Instruction]) -> None:
@@ -178,7 +178,7 @@ class Stuck(SynclineError):
 
 
 def compute_times(compute_s: ArrayLike) -> Floats:
-    """Seconds that each worker computes in each step, ``(T, P)``, checked.
+    """Return the checked seconds that each worker computes in each step, ``(T, P)``.
 
     Raises:
         SpecError: another number of axes, or a time that is negative or not finite.
@@ -191,10 +191,10 @@ def compute_times(compute_s: ArrayLike) -> Floats:
 
 
 def check_seconds(path: str, seconds: Floats) -> None:
-    """Refuse times of which one is negative or not finite.
+    """Refuse times of which any is negative or not finite.
 
     Raises:
-        SpecError: with the first of these.
+        SpecError: names the first such time.
     """
     seconds = first_if_same(seconds)
     usable = np.isfinite(seconds) & (seconds >= 0)
@@ -203,5 +203,5 @@ def check_seconds(path: str, seconds: Floats) -> None:
 
 
 def first_if_same(rows: Floats) -> Floats:
-    """The first row alone, where NumPy holds all others as the same one; else all rows."""
+    """Return only the first row if NumPy holds all rows as the same one; else return all rows."""
     return rows[:1] if rows.ndim and not rows.strides[0] else rows

@@ -1,8 +1,8 @@
-"""Programs that a host queues on streams, with CUDA's meaning: it goes on, and what is queued runs when it can.
+"""Programs that a host queues on streams, with CUDA's meaning: the host goes on, and queued work runs when it can.
 
-What is on one stream runs in the order in which it was queued, streams run side by side. A mark says how far one
-stream has come, for others or the host to wait for. The host itself takes no time: what it queues after it has waited
-begins no earlier than what it has waited for is done.
+Work on one stream runs in the order in which it was queued; streams run side by side. A mark records the progress of a
+stream, for other streams or the host to wait for. The host itself takes no time: work that it queues after a wait
+begins no earlier than the awaited work is done.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from syncline.sim.timeline import COMPUTING, is_computing
 
 @dataclass(frozen=True, slots=True)
 class StreamMark:
-    """Note that a stream has come here; each worker names a mark once."""
+    """A mark of a stream's progress; each worker names a mark once."""
 
     key: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """Hold a stream until another has come to a mark; the label and the step are for people."""
+    """A wait of a stream until another stream has come to a mark; the label and the step are for people."""
 
     key: Hashable
     label: str = ""
@@ -35,7 +35,7 @@ class StreamWait:
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """Queue nothing more until a stream has come to a mark; without one, until all that was queued is done."""
+    """A wait of the host until a stream has come to a mark; without a mark, until all queued work is done."""
 
     key: Hashable | None = None
     label: str = ""
@@ -43,18 +43,18 @@ class HostWait:
 
 
 OnStream: TypeAlias = Instruction | StreamMark | StreamWait
-"""What a stream does."""
+"""The instructions of a stream."""
 
 
 class Queued(Sequence[Any]):
     """A program whose instructions are on streams.
 
-    A `Collective` begins when what is before it on its stream is done, after those that were queued before it on the
-    network stream that it names, and holds nothing. A `Wait` holds its own stream alone.
+    A `Collective` begins when the work before it on its stream is done, after the collectives that were queued before
+    it on its network stream, and holds nothing. A `Wait` holds only its own stream.
 
     Args:
-        instructions: in the order in which the host queues them.
-        streams: of each: ``compute``, or a name that begins with ``compute`` and a space; of a `HostWait` any.
+        instructions: instructions in the order in which the host queues them.
+        streams: stream of each: ``compute``, or a name that begins with ``compute`` and a space; any for a `HostWait`.
 
     Raises:
         SpecError: a stream that cannot compute.
@@ -75,19 +75,19 @@ class Queued(Sequence[Any]):
         return self.instructions[at]
 
     def lanes(self) -> dict[str, list[OnStream]]:
-        """What each stream does, the first ``compute``.
+        """Return the instructions of each stream, ``compute`` first.
 
-        A network stream whose collectives come after several streams has a lane of its own, on which they are joined in
-        the order of the host.
+        A network stream that receives collectives from several streams has a lane of its own, on which they are joined
+        in the order of the host.
 
         Raises:
-            SynclineError: a wait for what was not queued before it.
+            SynclineError: a wait for work that was not queued before it.
         """
         return _Host(self).lanes
 
 
 class _Host:
-    """The host: what it has queued where, and for what it has waited."""
+    """The host: the work that it has queued on each stream, and its waits."""
 
     def __init__(self, queued: Queued) -> None:
         self.lanes: dict[str, list[OnStream]] = defaultdict(list)
@@ -96,7 +96,7 @@ class _Host:
         self._marked: dict[Hashable, str] = {}
         self._joined: set[Hashable] = set()
         self._under_way: dict[Hashable, None] = {}
-        self._waited: dict[Hashable, OnStream] = {}  # by what it is of: one stream's later marks are behind its earlier
+        self._waited: dict[Hashable, OnStream] = {}  # by source: a stream's later marks are behind its earlier ones
         self._waits = 0
         self._seen: dict[str, tuple[int, dict[Hashable, OnStream]]] = {}
         for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
@@ -153,17 +153,17 @@ class _Host:
         self._under_way.clear()
 
     def _held(self, stream: str) -> Iterator[OnStream]:
-        """What a stream has yet to wait for, of what the host has waited for."""
+        """Yield the waits of the host that a stream has not yet made itself."""
         _, seen = self._seen.get(stream, (0, {}))
-        for of, wait in self._waited.items():
-            if of != stream and seen.get(of) != wait:
+        for source, wait in self._waited.items():
+            if source != stream and seen.get(source) != wait:
                 yield wait
         self._seen[stream] = self._waits, dict(self._waited)
 
 
 def _crowded(queued: Queued) -> Iterator[str]:
-    """The network streams whose collectives come after several streams."""
-    after: dict[str, str] = {}
+    """Yield the network streams that receive collectives from several streams."""
+    origin: dict[str, str] = {}
     for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
-        if type(instruction) is Collective and after.setdefault(instruction.stream, stream) != stream:
+        if type(instruction) is Collective and origin.setdefault(instruction.stream, stream) != stream:
             yield instruction.stream

@@ -1,4 +1,4 @@
-"""When the workers begin."""
+"""The times at which the workers begin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Floats", "start_times"]
 
 
 def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
-    """When each worker begins, ``(P,)`` seconds: 0 unless given, one time for all or one for each.
+    """Return the time at which each worker begins, ``(P,)`` seconds, 0 by default.
 
     Raises:
         SpecError: a time that is negative or not finite, or a wrong number of times.

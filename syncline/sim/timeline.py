@@ -1,4 +1,4 @@
-"""The timeline: everything that happened, as spans in columns, and what can be asked of it."""
+"""The timeline: all events of a simulation, as spans in columns, and functions that evaluate them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Strings: TypeAlias = NDArray[np.str_]
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of words, of which many are the same: each is kept once.
+    """A column of words, of which many are the same: each word is kept once.
 
-    It compares and is indexed as an array of strings, which ``np.asarray`` makes of it.
+    It compares and is indexed like an array of strings; ``np.asarray`` converts it to one.
 
     Args:
-        codes: ``(N,)`` which word each is.
+        codes: ``(N,)`` index of each row's word.
         words: all different.
     """
 
@@ -31,23 +31,23 @@ class Words:
 
     @classmethod
     def of(cls, column: Words | Iterable[str]) -> Words:
-        """These words; a column of them is left as it is."""
+        """Return a column of these words; a `Words` is returned as it is."""
         if isinstance(column, Words):
             return column
-        known: dict[str, int] = {}
+        code_of: dict[str, int] = {}
         column = column.tolist() if isinstance(column, np.ndarray) else column
-        codes = [known.setdefault(word, len(known)) for word in column]
-        return cls(np.array(codes, dtype=np.int32), np.array(list(known), dtype=np.str_))
+        codes = [code_of.setdefault(word, len(code_of)) for word in column]
+        return cls(np.array(codes, dtype=np.int32), np.array(list(code_of), dtype=np.str_))
 
     @classmethod
     def repeated(cls, words: Sequence[str], counts: Sequence[int]) -> Words:
-        """Each word so many times."""
-        few = cls.of(words)
-        return few[np.repeat(np.arange(len(words)), counts)]
+        """Return a column with each word repeated as often as its count says."""
+        distinct = cls.of(words)
+        return distinct[np.repeat(np.arange(len(words)), counts)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        made = self.words[self.codes] if len(self.words) else np.empty(0, np.str_)
-        return made if dtype is None else made.astype(dtype)
+        array = self.words[self.codes] if len(self.words) else np.empty(0, np.str_)
+        return array if dtype is None else array.astype(dtype)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -68,42 +68,42 @@ class Words:
     __hash__ = None  # type: ignore[assignment]
 
     def isin(self, words: Sequence[str]) -> NDArray[np.bool_]:
-        """Which of the column are one of these, ``(N,)``."""
+        """Return whether each word of the column is one of these, ``(N,)``."""
         wanted = np.isin(self.words, words)
         return wanted[self.codes] if len(wanted) else np.zeros(len(self), dtype=np.bool_)
 
     def rank(self) -> Ints:
-        """Numbers that are in order as the words are, ``(N,)``."""
+        """Return numbers with the same order as the words, ``(N,)``."""
         ranks = np.empty(len(self.words), dtype=np.int32)
         ranks[np.argsort(self.words)] = np.arange(len(ranks))
         return ranks[self.codes] if len(ranks) else self.codes
 
     def tolist(self) -> list[str]:
-        """As strings."""
+        """Return the words as strings."""
         words = self.words.tolist()
         return [words[code] for code in self.codes.tolist()]
 
 
 COMPUTING = "compute"
-"""The stream of a worker's program; programs that are on several have others, whose names begin with it and a space."""
+"""The stream of a worker's program; with several streams, the names of the others begin with this and a space."""
 
 WAITING = ("wait", "recv")
-"""What spans on the compute stream are in which nothing computes."""
+"""Names of spans on the compute stream in which nothing computes."""
 
 
 def is_computing(stream: str) -> bool:
-    """Whether a stream computes, rather than being one of the network's."""
+    """Return whether a stream computes; the other streams are those of the network."""
     return stream == COMPUTING or stream.startswith(f"{COMPUTING} ")
 
 
 STREAMS = ("compute", "network", "send")
-"""A worker's program, its collectives, and its messages to single workers, unless programs name streams of their own
-for these. The spans of one stream do not overlap.
+"""The streams of a worker's program, of its collectives, and of its messages to single workers, unless programs name
+other streams for these. The spans of one stream do not overlap.
 """
 
 
 class Span(NamedTuple):
-    """What one worker did on one stream from ``start_s`` to ``end_s``; the columns of a `Timeline` say what each is."""
+    """A span of one worker on one stream from ``start_s`` to ``end_s``; the fields are the columns of a `Timeline`."""
 
     worker: int
     stream: str
@@ -121,18 +121,18 @@ class Timeline:
 
     Args:
         workers: P.
-        worker: whose span it is, from 0.
-        stream: one of ``STREAMS``, or one that the program names; one that computes is ``compute``, or its name begins
-            with that and a space. How long such another waits is left out.
-        what: on the compute stream ``wait`` (for a collective), ``recv`` (for a message), else what is computed:
+        worker: worker of each span, from 0.
+        stream: one of ``STREAMS``, or a name from the program; the name of a stream that computes is ``compute``, or
+            begins with that and a space. The waits of such another stream are left out.
+        what: on the compute stream ``wait`` (for a collective), ``recv`` (for a message), else the kind of computing:
             ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
             pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
             a send stream, as long as the message occupies its port.
         label: for people.
         start_s: seconds from the beginning of the simulation.
         end_s: likewise.
-        nbytes: bytes that the worker puts on the wire in the span (of a ``recv``: takes off it).
-        step: training step, from 0; -1 where none was named.
+        nbytes: bytes that the worker puts on the wire in the span (for a ``recv``: takes off it).
+        step: training step, from 0; -1 if none was named.
     """
 
     workers: int
@@ -147,13 +147,13 @@ class Timeline:
 
     @classmethod
     def of(cls, spans: Iterable[tuple[Any, ...]], workers: int) -> Timeline:
-        """The timeline of spans, each a `Span` or such a row, that come in order on each stream of each worker."""
+        """Return the timeline of spans, each a `Span` or such a row, in order of time on each stream of each worker."""
         columns = list(zip(*spans, strict=True)) or [()] * len(Span._fields)
         return cls.of_columns(dict(zip(Span._fields, columns, strict=True)), workers)
 
     @classmethod
     def of_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
-        """The timeline of the columns of such spans."""
+        """Return the timeline of the columns of such spans."""
         kinds: dict[str, type] = {name: np.float64 for name in ("start_s", "end_s", "nbytes")}
         kinds |= {"worker": np.int64, "step": np.int64}
         arrays: dict[str, Any] = {name: np.asarray(columns[name], dtype=kind) for name, kind in kinds.items()}
@@ -161,37 +161,37 @@ class Timeline:
         return cls(workers, **arrays)[np.lexsort((arrays["stream"].rank(), arrays["worker"]))]
 
     def __getitem__(self, rows: NDArray[Any]) -> Timeline:
-        """The spans in these rows: indices, or a mask."""
+        """Return the spans in these rows: indices, or a mask."""
         return replace(self, **{name: column[rows] for name, column in self.columns().items()})
 
     def __len__(self) -> int:
         return len(self.worker)
 
     def columns(self) -> dict[str, Words | NDArray[Any]]:
-        """The columns by name, as they are kept."""
+        """Return the columns by name, as they are kept."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "workers"}
 
     def to_columns(self) -> dict[str, NDArray[Any]]:
-        """The columns by name, ready for a table."""
+        """Return the columns by name, ready for a table."""
         return {name: np.asarray(column) for name, column in self.columns().items()}
 
     def head(self, steps: int) -> Timeline:
-        """The spans of the first ``steps`` steps, and those that name no step."""
+        """Return the spans of the first ``steps`` steps, and those that name no step."""
         return self[self.step < steps]
 
     @cached_property
     def duration_s(self) -> Floats:
-        """How long each span is, in seconds."""
+        """Return the duration of each span, in seconds."""
         return self.end_s - self.start_s
 
     @property
     def makespan_s(self) -> float:
-        """When the last span ends; 0 for an empty timeline."""
+        """Return the end of the last span, in seconds; 0 for an empty timeline."""
         return float(self.end_s.max(initial=0.0))
 
     @cached_property
     def step_end_s(self) -> Floats:
-        """When each worker's program is through with each step, ``(T, P)`` seconds; NaN where it has no part in it."""
+        """Return the time at which each worker ends each step, ``(T, P)`` seconds; NaN without a part in it."""
         mine = self.on_compute & (self.step >= 0)
         ends = np.full((self.step.max(initial=-1) + 1, self.workers), np.nan)
         np.fmax.at(ends, (self.step[mine], self.worker[mine]), self.end_s[mine])
@@ -199,32 +199,32 @@ class Timeline:
 
     @cached_property
     def computes(self) -> NDArray[np.bool_]:
-        """In which spans the worker computes."""
+        """Return whether the worker computes in each span."""
         return self.on_compute & ~self.what.isin(WAITING)
 
     @property
     def on_compute(self) -> NDArray[np.bool_]:
-        """In which spans a stream that computes is."""
+        """Return whether each span is on a stream that computes."""
         return self.stream.isin([word for word in self.stream.words.tolist() if is_computing(word)])
 
     def compute_s(self) -> Floats:
-        """Seconds that each worker computes, ``(P,)``."""
+        """Return the seconds that each worker computes, ``(P,)``."""
         return self._total(self.duration_s, self.computes)
 
     def utilisation(self) -> Floats:
-        """The part of the makespan in which each worker computes, ``(P,)``; 0 for an empty timeline."""
+        """Return the fraction of the makespan in which each worker computes, ``(P,)``; 0 for an empty timeline."""
         return self.compute_s() / self.makespan_s if self.makespan_s else np.zeros(self.workers)
 
     def communication_s(self, until_s: float = np.inf) -> Floats:
-        """Seconds in which each worker takes part in a collective or sends a message, ``(P,)``; overlaps count once.
+        """Return each worker's seconds in collectives and in messages that it sends, ``(P,)``; overlaps count once.
 
         Args:
-            until_s: what comes later does not count.
+            until_s: later time does not count.
         """
         return np.array([self._covered_s(worker, until_s) for worker in range(self.workers)])
 
     def exposed_communication_s(self) -> Floats:
-        """Seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
+        """Return the seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
         return self._total(self.duration_s, self.what.isin(WAITING))
 
     def _total(self, values: Floats, mask: NDArray[np.bool_]) -> Floats:
@@ -236,5 +236,5 @@ class Timeline:
         mine = np.flatnonzero((self.worker == worker) & ~self.on_compute)
         mine = mine[np.argsort(self.start_s[mine], kind="stable")]
         start, end = self.start_s[mine], np.minimum(np.maximum.accumulate(self.end_s[mine]), until_s)
-        before = np.concatenate(([0.0], end))[:-1]  # until when the spans before cover the time
+        before = np.concatenate(([0.0], end))[:-1]  # end of the time that the spans before cover
         return float(np.maximum(end - np.maximum(start, before), 0.0).sum())

@@ -12,14 +12,14 @@ from syncline.sim.timeline import STREAMS, Timeline
 
 
 def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """The timeline in the Chrome trace format: one process per worker, one thread per stream that it uses.
+    """Return the timeline in the Chrome trace format: one process per worker, one thread per stream that it uses.
 
     Times are microseconds on a grid of nanoseconds, on which the slices of a thread do not overlap. Spans that are
-    shorter than the grid are left out. Process and thread ids count from 1: viewers give 0 a meaning of its own.
+    shorter than the grid are left out. Process and thread ids count from 1, because viewers give 0 a special meaning.
 
     Args:
-        timeline: what happened.
-        names: what to call each worker; ``worker 0`` and so on unless given.
+        timeline: the timeline.
+        names: name of each worker; by default ``worker 0`` and so on.
 
     Returns:
         A dictionary for ``json.dump``.
@@ -51,10 +51,10 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
         timeline.worker.tolist(), stream.tolist(), timeline.what.tolist(), timeline.label.tolist(),
         start_ns.tolist(), end_ns.tolist(), timeline.nbytes.tolist(), timeline.step.tolist(), strict=True,
     )  # fmt: skip
-    for worker, tid, what, label, start, end, nbytes, step in rows:
+    for worker, tid, kind, label, start, end, nbytes, step in rows:
         if end > start:
             events.append({
-                "ph": "X", "name": label or what, "cat": what, "pid": worker + 1, "tid": tid + 1,
+                "ph": "X", "name": label or kind, "cat": kind, "pid": worker + 1, "tid": tid + 1,
                 "ts": start / 1000, "dur": (end - start) / 1000, "args": {"step": step, "bytes": nbytes},
             })  # fmt: skip
     return {"traceEvents": events, "displayTimeUnit": "ms"}

@@ -1,7 +1,8 @@
-"""Advice: which plans a cluster can train a model by, in what time, for what money, and how sure that is.
+"""Advice: the plans by which a cluster can train a model, with their time, cost and uncertainty.
 
-In which order to read: ``question`` (what is asked, and what nobody said), ``plans`` (a method between replicas, a
-layout inside them), ``search`` (which of all compositions are priced whole), ``equal_loss`` (tokens to the loss of data
-parallelism, or to a target), ``priced`` (rows of plans), ``ties``, ``thresholds`` and ``words`` (what decides, and
-what would change it), ``replayed`` (the first plans by events), ``advised`` (all of it), ``tables`` (for people).
+Reading order: ``question`` (the inputs, with defaults), ``plans`` (a method between replicas, a layout inside them),
+``search`` (the compositions that are priced with bounds), ``equal_loss`` (tokens to the loss of data parallelism, or
+to a target), ``priced`` (rows of plans), ``ties``, ``thresholds`` and ``words`` (the causes of the ranking, and the
+changes that would alter it), ``replayed`` (the first plans by events), ``advised`` (the complete advice), ``tables``
+(for people).
 """

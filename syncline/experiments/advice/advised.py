@@ -1,4 +1,4 @@
-"""All of the advice: ranked plans, those whose loss nobody knows, those that cannot be, and what decides."""
+"""The complete advice: ranked plans, plans of unknown loss, infeasible plans, and the causes of the ranking."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from syncline.experiments.advice.ties import different, told_apart
 from syncline.experiments.advice.words import changes, decides, unknown
 
 MOST_COMPARED = 12
-"""Of those whose loss nobody knows, the first that are told apart from the first."""
+"""Number of plans of unknown loss that are compared with the first of them."""
 
 FOR_THRESHOLDS = 12
-"""Of a list, the plans between which thresholds are looked for, of those that are not slower in the same way."""
+"""Number of plans of a list among which thresholds are found, without those that are slower in the same way."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What was found.
+    """The advice on a question.
 
     Attributes:
-        question: what was asked.
-        ranked: rows by time to equal loss, the first least.
+        question: the question.
+        ranked: rows by time to equal loss, the fastest first.
         loss_unknown: rows by time for the tokens.
         infeasible: rows with the reason, the fastest first.
-        ties: of the ranked plans, the places of those that nobody can tell from the first.
-        thresholds: where the first changes, see `first_changes`; of the ranked plans, or of the others if there are
-            fewer than two.
-        decides: what the times go to, a line each.
-        changes: what would change the first, likewise.
-        unknown: likewise.
+        ties: indices of the ranked plans that cannot be distinguished from the first.
+        thresholds: values at which the first plan changes, see `first_changes`; of the ranked plans, or of the others
+            if there are fewer than two.
+        decides: the parts of the times, a line each.
+        changes: the changes that would alter the first plan, a line each.
+        unknown: the facts that the advice does not know, a line each.
     """
 
     question: AdviceQuestion
@@ -51,36 +51,36 @@ class Advice:
 
     @property
     def words(self) -> list[str]:
-        """All sentences."""
+        """Return all sentences of the advice."""
         return [*self.decides, *self.changes, *self.unknown]
 
     def record(self) -> dict[str, Any]:
-        """As plain values: what ``--json`` prints."""
+        """Return the advice as plain values, which ``--json`` prints."""
         lists = {"ranked": self.ranked, "loss unknown": self.loss_unknown, "infeasible": self.infeasible}
-        rows = [{"list": name} | row for name, of in lists.items() for row in of]
+        rows = [{"list": name} | row for name, list_rows in lists.items() for row in list_rows]
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
-        for told, row in zip(plain, rows, strict=True):
-            told["fields"] = _fields(row)
-        asked = self.question
+        for plain_row, row in zip(plain, rows, strict=True):
+            plain_row["fields"] = _fields(row)
+        question = self.question
         return {
             "question": {
-                "model": asked.model.name,
-                "parameters": asked.model.parameters,
-                "network": asked.network.name,
-                "hardware": asked.hardware.name,
-                "workers": asked.workers,
-                "batch_tokens": asked.batch_tokens,
-                "sequence": asked.sequence,
-                "tokens": asked.tokens,
-                "target_loss": asked.target_loss,
-                "budget": asked.budget,
-                "deadline_s": asked.deadline_s,
-                "prices": asked.prices and asdict(asked.prices),
-                "extrapolate": asked.extrapolate,
-                "failures": asked.failures and asked.failures.model_dump(mode="json"),
+                "model": question.model.name,
+                "parameters": question.model.parameters,
+                "network": question.network.name,
+                "hardware": question.hardware.name,
+                "workers": question.workers,
+                "batch_tokens": question.batch_tokens,
+                "sequence": question.sequence,
+                "tokens": question.tokens,
+                "target_loss": question.target_loss,
+                "budget": question.budget,
+                "deadline_s": question.deadline_s,
+                "prices": question.prices and asdict(question.prices),
+                "extrapolate": question.extrapolate,
+                "failures": question.failures and question.failures.model_dump(mode="json"),
             },
-            "defaults": list(asked.defaults),
+            "defaults": list(question.defaults),
             "rows": plain,
             "ties": self.ties,
             "thresholds": self.thresholds,
@@ -91,40 +91,43 @@ class Advice:
 
 
 def advised(question: AdviceQuestion) -> Advice:
-    """The advice on a question.
+    """Return the advice on a question.
 
     Args:
         question: see `syncline.experiments.advice.question.advice_question`.
     """
     plans, undivided = plans_searched(question)
     rows = priced(question, plans)
-    able = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
+    feasible = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
     unable = sorted((row for row in rows if row["infeasible"] is not None), key=_time_or_last) + undivided
-    ranked = told_apart(question, [row for row in able if row["loss_unknown"] is None])
-    others = told_apart(question, [row for row in able if row["loss_unknown"] is not None], MOST_COMPARED)
-    for of in (ranked, others) if not ranked else (ranked,):
-        of[:REPLAYED] = [
+    ranked = told_apart(question, [row for row in feasible if row["loss_unknown"] is None])
+    others = told_apart(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
+    for plan_rows in (ranked, others) if not ranked else (ranked,):
+        plan_rows[:REPLAYED] = [
             row | replayed(question, row) | {"events_goodput": goodput_by_events(question, row)}
-            for row in of[:REPLAYED]
+            for row in plan_rows[:REPLAYED]
         ]
     main = ranked if len(ranked) > 1 else others
-    near = different(main)[:FOR_THRESHOLDS]
-    thresholds = first_changes(question, near)
+    distinct = different(main)[:FOR_THRESHOLDS]
+    thresholds = first_changes(question, distinct)
     return Advice(
         question,
         ranked,
         others,
         unable,
         [place for place, row in enumerate(ranked) if row["tied"]],
-        [one | {"becomes": None if one["becomes"] is None else _named(near[one["becomes"]])} for one in thresholds],
+        [
+            threshold | {"becomes": None if threshold["becomes"] is None else _named(distinct[threshold["becomes"]])}
+            for threshold in thresholds
+        ],
         decides(question, ranked, others, unable),
-        changes(question, near, thresholds),
+        changes(question, distinct, thresholds),
         unknown(question, ranked, others),
     )
 
 
 def _fields(row: PlanRow) -> dict[str, Any] | None:
-    """Of a projection's spec that has the plan's numbers."""
+    """Return the fields of a projection's spec that has the plan's numbers."""
     plan: TrainingPlan | None = row["plan"]
     return None if plan is None else plan.fields
 

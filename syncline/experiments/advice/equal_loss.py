@@ -1,9 +1,9 @@
-"""Tokens that take a method to the loss that data parallelism reaches, or to a target, and how sure that is.
+"""Tokens that a method needs for the loss of data parallelism, or for a target, with their uncertainty.
 
-A fit says the ratio r of a method's loss to data parallelism's, on as many tokens each. More tokens make up for it as
-laws of parameters and tokens say: ``E + a N^-alpha + b D'^-beta = (E + a N^-alpha + b D^-beta) / r``, solved for D' of
-each of `syncline.costmodel.scaling.published.TOKEN_LAWS`; the factor D' / D is their geometric mean, its bounds those
-of r and the spread of the laws.
+A fit gives the ratio r of a method's loss to data parallelism's, on as many tokens each. Laws of parameters and tokens
+give the additional tokens: ``E + a N^-alpha + b D'^-beta = (E + a N^-alpha + b D^-beta) / r``, solved for D' with each
+of `syncline.costmodel.scaling.published.TOKEN_LAWS`. The factor D' / D is their geometric mean; its bounds combine
+those of r with the spread of the laws.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ DATA_PARALLEL = "ddp-adam"
 
 @dataclass(frozen=True)
 class TokensNeeded:
-    """What a loss takes.
+    """The tokens that a loss takes.
 
     Attributes:
-        tokens: all of the training's.
-        factor: over those of data parallelism; 1 where it is the same training.
-        factor_low: nine of ten are above, as far as the ratio of losses is unsure; None: nobody knows.
-        factor_high: likewise, below; None: nobody knows, or no number of tokens makes up for it.
-        base_low: factor on the tokens of data parallelism, which a target decides; 1 where tokens are given.
-        base_high: likewise.
-        loss: that a fit predicts there; None: nobody knows.
-        unknown: why no fit says it; then ``tokens`` are those of data parallelism.
-        ratio: of the loss to data parallelism's, on as many tokens.
-        beyond: what the fit has not seen the like of.
-        basis: what the bounds rest on.
+        tokens: tokens of the training.
+        factor: tokens over those of data parallelism; 1 for the same training.
+        factor_low: lower bound of the factor, exceeded in nine of ten cases, by the uncertainty of the loss ratio;
+            None: unknown.
+        factor_high: upper bound likewise; None: unknown, or no number of tokens is enough.
+        base_low: lower bound of data parallelism's tokens, as a factor, if a target decides them; 1 if they are given.
+        base_high: upper bound likewise.
+        loss: the loss that a fit predicts for these tokens; None: unknown.
+        unknown: the reason why no fit gives the tokens, if so; then ``tokens`` are those of data parallelism.
+        ratio: loss over that of data parallelism, on as many tokens.
+        beyond: fields outside the range that the fit has seen.
+        basis: basis of the bounds.
     """
 
     tokens: float
@@ -56,18 +57,18 @@ class TokensNeeded:
     basis: str = ""
 
     def record(self) -> dict[str, Any]:
-        """The fields of a row."""
-        at = self.loss
+        """Return the fields of a row."""
+        loss = self.loss
         return {
             "tokens": self.tokens,
             "tokens_factor": None if self.unknown else self.factor,
             "tokens_factor_low": None if self.unknown else self.factor_low,
             "tokens_factor_high": None if self.unknown else self.factor_high,
-            "loss": at and at.loss,
-            "loss_low": at and at.low,
-            "loss_high": at and at.high,
+            "loss": loss and loss.loss,
+            "loss_low": loss and loss.low,
+            "loss_high": loss and loss.high,
             "loss_ratio": None if self.unknown else self.ratio,
-            "loss_fit": at and at.fit.name,
+            "loss_fit": loss and loss.fit.name,
             "extrapolation": bool(self.beyond) if self.unknown is None else None,
             "beyond": self.beyond or None,
             "loss_basis": self.basis or None,
@@ -76,9 +77,9 @@ class TokensNeeded:
 
 
 def more_tokens(ratio: float, parameters: float, tokens: float) -> tuple[float, float, float] | None:
-    """By which factor more tokens make up for a loss that is r times as large: the laws' mean, least and most.
+    """Return the factor of tokens that makes up for an r times larger loss: the mean, least and largest of the laws.
 
-    None where a law says that no number of tokens does.
+    None if by some law no number of tokens is enough.
 
     >>> tuple(round(one, 3) for one in more_tokens(1.01, 1e9, 20e9))
     (1.223, 1.208, 1.241)
@@ -94,12 +95,12 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> tuple[float, 
 
 
 def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -> TokensNeeded:
-    """What takes a method to the loss that is asked for.
+    """Return the tokens that a method needs for the question's loss.
 
     Args:
-        question: whose target, or tokens of data parallelism, say which.
-        method: it.
-        replicas: M.
+        question: the question, whose target or data-parallel tokens set the loss.
+        method: the method.
+        replicas: M, the number of replicas.
     """
     covered = method_covered(method)
     try:
@@ -119,36 +120,44 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         float(question.batch_tokens),
     )
     try:
-        told = relative_loss(trained, extrapolate=question.extrapolate)
+        relative = relative_loss(trained, extrapolate=question.extrapolate)
     except SpecError as error:
         return TokensNeeded(base.tokens, unknown=_said(error, covered))
-    return TokensNeeded(base.tokens, unknown=_unbounded(told.of)) if told.low is None else _made_up(base, trained, told)
-
-
-def _made_up(base: TokensNeeded, trained: TrainingAtScale, told: RelativeLoss) -> TokensNeeded:
-    """The tokens that make up for a ratio of losses whose bounds are known."""
-    n, d = trained.parameters, base.tokens
-    made_up = more_tokens(told.ratio, n, d)
-    if made_up is None:
-        return TokensNeeded(d, unknown="by laws of tokens no number of them makes up for it")
-    factor, least, most = made_up
-    low, high = (_bound(end, n, d, factor, edge) for end, edge in ((told.low, least), (told.high, most)))
-    at = predicted_loss(replace(trained, tokens=d * factor), extrapolate=True)
-    beyond = ", ".join(f"{one.field} {one.factor:.3g}x" for one in told.of.beyond)
-    basis = f"ratio of losses: {told.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
-    return TokensNeeded(
-        d * factor, factor, low, high, base.base_low, base.base_high, at, None, told.ratio, beyond, basis
+    return (
+        TokensNeeded(base.tokens, unknown=_unbounded(relative.of))
+        if relative.low is None
+        else _made_up(base, trained, relative)
     )
 
 
-def _unbounded(at: PredictedLoss) -> str:
-    """Why nobody can say how far off a loss is."""
-    fields = [f"{one.field} {one.value:,.4g}, seen to {one.high:,.4g}" for one in at.beyond if one.basis is None]
-    return f"nobody has measured how far off the fit of {at.trained.method} is beyond: {'; '.join(fields)}"
+def _made_up(base: TokensNeeded, trained: TrainingAtScale, relative: RelativeLoss) -> TokensNeeded:
+    """Return the tokens that make up for a ratio of losses with known bounds."""
+    n, d = trained.parameters, base.tokens
+    made_up = more_tokens(relative.ratio, n, d)
+    if made_up is None:
+        return TokensNeeded(d, unknown="by laws of tokens no number of them makes up for it")
+    factor, lowest, highest = made_up
+    low, high = (_bound(end, n, d, factor, edge) for end, edge in ((relative.low, lowest), (relative.high, highest)))
+    prediction = predicted_loss(replace(trained, tokens=d * factor), extrapolate=True)
+    beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in relative.of.beyond)
+    basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
+    return TokensNeeded(
+        d * factor, factor, low, high, base.base_low, base.base_high, prediction, None, relative.ratio, beyond, basis
+    )
+
+
+def _unbounded(prediction: PredictedLoss) -> str:
+    """Return the reason why the error of a loss is unknown."""
+    fields = [
+        f"{excess.field} {excess.value:,.4g}, seen to {excess.high:,.4g}"
+        for excess in prediction.beyond
+        if excess.basis is None
+    ]
+    return f"nobody has measured how far off the fit of {prediction.trained.method} is beyond: {'; '.join(fields)}"
 
 
 def _said(error: SpecError, covered: str) -> str:
-    """Why no fit says a loss, in words."""
+    """Return the reason why no fit gives a loss, in words."""
     if error.path == "method":
         return NO_FIT
     value = f"{error.value:.4g}" if isinstance(error.value, float) else error.value
@@ -165,26 +174,26 @@ NO_EXPERTS = "fits of methods are of models without experts"
 
 
 def _bound(ratio: float | None, parameters: float, tokens: float, factor: float, edge: float) -> float | None:
-    """The factor at a bound of the ratio, and the laws' spread beside it: logarithms add up by their squares."""
+    """Return the factor at a bound of the ratio, with the laws' spread added: their logarithms add in quadrature."""
     if ratio is None:
         return None
-    there = more_tokens(ratio, parameters, tokens)
-    if there is None:
+    bound_factors = more_tokens(ratio, parameters, tokens)
+    if bound_factors is None:
         return None
-    off = np.hypot(np.log(there[0] / factor), np.log(edge / factor))
-    return float(factor * np.exp(np.copysign(off, _side(edge, factor))))
+    deviation = np.hypot(np.log(bound_factors[0] / factor), np.log(edge / factor))
+    return float(factor * np.exp(np.copysign(deviation, _side(edge, factor))))
 
 
 def _side(edge: float, factor: float) -> float:
-    """Which side of the factor a bound is on: below for the least of the laws, above for the most."""
+    """Return the sign of a bound: below the factor for the least of the laws, above it for the largest."""
     return 1.0 if edge >= factor else -1.0
 
 
 def _base(question: AdviceQuestion) -> TokensNeeded:
-    """Data parallelism's: its tokens are given, and its loss is told where a fit covers it; or a target decides them.
+    """Return the tokens of data parallelism, from the question or from a target loss, with the loss if a fit covers it.
 
     Raises:
-        SpecError: a target that no fit says the tokens of.
+        SpecError: no fit gives the tokens of the target.
     """
     if question.model.experts > 1:
         if question.target_loss is None:
@@ -195,14 +204,14 @@ def _base(question: AdviceQuestion) -> TokensNeeded:
     )
     if question.target_loss is None:
         try:
-            at = predicted_loss(trained, extrapolate=question.extrapolate)
+            prediction = predicted_loss(trained, extrapolate=question.extrapolate)
         except SpecError:
             return TokensNeeded(question.tokens, basis=THE_SAME)
-        beyond = ", ".join(f"{one.field} {one.factor:.3g}x" for one in at.beyond)
-        return TokensNeeded(question.tokens, loss=at, beyond=beyond, basis=at.basis)
+        beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond)
+        return TokensNeeded(question.tokens, loss=prediction, beyond=beyond, basis=prediction.basis)
     reached = tokens_for_loss(question.target_loss, trained, extrapolate=question.extrapolate)
-    beyond = ", ".join(f"{one.field} {one.factor:.3g}x" for one in reached.at.beyond)
-    low, high = (None if one is None else one / reached.value for one in (reached.low, reached.high))
+    beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in reached.at.beyond)
+    low, high = (None if bound is None else bound / reached.value for bound in (reached.low, reached.high))
     return TokensNeeded(
         reached.value,
         base_low=low or 1.0,

@@ -1,4 +1,4 @@
-"""What failures leave of a plan's time."""
+"""The goodput of a plan on machines that fail."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from syncline.units import format_seconds
 def as_failing(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> FailingTraining:
-    """A plan, as failures know it.
+    """Return a plan in the form that the failure model takes.
 
     Args:
-        question: what is asked.
-        plan: it.
-        step_s: in which nothing fails.
-        steps: of the training.
-        sharding: what is shared out; of data parallelism over all replicas.
+        question: the question.
+        plan: the plan.
+        step_s: seconds of a step in which nothing fails.
+        steps: number of steps of the training.
+        sharding: the states that are sharded; in data parallelism over all replicas.
     """
     shared = plan.method.sends_in_backward and sharding != "none"
     replicas = plan.layout.replicas(question.workers)
@@ -40,10 +40,15 @@ def _state(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
 def left_of(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float | None, steps: float, sharding: str = "none"
 ) -> WhatIsLeft | None:
-    """What is left of a plan; None where nobody asks, or nobody knows its step. Arguments are those of `as_failing`."""
+    """Return a plan's goodput, or None without failures or a known step time.
+
+    The arguments are those of `as_failing`.
+    """
     if question.failures is None or step_s is None:
         return None
-    from syncline.experiments.goodput.planned import what_is_left  # only here: where nothing fails nothing is played
+    from syncline.experiments.goodput.planned import (
+        what_is_left,
+    )  # only here: questions without failures need no simulation
 
     return what_is_left(question.failures, as_failing(question, plan, step_s, steps, sharding))
 
@@ -51,26 +56,29 @@ def left_of(
 def lasting_s(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> float:
-    """Seconds of a training, with what failures cost; infinite without progress. Arguments are as above."""
+    """Return the seconds of a training with failures, infinite without progress.
+
+    The arguments are those of `as_failing`.
+    """
     if question.failures is None or not math.isfinite(step_s):
         return steps * step_s
-    left = left_of(question, plan, step_s, steps, sharding)
-    assert left is not None
-    return steps * step_s / left.goodput if left.goodput else math.inf
+    outcome = left_of(question, plan, step_s, steps, sharding)
+    assert outcome is not None
+    return steps * step_s / outcome.goodput if outcome.goodput else math.inf
 
 
 FIELDS = ("recovery", "checkpoint_interval_s", "goodput")
-"""Of a row; null where nobody asks."""
+"""Fields of a row, null without failures."""
 
 
 MOST_FAILURES = 20_000
-"""Failures of a training that are played, in less than a second; of more the formula's goodput stands alone."""
+"""Limit on the simulated failures, which take less than a second; above it only the formula gives the goodput."""
 
 
 def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float | None:
-    """Return the goodput of a row's plan with the failures of one seed, played.
+    """Return the simulated goodput of a row's plan with the failures of one seed.
 
-    None where nothing fails, or so often that playing the training would take minutes.
+    None if nothing fails, or if failures are so frequent that the simulation would take minutes.
     """
     plan, step_s, steps, goodput = (row[name] for name in ("plan", "step_time_s", "steps", "goodput"))
     if question.failures is None or not goodput:
@@ -86,15 +94,15 @@ def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float
 
 
 def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]:
-    """How often something fails, and what it leaves of a plan."""
+    """Return a sentence on the rate of failures and the plan's goodput, or no sentence without failures."""
     if question.failures is None or row["goodput"] is None:
         return []
     interval_s, goodput = row["checkpoint_interval_s"], row["goodput"]
     assert isinstance(goodput, float)
     saves = "at its end alone" if interval_s is None else f"every {format_seconds(float(str(interval_s)))}"
-    each = format_seconds(question.failures.mtbf_s(question.workers))
+    mtbf = format_seconds(question.failures.mtbf_s(question.workers))
     return [
-        f"Something fails every {each}: of the first's time {goodput:.1%} is in steps that count. "
+        f"Something fails every {mtbf}: of the first's time {goodput:.1%} is in steps that count. "
         f"{HOW[str(row['recovery'])]}; it saves {saves}."
     ]
 
@@ -103,4 +111,4 @@ HOW = {
     "restart": "All go back to the last checkpoint",
     "reform": "The replicas that are there go on",
 }
-"""How a training goes on, in words."""
+"""Ways in which a training continues, in words."""

@@ -1,4 +1,4 @@
-"""Plans: a method between replicas, a layout inside them, and how a step is held and overlapped."""
+"""Plans: a method between replicas, a layout inside them, and a step's memory plan and overlap."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ ONE_WORKER = Layout()
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How a model is trained.
+    """A plan for training a model.
 
     Args:
-        method: between replicas.
-        layout: inside a replica.
-        activations: ``recomputed``: those of a layer are computed again in the backward pass.
-        overlap: of gradients with computing: ``ddp``, or ``none``.
-        algorithm: of collectives; none: the fastest of each size, level by level where the network has levels.
-        sharding: of optimizer states, gradients and weights; ``auto``: as little as fits.
+        method: method between replicas.
+        layout: layout inside a replica.
+        activations: ``recomputed``: the backward pass computes a layer's activations again.
+        overlap: overlap of gradients with computing: ``ddp``, or ``none``.
+        algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
+        sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
     """
 
     method: MethodBase
@@ -44,12 +44,12 @@ class TrainingPlan:
     sharding: Literal["auto", "none", "optimizer", "gradients", "full"] = "auto"
 
     def spec(self, question: AdviceQuestion) -> ProjectSpec:
-        """The projection whose row has the plan's numbers."""
+        """Return the projection whose row has the plan's numbers."""
         return specs_of(question, [self], [self.method])
 
     @property
     def fields(self) -> dict[str, Any]:
-        """It as a projection's spec has it."""
+        """Return the plan as fields of a projection's spec."""
         return {
             "methods": [self.method.model_dump(mode="json")],
             "layout": {name: count for name, count in asdict(self.layout).items() if count > 1},
@@ -60,7 +60,7 @@ class TrainingPlan:
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """What plans of one projection share."""
+        """Return the key that plans of one projection share."""
         return self.layout, self.activations, self.overlap, self.algorithm, self.sharding
 
 
@@ -80,7 +80,7 @@ def _first_spec(question: AdviceQuestion) -> ProjectSpec:
 
 
 def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: Sequence[MethodBase]) -> ProjectSpec:
-    """One projection of several methods, of plans that share all but them."""
+    """Return one projection of several methods, from plans that share everything else."""
     plan = plans[0]
     changed: dict[str, Any] = {
         "methods": tuple(methods),
@@ -93,7 +93,7 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
 
 
 PERIODS = (30, 100, 300, 1000)
-"""Steps between two exchanges that are tried; no fit of losses has seen fewer."""
+"""Numbers of steps between exchanges to try; no fit of losses has seen fewer."""
 
 
 def _named(kind: str, label: str, **fields: Any) -> MethodBase:
@@ -102,7 +102,7 @@ def _named(kind: str, label: str, **fields: Any) -> MethodBase:
 
 @lru_cache(maxsize=1)
 def methods_tried() -> tuple[MethodBase, ...]:
-    """Methods between replicas: data parallelism, and by period, number format, compressor, outer step and delay."""
+    """Return methods between replicas: data parallelism, and others by period, number format, compressor and delay."""
     tried = [method_of("ddp-adam")]
     for period in PERIODS:
         tried += [
@@ -111,9 +111,9 @@ def methods_tried() -> tuple[MethodBase, ...]:
             _named("diloco", f"diloco every {period}, 8 bits", period=period, compressor="lp"),
             _named("diloco", f"averaging every {period}", period=period, outer_lr=1.0, outer_momentum=0.0),
         ]
-        for wire, told in ((None, ""), ("bf16", ", bf16")):
-            for tau, late in ((1, ""), (5, ", 5 late")):
-                label = f"streaming-diloco every {period}{told}{late}"
+        for wire, format_text in ((None, ""), ("bf16", ", bf16")):
+            for tau, delay_text in ((1, ""), (5, ", 5 late")):
+                label = f"streaming-diloco every {period}{format_text}{delay_text}"
                 stream = {"fragments": 4, "tau": tau}
                 tried.append(_named("streaming-diloco", label, period=period, wire=wire, stream=stream))
     tried += [method_of(name) for name in OTHERS]
@@ -121,11 +121,11 @@ def methods_tried() -> tuple[MethodBase, ...]:
 
 
 OTHERS = ("local-adam", "des-loc", "mt-dao", "demo", "powersgd", "one-bit-adam", "zero-one-adam", "top-k")
-"""Beside them, as their presets have them."""
+"""Further methods to try, with the settings of their presets."""
 
 
 def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
-    """Workers of a unit of each level, from the inside out; all of them are the last.
+    """Return the number of workers in a unit of each level, from the inside out; the last is the number of all workers.
 
     >>> from syncline.specs import named_cluster
     >>> unit_sizes(named_cluster("two-sites-a100").network, 64)
@@ -142,7 +142,7 @@ def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
 
 
 def layouts_tried(question: AdviceQuestion) -> Iterator[Layout]:
-    """Layouts whose matrices are shared out inside innermost units alone, and whose workers have whole sequences."""
+    """Yield the layouts that split matrices only inside innermost units, and give workers whole sequences."""
     inner = unit_sizes(question.network, question.workers)[0]
     for layout in possible_layouts(question.model, question.workers, most_tensor=inner):
         if sequences_short(question, layout) is None:
@@ -150,21 +150,21 @@ def layouts_tried(question: AdviceQuestion) -> Iterator[Layout]:
 
 
 def sequences_short(question: AdviceQuestion, layout: Layout) -> str | None:
-    """Why a batch cannot be shared out over a layout's workers in whole sequences; None where it can."""
+    """Return the reason why a batch does not divide into whole sequences for a layout's workers, or None if it does."""
     sequences = question.batch_tokens // question.sequence
-    ways = layout.workers // layout.data
-    among = question.workers // ways
+    model_parallel = layout.workers // layout.data
+    among = question.workers // model_parallel
     if sequences % among == 0:
         return None
     return f"{sequences:,} sequences of a batch are not shared out evenly over {among:,} that compute them"
 
 
 def layouts_refused(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
-    """Layouts of one kind that do not divide the model, the workers or the batch, and what does not."""
+    """Yield layouts of one kind that do not divide the model, the workers or the batch, each with the reason."""
     inner = unit_sizes(question.network, question.workers)[0]
-    ways = {"tensor": inner, "pipeline": question.workers, "data": question.workers}
-    for name, most in ways.items():
-        for count in range(2, most + 1):
+    limits = {"tensor": inner, "pipeline": question.workers, "data": question.workers}
+    for name, limit in limits.items():
+        for count in range(2, limit + 1):
             if question.workers % count:
                 continue
             layout = Layout(**{name: count})
@@ -178,7 +178,7 @@ def layouts_refused(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
 
 
 def possible_plans(question: AdviceQuestion) -> list[TrainingPlan]:
-    """Every composition of methods and layouts that divides: what the search looks at, most of it in passing."""
+    """Return every composition of methods and layouts that divides evenly, from which the search selects."""
     methods = question.methods or methods_tried()
     return [
         TrainingPlan(method, layout)

@@ -1,4 +1,4 @@
-"""Rows of plans: what each takes, sends, holds and costs, with bounds, and what it waits for."""
+"""Rows of plans: time, traffic, memory and cost with bounds, and the parts of a step."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ OF_PROJECTION = (
     "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
     "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "basis",
 )  # fmt: skip
-"""Columns of a projection that a plan's row has as they are."""
+"""Columns of a projection that a plan's row takes over."""
 
 
 OBJECTS = ("plan", "prepared")
-"""Of a row, what is no plain value: the plan, and its projection with its number there, to be asked for more."""
+"""Fields of a row that are not plain values: the plan, and its projection with the plan's index in it."""
 
 
 def priced(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
-    """A row for each plan, in their order.
+    """Return a row for each plan, in order.
 
     Args:
-        question: what is asked.
-        plans: which.
+        question: the question.
+        plans: the plans.
     """
     rows: list[PlanRow | None] = [None] * len(plans)
     groups: dict[Any, list[int]] = {}
     for place, plan in enumerate(plans):
         groups.setdefault(plan.setting, []).append(place)
     for places in groups.values():
-        for place, row in zip(places, _rows_of(question, [plans[one] for one in places]), strict=True):
+        for place, row in zip(places, _rows_of(question, [plans[index] for index in places]), strict=True):
             rows[place] = row
     return [row for row in rows if row is not None]
 
 
 def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
-    """Of plans of one setting."""
+    """Return the rows of plans that share a setting."""
     try:
         spec = specs_of(question, plans, [plan.method for plan in plans])
         prepared = ProjectionPlan([spec])
@@ -64,12 +64,12 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
         if len(plans) == 1:
             return [refused_row(plans[0].method.name, plans[0].layout.describe(), f"{error}")]
         return [row for plan in plans for row in _rows_of(question, [plan])]
-    told = ColumnRows([plan_columns(prepared, [question.network], False)]).tolist()
-    return [_row(question, plan, prepared, number, told[number]) for number, plan in enumerate(plans)]
+    projected = ColumnRows([plan_columns(prepared, [question.network], False)]).tolist()
+    return [_row(question, plan, prepared, number, projected[number]) for number, plan in enumerate(plans)]
 
 
 def what_it_is(plan: TrainingPlan) -> PlanRow:
-    """What a plan is."""
+    """Return the fields of a row that describe the plan."""
     return {
         "method": plan.method.name,
         "layout": plan.layout.describe(),
@@ -83,74 +83,79 @@ def what_it_is(plan: TrainingPlan) -> PlanRow:
 NUMBERS = (
     "time_s", "low_s", "high_s", "utilisation", "memory_bytes", "wan_bytes", "cost", "energy_j", "loss_unknown",
 )  # fmt: skip
-"""Of a row that nothing is known of but why it cannot be."""
+"""Fields that are null in the row of an infeasible plan."""
 
 
 def refused_row(method: str, layout: str, why: str) -> PlanRow:
-    """Of what cannot be priced."""
+    """Return the row of a plan that cannot be priced, with the reason."""
     names = {"method": method, "layout": layout}
     return names | dict.fromkeys(NUMBERS) | {"infeasible": why, "why": why, "plan": None, "prepared": None}
 
 
-def _row(question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan, number: int, told: PlanRow) -> PlanRow:
+def _row(
+    question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan, number: int, projected: PlanRow
+) -> PlanRow:
     replicas = plan.layout.replicas(question.workers)
     needed = tokens_needed(question, plan.method, replicas)
     steps = needed.tokens / question.batch_tokens
-    left = left_of(question, plan, told["step_time_s"], steps, told["sharding"])
-    seconds = with_failures(_seconds(steps, needed, told), left)
+    outcome = left_of(question, plan, projected["step_time_s"], steps, projected["sharding"])
+    seconds = with_failures(_seconds(steps, needed, projected), outcome)
     levels = level_bytes_per_step(prepared, number, question.network)
-    leaves = _leaves_sites(question, plan, levels, prepared.spec, told)
-    money = paid(told, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps)
+    leaves = _leaves_sites(question, plan, levels, prepared.spec, projected)
+    money = paid(projected, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps)
     money.pop("egress_bytes")
-    over = None if levels is None else [float(one) * steps for one in levels]
-    sent = over[-1] if over is not None else None if leaves is None else leaves * steps
+    level_totals = None if levels is None else [float(nbytes) * steps for nbytes in levels]
+    sent = level_totals[-1] if level_totals is not None else None if leaves is None else leaves * steps
     time_s, low_s, high_s = seconds or (None, None, None)
     trained = _tokens_bounds(needed)
     row = what_it_is(plan) | {
         "time_s": time_s,
         "low_s": low_s,
         "high_s": high_s,
-        "memory_bytes": told["memory_bytes"],
-        "utilisation_low": _use_at(told, told["step_time_high_s"]),
-        "utilisation_high": _use_at(told, told["step_time_low_s"]),
+        "memory_bytes": projected["memory_bytes"],
+        "utilisation_low": _use_at(projected, projected["step_time_high_s"]),
+        "utilisation_high": _use_at(projected, projected["step_time_low_s"]),
         "wan_bytes": sent,
         **{
             f"wan_bytes_{end}": None if sent is None or factor is None else sent * factor
             for end, factor in zip(("low", "high"), trained, strict=True)
         },
-        "level_bytes": over,
+        "level_bytes": level_totals,
         **money,
         "steps": steps,
         **needed.record(),
-        **{name: told[name] for name in OF_PROJECTION},
-        "carried_by": told["algorithm"],
-        **(dict.fromkeys(FIELDS) if left is None else left.fields()),
+        **{name: projected[name] for name in OF_PROJECTION},
+        "carried_by": projected["algorithm"],
+        **(dict.fromkeys(FIELDS) if outcome is None else outcome.fields()),
     }
-    stuck = left and left.stuck
+    stuck = outcome and outcome.stuck
     row["infeasible"] = f"failures: {stuck}" if stuck else infeasible(question, row)
     row["why"] = row["infeasible"] or why(row)
     return row | {"plan": plan, "prepared": (prepared, number)}
 
 
 def _leaves_sites(
-    question: AdviceQuestion, plan: TrainingPlan, levels: Floats | None, spec: ProjectSpec, told: PlanRow
+    question: AdviceQuestion, plan: TrainingPlan, levels: Floats | None, spec: ProjectSpec, projected: PlanRow
 ) -> float | None:
-    """Bytes of a step that leave sites, which are paid for: none where all workers are at one."""
+    """Return the billed bytes of a step that leave sites: 0 if all workers are at one site, None if unknown."""
     sizes = site_sizes(question.network, question.workers)
     if sizes is not None and len(sizes) == 1:
         return 0.0
     if sizes is not None and levels is not None:
         return float(levels[-1])
-    return egress_per_step(plan.method, spec, question.network, told)
+    return egress_per_step(plan.method, spec, question.network, projected)
 
 
-def _use_at(told: PlanRow, step_s: float | None) -> float | None:
-    """Of the hardware's peak if a step took so long."""
-    return told["utilisation"] * told["step_time_s"] / step_s if told["utilisation"] and step_s else None
+def _use_at(projected: PlanRow, step_s: float | None) -> float | None:
+    """Return the share of the hardware's peak if a step took ``step_s``."""
+    return projected["utilisation"] * projected["step_time_s"] / step_s if projected["utilisation"] and step_s else None
 
 
 def _tokens_bounds(needed: TokensNeeded) -> tuple[float | None, float | None]:
-    """Factors between which the tokens of a training are, as independent causes; 1 where they are given."""
+    """Return the factors that bound the tokens of a training; 1 if the tokens are given.
+
+    The logarithms of independent causes add in quadrature.
+    """
     if needed.unknown is not None:
         return 1.0, 1.0
 
@@ -162,32 +167,32 @@ def _tokens_bounds(needed: TokensNeeded) -> tuple[float | None, float | None]:
     return bound(needed.factor_low, needed.base_low, -1), bound(needed.factor_high, needed.base_high, 1)
 
 
-def _seconds(steps: float, needed: TokensNeeded, told: PlanRow) -> tuple[float, float | None, float | None] | None:
-    """The time and its bounds: of a step's, of the tokens that a loss takes, and of those that data parallelism takes.
+def _seconds(steps: float, needed: TokensNeeded, projected: PlanRow) -> tuple[float, float | None, float | None] | None:
+    """Return the time and its bounds, from those of a step and of the tokens of the loss and of data parallelism.
 
-    Logarithms of independent causes add up by their squares.
+    The logarithms of independent causes add in quadrature.
     """
-    step_s = told["step_time_s"]
+    step_s = projected["step_time_s"]
     if step_s is None:
         return None
     if needed.unknown is not None:
-        return steps * step_s, steps * told["step_time_low_s"], steps * told["step_time_high_s"]
+        return steps * step_s, steps * projected["step_time_low_s"], steps * projected["step_time_high_s"]
 
     def bound(step: float, factor: float | None, base: float, sign: int) -> float | None:
         if factor is None:
             return None
-        off = np.log([step / step_s, factor / needed.factor, base])
-        return float(steps * step_s * np.exp(sign * np.linalg.norm(off)))
+        deviations = np.log([step / step_s, factor / needed.factor, base])
+        return float(steps * step_s * np.exp(sign * np.linalg.norm(deviations)))
 
     return (
         steps * step_s,
-        bound(told["step_time_low_s"], needed.factor_low, needed.base_low, -1),
-        bound(told["step_time_high_s"], needed.factor_high, needed.base_high, 1),
+        bound(projected["step_time_low_s"], needed.factor_low, needed.base_low, -1),
+        bound(projected["step_time_high_s"], needed.factor_high, needed.base_high, 1),
     )
 
 
 def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
-    """Why a plan cannot be, in words; None of one that can."""
+    """Return the reason why a plan is infeasible, in words, or None if it is feasible."""
     if row["time_s"] is None:
         return f"not timed: {row['not_timed'] or 'no closed form here'}"
     if row["fits"] is False:
@@ -202,10 +207,10 @@ def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
 
 
 def why(row: PlanRow) -> str:
-    """What a step's time goes to, the largest parts first, of those that are a fiftieth or more."""
+    """Return the parts of a step's time, the largest first, that are at least 2 % of it."""
     step_s = row["step_time_s"]
-    shares = sorted(((row[name] / step_s, told) for name, told in PARTS.items() if row[name]), reverse=True)
-    return ", ".join(f"{share:.0%} {told}" for share, told in shares if share >= LEAST_SHARE)
+    shares = sorted(((row[name] / step_s, text) for name, text in PARTS.items() if row[name]), reverse=True)
+    return ", ".join(f"{share:.0%} {text}" for share, text in shares if share >= LEAST_SHARE)
 
 
 PARTS = {
@@ -219,7 +224,7 @@ PARTS = {
     "expert_s": "tokens to experts",
     "pipeline_s": "the pipeline's bubble and messages",
 }
-"""What a step's time is made of, in words."""
+"""The parts of a step's time, in words."""
 
 LEAST_SHARE = 0.02
-"""Of a step, of what is told."""
+"""Smallest share of a step that is reported."""

@@ -1,4 +1,4 @@
-"""What is asked of advice, with the source of every number that nobody gave."""
+"""The question of advice, with the source of every default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from syncline.specs.prices import prices_of
 from syncline.units import parse_count, parse_seconds
 
 TOKENS_PER_PARAMETER = 20.0
-"""Of a training of which nobody says the tokens; see `TOKENS_SOURCE`."""
+"""Default tokens of a training, per parameter; see `TOKENS_SOURCE`."""
 
 TOKENS_SOURCE = "20 per parameter (Hoffmann et al., 2022; the fits of Charles et al., 2025, are along it)"
 
@@ -33,10 +33,10 @@ BATCH_SOURCE = (
 
 
 def default_batch(parameters: float, workers: int, sequence: int) -> int:
-    """A batch that fits of losses cover for data parallelism and DiLoCo alike, in tokens.
+    """Return a batch in tokens that fits of losses cover for data parallelism and DiLoCo alike.
 
-    The mean, of logarithms, of the two best ones; the nearest power of two of whole sequences for each worker, or of
-    sequences for all where there are fewer.
+    It is the geometric mean of the two best batches, rounded to the nearest power of two of whole sequences for each
+    worker, or of sequences for all workers if there are fewer sequences than workers.
 
     >>> default_batch(6.7e9, 64, 2048)
     524288
@@ -47,40 +47,46 @@ def default_batch(parameters: float, workers: int, sequence: int) -> int:
 
 
 def whole_batch(wanted: float, workers: int, sequence: int) -> int:
-    """The nearest batch of whole sequences: an even number for each worker from eight on, else one or more each.
+    """Return the nearest batch of whole sequences: an even number for each worker from eight on, else one or more each.
 
-    Where there are fewer than workers, the nearest that tokens and sequences divide.
+    With fewer sequences than workers, it is the nearest batch that both tokens and sequences divide.
 
     >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
     (3932160, 100352)
     """
-    each = workers * sequence
-    unit = 2 * each if wanted >= 8 * each else each if wanted >= each else math.lcm(workers, sequence)
+    sequence_each = workers * sequence
+    unit = (
+        2 * sequence_each
+        if wanted >= 8 * sequence_each
+        else sequence_each
+        if wanted >= sequence_each
+        else math.lcm(workers, sequence)
+    )
     return unit * max(1, round(wanted / unit))
 
 
 @dataclass(frozen=True)
 class AdviceQuestion:
-    """What is asked.
+    """A question for advice.
 
     Args:
         model: a transformer, with the sequence that it is trained on.
-        network: that joins the workers.
-        hardware: of each worker.
-        workers: P, all of them.
-        batch_tokens: of a step of all workers: a multiple of P and of the sequence.
-        tokens: D: data parallelism trains on so many; the others on what takes them to the same loss.
-        target_loss: in its place the loss that all are trained to, in nats per token.
-        budget: most that a plan may cost, in the currency of the prices.
-        deadline_s: most that it may take.
-        prices: of money; without them energy alone is told.
-        extrapolate: whether losses are told beyond what fits have seen.
-        methods: between replicas; none: all that `syncline.experiments.advice.plans.METHODS_TRIED` has.
-        defaults: what nobody gave, a line each with its source.
-        failures: of the machines; none: nothing fails.
+        network: network that joins the workers.
+        hardware: hardware of each worker.
+        workers: P, the number of all workers.
+        batch_tokens: tokens of a step of all workers: a multiple of P and of the sequence.
+        tokens: D, the tokens of data parallelism; other methods train on as many as they need for the same loss.
+        target_loss: loss to which all methods train, in nats per token, in place of ``tokens``.
+        budget: largest cost of a plan, in the currency of the prices.
+        deadline_s: longest time of a plan, in seconds.
+        prices: prices of machines, electricity and traffic; without them only energy is reported.
+        extrapolate: whether to predict losses outside the range that the fits have seen.
+        methods: methods between replicas; empty: all of `syncline.experiments.advice.plans.methods_tried`.
+        defaults: the defaults used, a line each with its source.
+        failures: failure model of the machines; None: nothing fails.
 
     Raises:
-        SpecError: a number that cannot be used, or a budget without prices.
+        SpecError: an invalid number, or a budget without prices.
     """
 
     model: ModelShape
@@ -112,21 +118,21 @@ class AdviceQuestion:
 
     @property
     def sequence(self) -> int:
-        """Tokens of a training sequence."""
+        """Return the number of tokens of a training sequence."""
         return self.model.sequence
 
     @property
     def tokens_per_worker(self) -> int:
-        """Of a step: the batch over P."""
+        """Return a worker's tokens in a step: the batch over P."""
         return self.batch_tokens // self.workers
 
     @property
     def steps(self) -> int:
-        """Of a training on ``tokens``."""
+        """Return the number of steps of a training on ``tokens``."""
         return max(1, round(self.tokens / self.batch_tokens))
 
     def on(self, network: Network, workers: int | None = None) -> AdviceQuestion:
-        """The same on another network, or with more or fewer workers and the same batch."""
+        """Return the same question on another network, or with other workers and the same batch."""
         return replace(self, network=network, workers=self.workers if workers is None else workers)
 
 
@@ -148,65 +154,64 @@ def advice_question(
     methods: Sequence[Any] | None = None,
     failures: Any = None,
 ) -> AdviceQuestion:
-    """The question that a user means.
+    """Return the question from the inputs of a user.
 
     Args:
         model: a transformer, as `syncline.specs.model` takes it.
-        cluster: a bundled one's name, a file, fields; or `network`, `hardware` and `workers` in its place.
-        network: in place of the cluster's.
-        hardware: likewise.
-        workers: likewise; of a cluster fewer than all, too.
-        tokens: ``140e9``, ``"140B"``; 20 per parameter unless given.
-        target_loss: in nats per token.
-        batch_tokens: of a step of all workers, of which the nearest number of whole sequences is taken; see
-            `default_batch` unless given.
-        sequence: tokens; the model's unless given.
+        cluster: name of a bundled cluster, a file, fields; or `network`, `hardware` and `workers` in its place.
+        network: network in place of the cluster's.
+        hardware: hardware in place of the cluster's.
+        workers: number of workers in place of the cluster's; may be fewer than all of a cluster.
+        tokens: ``140e9``, ``"140B"``; 20 per parameter by default.
+        target_loss: loss in nats per token.
+        batch_tokens: tokens of a step of all workers, rounded to whole sequences; `default_batch` by default.
+        sequence: tokens of a sequence; the model's by default.
         budget: ``50e3``, ``"50k"``, in the currency of the prices.
         deadline: ``"30d"``, or seconds.
         prices: see `syncline.specs.prices.prices_of`.
         extrapolate: see `AdviceQuestion`.
-        methods: names or fields; all that are tried unless given.
-        failures: see `syncline.specs.failures.failures_of`; none: nothing fails.
+        methods: names or fields; all that are tried by default.
+        failures: see `syncline.specs.failures.failures_of`; None: nothing fails.
 
     Raises:
-        SpecError: what is wrong, where, and what would be accepted.
+        SpecError: an input is invalid; the error names it and the accepted values.
     """
     shape = transformer(model)
-    given = None if cluster is None else named_cluster(cluster)
-    if given is not None and network is not None:
-        raise SpecError("network", str(network), f"none beside a cluster, which has its own ({given.name})")
-    joined = given.network if given else network_of(network) if network is not None else None
+    resolved = None if cluster is None else named_cluster(cluster)
+    if resolved is not None and network is not None:
+        raise SpecError("network", str(network), f"none beside a cluster, which has its own ({resolved.name})")
+    joined = resolved.network if resolved else network_of(network) if network is not None else None
     if joined is None:
         raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
-    machine = hardware_of(hardware) if hardware is not None else given.hardware if given else None
+    machine = hardware_of(hardware) if hardware is not None else resolved.hardware if resolved else None
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
-    count = workers if workers is not None else given.workers if given else None
+    count = workers if workers is not None else resolved.workers if resolved else None
     if count is None:
         raise SpecError("workers", None, "how many: the cluster does not say")
     if not 1 <= count <= MANY:
         raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
     joined.among(count)
     failing = _failing(failures, count)
-    told: list[str] = list(_costless(failing))
+    defaults: list[str] = list(_costless(failing))
     if sequence is None:
-        told.append(f"sequence: {shape.sequence:,} tokens, as {shape.name} has it ({shape.source or 'as given'})")
+        defaults.append(f"sequence: {shape.sequence:,} tokens, as {shape.name} has it ({shape.source or 'as given'})")
     else:
         shape = replace(shape, sequence=sequence)
     trained = TOKENS_PER_PARAMETER * shape.parameters if tokens is None else parse_count(tokens, "tokens")
     if tokens is None:
-        told.append(f"tokens: {trained:.3g}, {TOKENS_SOURCE}")
+        defaults.append(f"tokens: {trained:.3g}, {TOKENS_SOURCE}")
     if batch_tokens is None:
         batch = default_batch(shape.parameters, count, shape.sequence)
-        both = best_batch_tokens(shape.parameters), best_batch_tokens(shape.parameters, 2)
-        told.append(f"batch: {batch:,} tokens in a step, {BATCH_SOURCE.format(*both)}")
+        best_batches = best_batch_tokens(shape.parameters), best_batch_tokens(shape.parameters, 2)
+        defaults.append(f"batch: {batch:,} tokens in a step, {BATCH_SOURCE.format(*best_batches)}")
     else:
         wanted = parse_count(batch_tokens, "batch_tokens")
         if not wanted > 0:
             raise SpecError("batch_tokens", batch_tokens, "a positive number")
         batch = whole_batch(wanted, count, shape.sequence)
         if batch != wanted:
-            told.append(f"batch: {batch:,} tokens in a step, the nearest to {wanted:,.0f} in whole sequences")
+            defaults.append(f"batch: {batch:,} tokens in a step, the nearest to {wanted:,.0f} in whole sequences")
     return AdviceQuestion(
         shape,
         joined,
@@ -219,14 +224,14 @@ def advice_question(
         None if deadline is None else parse_seconds(deadline, "deadline"),
         None if prices is None else prices_of(prices),
         extrapolate,
-        tuple(method_of(named(one, "method") if isinstance(one, str) else one) for one in methods or ()),
-        tuple(told),
+        tuple(method_of(named(method, "method") if isinstance(method, str) else method) for method in methods or ()),
+        tuple(defaults),
         failing,
     )
 
 
 def _failing(failures: Any, workers: int) -> FailuresSpec | None:
-    """Failures as they are given, of workers that there are."""
+    """Return the failures of an input, after a check that their workers exist."""
     if failures is None:
         return None
     failing = failures_of(failures)
@@ -235,7 +240,7 @@ def _failing(failures: Any, workers: int) -> FailuresSpec | None:
 
 
 def _costless(failing: FailuresSpec | None) -> Iterator[str]:
-    """What failures are told to cost nothing, as nobody says what they do."""
+    """Yield a line for each cost of failures that is 0 because the inputs do not set it."""
     if failing is None:
         return
     if not (failing.restart or failing.timeout):

@@ -1,9 +1,9 @@
-"""Plans timed again by events: every message of what replicas send, with whom it shares a link.
+"""Plans timed again by events: every message between replicas, with all messages that share its link.
 
-Computing, sums over tensor and context, and pipelines stay in closed form, which tests hold against their own events.
-What a step sends every time (gradients inside a replica, data parallelism) is played call by call, all groups at once
-and level by level, and put together by the recurrence of buckets. What is sent now and then is played in a run of two
-of its cycles, of which the second counts.
+Computing, sums over tensor and context, and pipelines stay in closed form, which tests compare with their own events.
+The calls of every step (gradients inside a replica, data parallelism) are simulated one by one, all groups at once and
+level by level, and combined by the recurrence of buckets. Calls of longer periods are simulated in a run of two cycles,
+of which the second counts.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
     from syncline.sim import Clock
 
 MOST_STEPS = 2000
-"""Of a run that is played."""
+"""Limit on the steps of a simulated run."""
 
 REPLAYED = 3
-"""Plans of a list that are timed again."""
+"""Number of plans of a list that are timed again."""
 
 
 def level_groups(ranks: range, of: Sequence[int]) -> list[range]:
-    """The first group at each level where a group has several, from the inside out.
+    """Return the first group at each level at which a group has several members, from the inside out.
 
     >>> level_groups(range(8), (2, 4, 8))
     [range(0, 2), range(0, 4, 2), range(0, 8, 4)]
     """
-    found, stride, members = [], ranks.step, 1
+    groups, stride, members = [], ranks.step, 1
     for capacity in of:
         within = len(range(0, min(capacity, ranks.stop), ranks.step))
         if within > members:
-            found.append(range(0, stride * (within // members), stride))
+            groups.append(range(0, stride * (within // members), stride))
             stride, members = stride * (within // members), within
-    return found
+    return groups
 
 
 def groups_like(ranks: range, workers: int) -> list[range]:
-    """All groups of P workers that are like the first.
+    """Return all groups of P workers that are like the first.
 
     >>> groups_like(range(0, 4, 2), 8)
     [range(0, 4, 2), range(1, 5, 2), range(4, 8, 2), range(5, 9, 2)]
@@ -63,43 +63,44 @@ def groups_like(ranks: range, workers: int) -> list[range]:
 
 
 def by_level(call: Call, ranks: range, workers: int, of: Sequence[int], algorithm: str | None = None) -> Iterator[Call]:
-    """The calls that a collective is on levels, of all groups: reduce-scatters up, all-gathers down, or likewise.
+    """Yield the calls of a collective on each level, for all groups: reduce-scatters up, all-gathers down, or similar.
 
     Args:
         call: the collective.
         ranks: the first group.
-        workers: P.
-        of: `capacities`.
-        algorithm: what carries it; of several levels the outermost's, as the hierarchy of that name has it.
+        workers: P, the number of workers.
+        of: `capacities` of the network.
+        algorithm: algorithm of the collective; on several levels that of the outermost, as in the hierarchy of that
+            name.
     """
-    kind, n, on = call.collective, float(call.payload_bytes), level_groups(ranks, of)
-    if len(on) > 1:
+    kind, n, groups = call.collective, float(call.payload_bytes), level_groups(ranks, of)
+    if len(groups) > 1:
         algorithm = HIERARCHIES[algorithm].between if kind == "all_reduce" and algorithm in HIERARCHIES else None
-    below = [math.prod(map(len, on[:place])) for place in range(len(on))]
-    if kind == "all_reduce" and on:
-        inner = [*zip(on, below, strict=True)][:-1]
+    inner_sizes = [math.prod(map(len, groups[:place])) for place in range(len(groups))]
+    if kind == "all_reduce" and groups:
+        inner = [*zip(groups, inner_sizes, strict=True)][:-1]
         yield from _of_groups(call, "reduce_scatter", [(group, n / g) for group, g in inner], workers)
-        yield from _of_groups(call, kind, [(on[-1], n / below[-1])], workers, algorithm)
+        yield from _of_groups(call, kind, [(groups[-1], n / inner_sizes[-1])], workers, algorithm)
         down = [(group, n / g / len(group)) for group, g in reversed(inner)]
         yield from _of_groups(call, "all_gather", down, workers)
     elif kind == "reduce_scatter":
-        each = [(group, n / g) for group, g in zip(on, below, strict=True)]
-        yield from _of_groups(call, kind, each, workers, algorithm)
+        group_bytes = [(group, n / g) for group, g in zip(groups, inner_sizes, strict=True)]
+        yield from _of_groups(call, kind, group_bytes, workers, algorithm)
     elif kind == "gather":
-        each = [(group, n * g) for group, g in zip(on, below, strict=True)]
-        yield from _of_groups(call, kind, each, workers, algorithm)
+        group_bytes = [(group, n * g) for group, g in zip(groups, inner_sizes, strict=True)]
+        yield from _of_groups(call, kind, group_bytes, workers, algorithm)
     elif kind == "all_gather":
-        outer = [len(ranks) / g / len(group) for group, g in zip(on, below, strict=True)]
-        each = [*zip(reversed(on), (n * g for g in reversed(outer)), strict=True)]
-        yield from _of_groups(call, kind, each, workers, algorithm)
+        outer = [len(ranks) / g / len(group) for group, g in zip(groups, inner_sizes, strict=True)]
+        group_bytes = [*zip(reversed(groups), (n * g for g in reversed(outer)), strict=True)]
+        yield from _of_groups(call, kind, group_bytes, workers, algorithm)
     else:
-        yield from _of_groups(call, kind, [(group, n) for group in reversed(on)], workers, algorithm)
+        yield from _of_groups(call, kind, [(group, n) for group in reversed(groups)], workers, algorithm)
 
 
 def _of_groups(
-    call: Call, kind: str, each: Sequence[tuple[range, float]], workers: int, algorithm: str | None = None
+    call: Call, kind: str, group_bytes: Sequence[tuple[range, float]], workers: int, algorithm: str | None = None
 ) -> Iterator[Call]:
-    for ranks, nbytes in each:
+    for ranks, nbytes in group_bytes:
         for group in groups_like(ranks, workers):
             yield call._replace(
                 collective=kind, payload_bytes=nbytes, group=group, encoded_bytes=0.0, algorithm=algorithm
@@ -107,25 +108,31 @@ def _of_groups(
 
 
 def replayed(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
-    """The mean step of a row's plan by events: ``events_step_s``, and ``events_difference`` from the closed form's.
+    """Return the mean step of a row's plan by events, ``events_step_s``, and its ``events_difference``.
 
-    None where units are not alike, or the cycle of what is sent is longer than is played.
+    The difference is relative to the closed form. Both are None if units differ in size, or if the cycle of the
+    exchanges exceeds the limit of the simulation.
     """
     prepared, number = row["prepared"]
-    of = capacities(question.network, question.workers)
-    played = of is not None and len(prepared.traffic[number]) == 1
-    told = Replay(prepared, number, question.network, of).step_s() if played and of is not None else None
-    return {"events_step_s": told, "events_difference": None if told is None else told / row["step_time_s"] - 1}
+    unit_sizes = capacities(question.network, question.workers)
+    played = unit_sizes is not None and len(prepared.traffic[number]) == 1
+    events_s = (
+        Replay(prepared, number, question.network, unit_sizes).step_s() if played and unit_sizes is not None else None
+    )
+    return {
+        "events_step_s": events_s,
+        "events_difference": None if events_s is None else events_s / row["step_time_s"] - 1,
+    }
 
 
 class Replay:
-    """A plan that is played.
+    """A plan for the event simulation.
 
     Args:
-        prepared: of one setting.
-        number: of the method.
-        network: that joins the workers.
-        of: its `capacities`.
+        prepared: projection of one setting.
+        number: index of the method.
+        network: network that joins the workers.
+        of: `capacities` of the network.
     """
 
     def __init__(self, prepared: ProjectionPlan, number: int, network: Network, of: Sequence[int]) -> None:
@@ -135,14 +142,14 @@ class Replay:
         self._played: dict[tuple[str, float, range], float] = {}
 
     def step_s(self) -> float | None:
-        """The mean step; None where its cycle is too long."""
-        each = [one for one in self.traffic.exchanges if one.period == 1 and one.wait_steps == 0]
-        rare = [one for one in self.traffic.exchanges if one.period != 1 or one.wait_steps]
+        """Return the mean step in seconds, or None if its cycle is too long."""
+        regular = [exchange for exchange in self.traffic.exchanges if exchange.period == 1 and exchange.wait_steps == 0]
+        rare = [exchange for exchange in self.traffic.exchanges if exchange.period != 1 or exchange.wait_steps]
         inside = self.prepared.inside_times(self.number, self.network)
         busy_s = float(np.ravel(self.prepared.compute_s if inside is None else inside.step_s)[0])
-        if each:
-            patterns = calls_by_step(each, self.spec.steps)
-            first = priced_step(busy_s, each, patterns, self.spec.steps, self._timed)
+        if regular:
+            patterns = calls_by_step(regular, self.spec.steps)
+            first = priced_step(busy_s, regular, patterns, self.spec.steps, self._timed)
             busy_s = float(np.ravel(first.step_time_s)[0])
         trigger_s = self.spec.compute.readback * self.prepared.readbacks[self.number]
         optimizer_s = float(self.prepared.optimizer_s[self.number][0])
@@ -150,29 +157,29 @@ class Replay:
 
     def _timed(self, call: Call) -> list[PricedCall]:
         out = []
-        for one in split(call, self.spec.overlap, self.traffic.buckets):
-            key = one.collective, float(one.payload_bytes), self._ranks(one)
+        for part in split(call, self.spec.overlap, self.traffic.buckets):
+            key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._played:
-                alone = one._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
+                alone = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
                 self._played[key] = self._clock(list(self._by_level(alone)), 0.0, 1).wall_s
-            out.append(PricedCall(one, self._played[key]))
+            out.append(PricedCall(part, self._played[key]))
         return out
 
     def _ranks(self, call: Call) -> range:
-        """The first group of a call."""
+        """Return the first group of a call."""
         if call.group is None:
             return self.prepared.layout.replica_group(self.workers)
         assert isinstance(call.group, range)
         return call.group
 
     def _by_level(self, call: Call) -> Iterator[Call]:
-        """Its calls at each level, by what the closed form takes to be the fastest."""
+        """Return a call's calls at each level, by the algorithm that the closed form finds fastest."""
         ranks = self._ranks(call)
-        wanted = self.spec.algorithm_on(self.network)
-        told = group_carried(
-            call.collective, ranks, self.workers, float(call.payload_bytes), self.network, wanted, self.spec.rule
+        algorithm = self.spec.algorithm_on(self.network)
+        carrier = group_carried(
+            call.collective, ranks, self.workers, float(call.payload_bytes), self.network, algorithm, self.spec.rule
         )
-        name = told.names[int(np.ravel(told.chosen)[0])]
+        name = carrier.names[int(np.ravel(carrier.chosen)[0])]
         return by_level(call, ranks, self.workers, self.of, name or None)
 
     def _clock(
@@ -197,10 +204,12 @@ class Replay:
     def _run_s(
         self, exchanges: Sequence[Exchange], busy_s: float, trigger_s: float, optimizer_s: float
     ) -> float | None:
-        """The mean step of the second of two cycles."""
-        cycle = math.lcm(*(one.period for one in exchanges))
-        if 2 * cycle > MOST_STEPS or any(one.start or one.stop is not None for one in exchanges):
+        """Return the mean step of the second of two cycles, or None if the cycle is too long."""
+        cycle = math.lcm(*(exchange.period for exchange in exchanges))
+        if 2 * cycle > MOST_STEPS or any(exchange.start or exchange.stop is not None for exchange in exchanges):
             return None
-        calls = [part for step in range(2 * cycle) for one in calls_at(exchanges, step) for part in self._by_level(one)]
+        calls = [
+            part for step in range(2 * cycle) for call in calls_at(exchanges, step) for part in self._by_level(call)
+        ]
         ends = self._clock(calls, busy_s, 2 * cycle, trigger_s, optimizer_s).step_end_s
         return float(ends[-1] - ends[cycle - 1]) / cycle

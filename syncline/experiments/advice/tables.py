@@ -1,4 +1,4 @@
-"""Advice for people: the question, three lists of plans, and sentences."""
+"""The tables of ``syncline advise`` for the terminal: the question, three lists of plans, and sentences."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from syncline.experiments.projection.tables import SHARED_OUT
 from syncline.units import format_bytes, format_seconds
 
 MOST_SHOWN = 8
-"""Plans of a list that are shown; data parallelism always is."""
+"""Limit on the plans of a list that are shown; data parallelism always is."""
 
 PLAN_WIDTH = 30
-"""Characters of a line that says what a plan is."""
+"""Width of a line that describes a plan, in characters."""
 
 TIED = " ="
-"""Behind the number of a plan that cannot be told from the first."""
+"""Mark behind the number of a plan that cannot be distinguished from the first."""
 
 
 def advice_tables(advice: Advice) -> list[Group]:
-    """All of it, one below the other."""
+    """Return all parts of the advice, one below the other."""
     groups = [Group(*map(Text, question_lines(advice.question)))]
     if advice.ranked:
         ranked = different(advice.ranked)
@@ -70,7 +70,7 @@ LONGEST_NOTE = (
 
 
 def question_lines(question: AdviceQuestion) -> list[str]:
-    """What is asked, and what nobody said with its source."""
+    """Return the question, and the defaults with their sources, as lines."""
     goal = (
         f"{question.tokens / 1e9:.4g} B tokens by data parallelism, the others to its loss"
         if question.target_loss is None
@@ -103,19 +103,19 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
     ]
     if question.failures is not None:
         columns.insert(2, ("goodput\nsaves", _left))
-    left = len(rows) - len(chosen)
-    told = [note, f"\n{left} more like these: --json, --csv." if left else "", _held(chosen)]
-    return table("\n" + title, columns, list(chosen), "".join(told))
+    num_hidden = len(rows) - len(chosen)
+    notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _held(chosen)]
+    return table("\n" + title, columns, list(chosen), "".join(notes))
 
 
 def _of_each_kind(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """The fastest of each kind of method."""
-    found: dict[Any, PlanRow] = {}
+    """Return the fastest plan of each kind of method."""
+    fastest: dict[Any, PlanRow] = {}
     for row in rows:
         fields = dict(row["plan"].method)
         key = row["plan"].method.kind, getattr(fields.get("compressor"), "kind", None), fields.get("outer_momentum")
-        found.setdefault(key, row)
-    return list(found.values())[: 2 * MOST_SHOWN]
+        fastest.setdefault(key, row)
+    return list(fastest.values())[: 2 * MOST_SHOWN]
 
 
 def _plan_cell(row: PlanRow) -> str:
@@ -137,7 +137,7 @@ def _left(row: PlanRow) -> str:
 
 
 def _short(low: float, high: float) -> str:
-    """Without its unit where that is the other's."""
+    """Return the lower time, without its unit if the upper time has the same."""
     (value, unit), (_, other) = format_seconds(low).split(" "), format_seconds(high).split(" ")
     return value if unit == other else f"{value} {unit}"
 
@@ -158,12 +158,12 @@ def _paid(row: PlanRow) -> str:
 
 
 def _more(rows: Sequence[Any], shown: Sequence[Any]) -> str:
-    left = len(rows) - len(shown)
-    return f"\n{left} more: --json, --csv." if left else ""
+    num_hidden = len(rows) - len(shown)
+    return f"\n{num_hidden} more: --json, --csv." if num_hidden else ""
 
 
 def _held(rows: Sequence[PlanRow]) -> str:
-    """Whose memory holds a part alone of what is shared out."""
+    """Return a note on the plans that fit only with sharded states."""
     count = sum(row["sharding"] != "none" for row in rows)
     if not count:
         return ""
@@ -172,16 +172,18 @@ def _held(rows: Sequence[PlanRow]) -> str:
 
 
 def _at_risk(advice: Advice) -> list[str]:
-    """How many plans keep a deadline or a budget as predicted, and not at their upper bound."""
-    asked = advice.question
-    told = []
-    for name, limit, field in (("deadline", asked.deadline_s, "high_s"), ("budget", asked.budget, "cost_high")):
+    """Return lines that count the plans that meet a deadline or a budget as predicted, but not at their upper bound."""
+    question = advice.question
+    lines = []
+    for name, limit, field in (("deadline", question.deadline_s, "high_s"), ("budget", question.budget, "cost_high")):
         if limit is None:
             continue
-        late = [row for row in advice.ranked if row[field] is None or row[field] > limit]
-        if late:
-            told.append(f"\n{len(late)} of {len(advice.ranked)} may miss the {name}: their upper bounds are beyond it.")
-    return told
+        at_risk = [row for row in advice.ranked if row[field] is None or row[field] > limit]
+        if at_risk:
+            lines.append(
+                f"\n{len(at_risk)} of {len(advice.ranked)} may miss the {name}: their upper bounds are beyond it."
+            )
+    return lines
 
 
 def _ranked_note(advice: Advice) -> str:
@@ -198,9 +200,9 @@ def _ranked_note(advice: Advice) -> str:
         )
     timed = [row for row in advice.ranked if row.get("events_difference") is not None]
     if timed:
-        most = max(abs(row["events_difference"]) for row in timed)
-        told = "the same to 0.01%" if most < 1e-4 else f"off by {most:.2%} at most"
-        lines.append(f"\nThe first {len(timed)} played by events, message by message: steps are {told}.")
+        largest = max(abs(row["events_difference"]) for row in timed)
+        difference = "the same to 0.01%" if largest < 1e-4 else f"off by {largest:.2%} at most"
+        lines.append(f"\nThe first {len(timed)} played by events, message by message: steps are {difference}.")
     if any("the fit of" in row["loss_unknown"] for row in advice.loss_unknown) and not advice.question.extrapolate:
         lines.append("\nPlans of longer periods are below: no fit has seen such a training (--extrapolate).")
     if advice.question.failures is not None:

@@ -1,8 +1,9 @@
-"""Where the first of a ranking changes: with the outermost link's bandwidth, its latency, or the number of workers.
+"""Values at which the first plan of a ranking changes: bandwidth or latency of the outermost link, number of workers.
 
-Each is doubled or halved until another plan is first, and found between by bisection; plans, their layouts and the
-tokens to equal loss stay as they are. Bounds are those of communication over computing: a factor on the one is the same
-factor on the bandwidth at which two steps are equal (`syncline.experiments.projection.bounds.of_thresholds`).
+The search doubles or halves the value until another plan is first, and finds the threshold by bisection. Plans, their
+layouts and the tokens to equal loss stay fixed. The bounds are those of communication over computing, because a factor
+on the one is the same factor on the bandwidth at which two steps are equal
+(`syncline.experiments.projection.bounds.of_thresholds`).
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from syncline.experiments.projection.bounds import of_networks, of_settings
 from syncline.experiments.projection.plan import ProjectionPlan
 
 DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
-"""How far is looked, up and down."""
+"""Numbers of doublings and of halvings to try."""
 
 BISECTIONS = 7
-"""Of a factor of two: to half a percent."""
+"""Number of bisections of a factor of two: to half a percent."""
 
 Timed = Callable[[float], list[float]]
 
 
 class PreparedPlan(NamedTuple):
-    """A plan that is priced on any network, its steps to equal loss, and what these last where machines fail."""
+    """A plan that can be priced on any network, its steps to equal loss, and their duration under failures."""
 
     plan: ProjectionPlan
     steps: float
@@ -44,19 +45,19 @@ class PreparedPlan(NamedTuple):
     number: int = 0
 
     def time_s(self, network: Network) -> float:
-        """Of the training; infinite where nobody knows."""
+        """Return the seconds of the training, infinite if they are unknown."""
         step = self.plan.step(self.number, network, known={})
         seconds = self.lasting(float(np.reshape(step.step_time_s, (-1,))[0]))
         return math.inf if math.isnan(seconds) else seconds
 
 
 def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:
-    """A plan that can be priced on any network with the question's workers.
+    """Return a plan that can be priced on any network with the question's workers.
 
     Args:
-        question: what is asked.
-        plan: which.
-        tokens: that it trains on.
+        question: the question.
+        plan: the plan.
+        tokens: number of tokens that the plan trains on.
     """
     steps = tokens / question.batch_tokens
     return PreparedPlan(
@@ -65,27 +66,27 @@ def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> Pre
 
 
 def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
-    """The plan of a row, as `prepared`."""
+    """Return the plan of a row, as `prepared` does."""
     plan, number = row["prepared"]
     steps, sharding = row["tokens"] / question.batch_tokens, row["sharding"]
     return PreparedPlan(plan, steps, lambda step_s: lasting_s(question, row["plan"], step_s, steps, sharding), number)
 
 
 def outermost_link(network: Network) -> Link:
-    """The link of the outermost level."""
+    """Return the link of the outermost level."""
     return network.levels[-1].link if isinstance(network, MultiLevel) else links_of(network)[-1]
 
 
 def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
-    """Where another plan than the first becomes it: a row for each quantity and direction.
+    """Return the values at which another plan becomes the first: a row for each quantity and direction.
 
     Fields: ``what``, ``of`` (``any``, or ``data parallelism`` as the one that becomes it), ``now``, ``direction``
     (``above``, ``below``), ``at`` (none: nowhere up to ``looked_to``), its bounds ``low`` and ``high``, ``becomes``
-    (the place of the row that is first beyond).
+    (the index of the row that is first beyond).
 
     Args:
-        question: what is asked.
-        rows: of one list, the first least.
+        question: the question.
+        rows: rows of one list, the fastest first.
     """
     if len(rows) < 2:
         return []
@@ -94,37 +95,37 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
 
     def on(**factors: float) -> list[float]:
         network = scaled(question.network, only=link, **factors)
-        return [one.time_s(network) for one in plans]
+        return [prepared_plan.time_s(network) for prepared_plan in plans]
 
-    off = _off(question, plans[0].plan)
-    told = []
+    bounds = _off(question, plans[0].plan)
+    results = []
     bandwidth, latency = float(link.bandwidth_bytes_per_s), float(link.latency_s)
-    for what, now, timed in (
+    for quantity, now, timed in (
         ("bandwidth", bandwidth, lambda factor: on(bandwidth=factor)),
         ("latency", latency, lambda factor: on(latency=factor)),
     ):
         if not now > 0:
             continue
         for up in (True, False):
-            found = _sought(timed, DOUBLINGS[what][0 if up else 1], up)
-            told.append(_told(what, now, up, found, off))
+            change = _sought(timed, DOUBLINGS[quantity][0 if up else 1], up)
+            results.append(_told(quantity, now, up, change, bounds))
     parallel = {place for place, row in enumerate(rows) if row["plan"].method.sends_in_backward}
     if parallel and 0 not in parallel:
         others = set(range(len(rows))) - parallel
-        found = _sought(lambda factor: on(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
-        told.append(_told("bandwidth", bandwidth, True, found, off) | {"of": "data parallelism"})
-    return told + [_with_workers(question, rows, up) for up in (True, False)]
+        change = _sought(lambda factor: on(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
+        results.append(_told("bandwidth", bandwidth, True, change, bounds) | {"of": "data parallelism"})
+    return results + [_with_workers(question, rows, up) for up in (True, False)]
 
 
 def _off(question: AdviceQuestion, plan: ProjectionPlan) -> tuple[float, float]:
-    """By what communication is off against computing, least and most."""
+    """Return the least and largest factor of communication relative to computing."""
     k, c = of_settings(plan), of_networks(plan, [question.network])
-    least = np.exp(-np.hypot(np.log(c.low[0]), np.log(k.high[0])))
-    return float(least), float(np.exp(np.hypot(np.log(c.high[0]), np.log(k.low[0]))))
+    low = np.exp(-np.hypot(np.log(c.low[0]), np.log(k.high[0])))
+    return float(low), float(np.exp(np.hypot(np.log(c.high[0]), np.log(k.low[0]))))
 
 
 class Found(NamedTuple):
-    """Where it changes, as a factor of what is now; None: nowhere up to the other."""
+    """The change of the first plan, at a factor of the current value; None: no change up to ``looked_to``."""
 
     factor: float | None
     becomes: int | None
@@ -132,7 +133,7 @@ class Found(NamedTuple):
 
 
 def _sought(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0,)) -> Found:
-    """Where the first is none of those ``before``."""
+    """Return the factor at which the first plan is none of ``before``."""
     step = 2.0 if up else 0.5
     last = 1.0
     for number in range(1, doublings + 1):
@@ -155,28 +156,28 @@ def _between(timed: Timed, inside: float, outside: float, before: Collection[int
     return math.sqrt(inside * outside)
 
 
-def _told(what: str, now: float, up: bool, found: Found, off: tuple[float, float]) -> dict[str, Any]:
-    at = None if found.factor is None else now * found.factor
-    # A latency counts in the link's time as bytes over its bandwidth do, so that its bounds are the other way round.
-    low, high = off if what == "bandwidth" else (1 / off[1], 1 / off[0])
-    bounded = at is not None and what != "workers"
+def _told(quantity: str, now: float, up: bool, change: Found, bounds: tuple[float, float]) -> dict[str, Any]:
+    value = None if change.factor is None else now * change.factor
+    # The time of a link grows with its latency but falls with its bandwidth, so the bounds swap and invert.
+    low, high = bounds if quantity == "bandwidth" else (1 / bounds[1], 1 / bounds[0])
+    bounded = value is not None and quantity != "workers"
     return {
-        "what": what,
+        "what": quantity,
         "of": "any",
         "now": now,
         "direction": "above" if up else "below",
-        "at": at,
-        "low": at * low if at is not None and bounded else None,
-        "high": at * high if at is not None and bounded else None,
-        "becomes": found.becomes,
-        "looked_to": now * found.looked_to,
+        "at": value,
+        "low": value * low if value is not None and bounded else None,
+        "high": value * high if value is not None and bounded else None,
+        "becomes": change.becomes,
+        "looked_to": now * change.looked_to,
     }
 
 
 def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -> dict[str, Any]:
-    """With more workers inside each unit of the outermost level, or fewer, and the same batch of all of them."""
+    """Return the change with more or fewer workers inside each unit of the outermost level, and the same batch."""
     step = 2.0 if up else 0.5
-    found, last = Found(None, None, 1.0), 1.0
+    change, last = Found(None, None, 1.0), 1.0
     for number in range(1, DOUBLINGS["workers"][0 if up else 1] + 1):
         factor = step**number
         times = _times_with(question, rows, factor)
@@ -185,13 +186,13 @@ def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -
         first = int(np.argmin(times))
         last = factor
         if first != 0:
-            found = Found(factor, first, factor)
+            change = Found(factor, first, factor)
             break
-    return _told("workers", question.workers, up, found._replace(looked_to=last), (1.0, 1.0))
+    return _told("workers", question.workers, up, change._replace(looked_to=last), (1.0, 1.0))
 
 
 def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:
-    """Times of so many times the workers; None where the batch or the network has no room for them."""
+    """Return the times with ``factor`` times the workers, or None if the batch or the network has no room for them."""
     count = question.workers * factor
     network = _grown(question.network, factor)
     if count != int(count) or network is None:
@@ -201,7 +202,7 @@ def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float
         changed = question.on(network, int(count))
     except SpecError:
         return None
-    if changed.tokens_per_worker < changed.sequence:  # less than a sequence each
+    if changed.tokens_per_worker < changed.sequence:  # less than a sequence per worker
         return None
     return [_time_with(changed, row, factor) for row in rows]
 
@@ -209,7 +210,7 @@ def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float
 def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
     plan: TrainingPlan = row["plan"]
     layout = plan.layout
-    if layout.workers > 1:  # as many replicas, each of more workers
+    if layout.workers > 1:  # the number of replicas stays, each has more workers
         data = layout.data * factor
         if data != int(data) or int(data) % layout.expert:
             return math.inf
@@ -217,15 +218,15 @@ def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
     plan = replace(plan, layout=layout)
     try:
         tokens = tokens_needed(question, plan.method, layout.replicas(question.workers)).tokens
-        one = prepared(question, plan, tokens)
-        fits = one.plan.held[0].memory.fits(question.hardware)
-        return one.time_s(question.network) if fits is None or bool(np.all(fits)) else math.inf
+        prepared_plan = prepared(question, plan, tokens)
+        fits = prepared_plan.plan.held[0].memory.fits(question.hardware)
+        return prepared_plan.time_s(question.network) if fits is None or bool(np.all(fits)) else math.inf
     except SpecError:
         return math.inf
 
 
 def _grown(network: Network, factor: float) -> Network | None:
-    """Units of the outermost level with so many times the units inside; None where that is no whole number."""
+    """Return the network with ``factor`` times the inner units in each outermost unit, or None if that is not whole."""
     if not isinstance(network, MultiLevel) or len(network.levels) < 2:
         return network
     inner = network.levels[-2]

@@ -1,1 +1,1 @@
-"""Measuring a machine or a cluster: what is measured, on processes, and the file made of it."""
+"""Measurements of a machine or a cluster by processes, and the cluster file that they give."""

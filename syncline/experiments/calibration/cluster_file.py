@@ -1,4 +1,4 @@
-"""A cluster file: what measurements of processes say about network, hardware and wire formats, as YAML."""
+"""The cluster file: network, hardware and wire formats from measurements of processes, as YAML."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Fields = dict[str, Any]
 FP32_BYTES = 4
 
 TOLD = 0.5
-"""A relative standard error of the bandwidth from which on twice it covers bytes that take no time at all."""
+"""Limit on the bandwidth's relative standard error; beyond it, two standard errors include an infinite bandwidth."""
 
 DIGITS = 5
 """Significant digits in the file."""
@@ -43,14 +43,15 @@ RATES = {"kbit/s": 125.0, "Mbit/s": 125e3, "Gbit/s": 125e6}
 
 
 class ClusterFile:
-    """A file that appears under its name only when it is whole.
+    """A file that appears under its name only once it is complete.
 
     Args:
-        path: where. If it exists a number is added, as in ``cluster-2.yaml``: measurements are never overwritten.
+        path: path of the file. If it exists, a number is added, as in ``cluster-2.yaml``: measurements are never
+            overwritten.
         exact: refuse an existing path instead.
 
     Raises:
-        SpecError: if the path exists and must not, is no YAML's, or cannot be written.
+        SpecError: the path exists although ``exact``, does not end in .yaml, or cannot be written.
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
@@ -58,8 +59,8 @@ class ClusterFile:
             raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
         self._claim = claimed(path, exact=exact, what="file", suffix=path.suffix)
         self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
-        for left in self._claim.remains():
-            left.unlink()  # it is written in one go, at the end
+        for remnant in self._claim.remains():
+            remnant.unlink()  # `write` writes the file at once, at the end
 
     def __enter__(self) -> ClusterFile:
         return self
@@ -69,7 +70,7 @@ class ClusterFile:
         self._claim.release()
 
     def write(self, result: Fields) -> Fields:
-        """Write the file; ``result`` with the ``file`` and its ``name``."""
+        """Write the file, and return ``result`` with the ``file`` and its ``name``."""
         path, working = self._claim.path, self._claim.working()
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
         fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
@@ -80,20 +81,20 @@ class ClusterFile:
 
 
 def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> Fields:
-    """Sections of a cluster file, and what the fit left over.
+    """Return the sections of a cluster file, with the residuals of the fit.
 
     Args:
-        plan: what was measured.
-        measured: with each number of processes, see `syncline.experiments.calibration.calibrate.measure`.
+        plan: the measurements that were made.
+        measured: a record per number of processes, see `syncline.experiments.calibration.calibrate.measure`.
         facts: ``command``, ``seconds``, ``machines``, ``backend``, ``device``.
 
     Raises:
-        SpecError: measurements that tell no network.
+        SpecError: the measurements do not determine a network.
     """
-    rows = [row for one in measured for row in one["collectives"]]
+    rows = [row for measurement in measured for row in measurement["collectives"]]
     runs = "gloo" if facts["backend"] == "gloo" else "textbook"
-    of = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
-    fit = _told_by(of, plan, runs)
+    calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
+    fit = _told_by(calls, plan, runs)
     collectives = [
         {
             "collective": row["collective"],
@@ -109,11 +110,11 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         }
         for row, error in zip(rows, fit.errors, strict=True)
     ]
-    compute = [compute_of(one) for one in measured]
+    compute = [compute_of(measurement) for measurement in measured]
     cores = os.cpu_count() or 1
-    # Of the processes with a core each the most: what shares cores says little about one worker of a cluster.
-    apart = [one for one in compute if one["workers"] <= cores * facts["machines"]]
-    chosen = apart[-1] if apart else compute[0]
+    # The largest number of processes that have a core each: shared cores say little about one worker of a cluster.
+    unshared = [section for section in compute if section["workers"] <= cores * facts["machines"]]
+    chosen = unshared[-1] if unshared else compute[0]
     return {
         "measured": {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -133,36 +134,36 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         "network": network_section(fit, runs),
         "hardware": hardware_of(chosen),
         "compute": compute,
-        "wires": [row for one in measured for row in wires_of(one)],
+        "wires": [row for measurement in measured for row in wires_of(measurement)],
         "collectives": collectives,
         "constants": constants_of(fit, given=plan.link is not None),
         "residuals": residuals_of(collectives),
     }
 
 
-def _told_by(of: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
-    """The fit, unless the times show no bandwidth.
+def _told_by(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
+    """Return the fit, unless the times do not determine a bandwidth.
 
     Raises:
-        SpecError: they do not: of small sizes nearly all is latency.
+        SpecError: they do not, because nearly all time of small messages is latency.
     """
     if plan.link is not None:
-        return fit_link(of, plan.link, runs)
+        return fit_link(calls, plan.link, runs)
     with suppress(SpecError):
-        fit = fit_link(of, None, runs)
+        fit = fit_link(calls, None, runs)
         if fit.spread["bandwidth"] < TOLD:
             return fit
     lost = "what a byte takes is lost in the noise of these times"
     if max(plan.timing.sizes) < max(TIMED_BYTES):
         sizes = ", ".join(map(format_bytes, plan.timing.sizes))
-        most = format_bytes(max(TIMED_BYTES))
-        raise SpecError("--sizes", sizes, f"larger ones beside them, as {most}, or --network: {lost}")
+        largest = format_bytes(max(TIMED_BYTES))
+        raise SpecError("--sizes", sizes, f"larger ones beside them, as {largest}, or --network: {lost}")
     expected = f"a longer one, a machine that does nothing else, or --network: {lost}"
     raise SpecError("--budget", format_seconds(plan.timing.budget_s), expected)
 
 
 def network_section(fit: LinkFit, runs: str) -> Fields:
-    """The link and gloo's costs, with units."""
+    """Return the link and gloo's costs, with units."""
     fields = {key: value for key, value in link_fields(fit.link).items() if key not in ("name", "gloo")}
     fields["latency"] = quantity(float(fit.link.latency_s), TIMES)
     fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
@@ -170,10 +171,12 @@ def network_section(fit: LinkFit, runs: str) -> Fields:
 
 
 def gloo_section(costs: GlooCosts) -> Fields:
-    """Costs per message, per call by number of workers, per byte by collective; what costs nothing is left out."""
+    """Return the costs per message, per call by number of workers, and per byte by collective, if above 0."""
     fields: Fields = {"message": quantity(costs.message_s, TIMES)} if costs.message_s else {}
     call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
-    call |= {kind: {workers: quantity(seconds, TIMES) for workers, seconds in of} for kind, of in costs.call_of_s}
+    call |= {
+        kind: {workers: quantity(seconds, TIMES) for workers, seconds in call_s} for kind, call_s in costs.call_of_s
+    }
     if call:
         fields["call"] = call
     byte = {kind: quantity(seconds, TIMES) for kind, seconds in costs.byte_s if seconds}
@@ -181,19 +184,19 @@ def gloo_section(costs: GlooCosts) -> Fields:
 
 
 def compute_of(one: Fields) -> Fields:
-    """Steps, products and copies of one number of processes."""
+    """Return the times and rates of steps, products and copies for one number of processes."""
     means_s = [float(np.median(rank)) for rank in one["steps"]]
     step_s = float(np.median([seconds for rank in one["steps"] for seconds in rank]))
     flops = one["flops_per_step"]
-    told = {"workers": one["workers"], "step_s": step_s, "slowest_s": max(means_s), "spread": one["spread"]}
-    told |= {"peak_flops": one["product_flops_per_s"], "memory_bytes_per_s": one["copy_bytes_per_s"]}
+    section = {"workers": one["workers"], "step_s": step_s, "slowest_s": max(means_s), "spread": one["spread"]}
+    section |= {"peak_flops": one["product_flops_per_s"], "memory_bytes_per_s": one["copy_bytes_per_s"]}
     if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
-        return told
-    return told | {"flops_per_s": flops / step_s, "mfu": flops / step_s / one["product_flops_per_s"]}
+        return section
+    return section | {"flops_per_s": flops / step_s, "mfu": flops / step_s / one["product_flops_per_s"]}
 
 
 def hardware_of(compute: Fields) -> Fields | None:
-    """What a spec takes as its hardware; none if the problem does not say its FLOPs."""
+    """Return the hardware section of a spec, or None if the FLOPs of the problem are unknown."""
     if "mfu" not in compute:
         return None
     return {
@@ -205,7 +208,10 @@ def hardware_of(compute: Fields) -> Fields | None:
 
 
 def wires_of(one: Fields) -> list[Fields]:
-    """Seconds of encoding and decoding, ``fixed + per_element n``, and fp32 bytes per second of both together."""
+    """Return each wire format's encoding and decoding seconds, ``fixed + per_element n``, and fp32 bytes per second.
+
+    The bytes per second are those of encoding and decoding together.
+    """
     rows = []
     for name in one["wires"][0]:
         times = np.median([rank[name] for rank in one["wires"]], axis=0)  # (sizes, 3)
@@ -223,7 +229,7 @@ def wires_of(one: Fields) -> list[Fields]:
 
 
 def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Fixed and per element."""
+    """Return the fixed seconds and the seconds per element of a fitted line."""
     slope = (seconds[-1] - seconds[0]) / (n[-1] - n[0])
     fit = relative_fit(lambda c: c[0] + c[1] * n, seconds, [seconds[0] / 2, max(slope, seconds[0] / n[-1])], scale=0.05)
     fixed, element = np.where(fit.constants * [1, n[-1]] > NOTHING * seconds[[0, -1]], fit.constants, 0.0).tolist()
@@ -231,14 +237,14 @@ def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 
 
 def constants_of(fit: LinkFit, given: bool) -> list[Fields]:
-    """Constants, whether they were given, and their standard errors where these are known."""
+    """Return the constants, whether the user gave them, and their standard errors if known."""
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
         "bandwidth": float(fit.link.bandwidth_bytes_per_s),
         "message": fit.costs.message_s,
     }
     values |= {f"call.{workers}": seconds for workers, seconds in fit.costs.call_s}
-    values |= {f"call.{kind}.{workers}": seconds for kind, of in fit.costs.call_of_s for workers, seconds in of}
+    values |= {f"call.{kind}.{workers}": seconds for kind, call_s in fit.costs.call_of_s for workers, seconds in call_s}
     values |= {f"byte.{kind}": seconds for kind, seconds in fit.costs.byte_s}
     return [
         {
@@ -253,7 +259,7 @@ def constants_of(fit: LinkFit, given: bool) -> list[Fields]:
 
 
 def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
-    """Absolute errors of the fit by collective and number of processes, and of all."""
+    """Return the absolute errors of the fit by collective and number of processes, and over all rows."""
     groups: dict[tuple[str, int | None], list[Fields]] = {}
     for row in rows:
         groups.setdefault((row["collective"], row["workers"]), []).append(row)
@@ -262,25 +268,25 @@ def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
         {
             "collective": kind,
             "workers": workers,
-            "points": len(of),
-            "median": float(np.median([abs(row["error"]) for row in of])),
-            "worst": max(abs(row["error"]) for row in of),
-            "bias": float(np.mean([row["error"] for row in of])),
-            "spread": float(np.median([row["spread"] for row in of])),
+            "points": len(group),
+            "median": float(np.median([abs(row["error"]) for row in group])),
+            "worst": max(abs(row["error"]) for row in group),
+            "bias": float(np.mean([row["error"] for row in group])),
+            "spread": float(np.median([row["spread"] for row in group])),
         }
-        for (kind, workers), of in groups.items()
+        for (kind, workers), group in groups.items()
     ]
 
 
 def quantity(value: float, units: dict[str, float]) -> str:
-    """A value in the largest unit of which it has one, for a file: more digits than for people."""
-    kept = float(f"{value:.{DIGITS}g}")
-    unit = next((unit for unit in reversed(units) if abs(kept) >= units[unit]), next(iter(units)))
-    return f"{float(f'{kept / units[unit]:.{DIGITS}g}'):.10g} {unit}"
+    """Return a value as text in the largest unit that makes it at least 1, with `DIGITS` significant digits."""
+    rounded_value = float(f"{value:.{DIGITS}g}")
+    unit = next((unit for unit in reversed(units) if abs(rounded_value) >= units[unit]), next(iter(units)))
+    return f"{float(f'{rounded_value / units[unit]:.{DIGITS}g}'):.10g} {unit}"
 
 
 def rounded(value: Any) -> Any:
-    """Numbers with so many digits, all the way down."""
+    """Return a value with all numbers in it, at any depth, rounded to `DIGITS` significant digits."""
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What a calibration measures, as a user says it."""
+"""The measurements of a calibration, from the options of a user."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from syncline.specs.load import Overrides
 from syncline.units import number_or_text, parse_bytes, parse_seconds
 
 BUSY = 0.5
-"""Of the cores; a load beyond it is worth a warning."""
+"""Fraction of the cores; a higher load gives a warning."""
 
 PARTS = ("training steps", "matrix products", "copies", "wire formats")
-"""What is measured before the collectives."""
+"""Measurements before the collectives."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is measured.
+    """The measurements of a calibration.
 
     Args:
-        problem: whose training steps are timed, see `syncline.problems`.
-        threads: of each process.
-        seed: of the problem.
-        timing: of the collectives.
-        window_s: for how long steps, and products and copies, are repeated.
-        link: latency and bandwidth where they are known; else they are fitted, too.
+        problem: the problem whose training steps are timed, see `syncline.problems`.
+        threads: number of threads of each process.
+        seed: seed of the problem.
+        timing: timing of the collectives.
+        window_s: seconds for which steps, and products and copies, are repeated.
+        link: latency and bandwidth if they are known; else they are fitted, too.
 
     Raises:
-        SpecError: no time to measure in.
+        SpecError: the window is not above 0.
     """
 
     problem: Problem
@@ -52,11 +52,11 @@ class Calibration:
 
     @property
     def parts(self) -> list[str]:
-        """Everything that is measured, in order."""
+        """Return the names of all measurements, in order."""
         return [*PARTS, *(f"{kind} of {size} B" for kind, size in TIMING_TURNS * self.timing.points)]
 
     def identity(self) -> dict[str, Any]:
-        """What has to be equal on all ranks."""
+        """Return the fields that must be equal on all ranks."""
         return {"problem": repr(self.problem), "threads": self.threads, "timing": asdict(self.timing)}
 
 
@@ -69,18 +69,18 @@ def planned(
     budget: str | float | None = None,
     window: str | float | None = None,
 ) -> Calibration:
-    """What to measure, as a user says it.
+    """Return the measurements to make, from the options of a user.
 
     Args:
         spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
-        overrides: of its fields.
-        known: the network, where latency and bandwidth are known.
-        sizes: bytes, by commas or as a list.
+        overrides: overrides of fields of the spec.
+        known: the network, if its latency and bandwidth are known.
+        sizes: bytes, separated by commas or as a list.
         budget: time for each collective and size.
         window: time for steps, and for products.
 
     Raises:
-        SynclineError: what cannot be used.
+        SynclineError: an option is invalid.
     """
     if spec is None and overrides:
         raise SpecError("--set", list(overrides), "a spec whose fields these are: syncline calibrate SPEC --set ...")
@@ -88,52 +88,56 @@ def planned(
     link = None if known is None else network(known, "--network")
     if not isinstance(link, Link | None):
         raise SpecError("--network", known, "one link that all workers have, as 10gbe is")
-    given: dict[str, Any] = {}
+    timing_options: dict[str, Any] = {}
     if sizes is not None:
         parts = [part.strip() for part in sizes.split(",")] if isinstance(sizes, str) else sizes
-        given["sizes"] = tuple(int(parse_bytes(number_or_text(part), "--sizes")) for part in parts)
-        if link is None and len(set(given["sizes"])) == 1 and min(given["sizes"]) > 0:
+        timing_options["sizes"] = tuple(int(parse_bytes(number_or_text(part), "--sizes")) for part in parts)
+        if link is None and len(set(timing_options["sizes"])) == 1 and min(timing_options["sizes"]) > 0:
             raise SpecError("--sizes", sizes, "small and large ones, which tell latency from bandwidth; or --network")
     if budget is not None:
-        given["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
-    more: dict[str, Any] = {} if window is None else {"window_s": parse_seconds(number_or_text(window), "--window")}
+        timing_options["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
+    window_options: dict[str, Any] = (
+        {} if window is None else {"window_s": parse_seconds(number_or_text(window), "--window")}
+    )
     if loaded is None:
-        return Calibration(PROBLEMS["digits"](), timing=Timing(**given), link=link, **more)
-    return Calibration(loaded.problem, loaded.threads, loaded.seeds[0], Timing(**given), link=link, **more)
+        return Calibration(PROBLEMS["digits"](), timing=Timing(**timing_options), link=link, **window_options)
+    return Calibration(
+        loaded.problem, loaded.threads, loaded.seeds[0], Timing(**timing_options), link=link, **window_options
+    )
 
 
 def numbers_of(workers: str) -> list[int]:
-    """Numbers of processes, by commas.
+    """Return the numbers of processes in a text, separated by commas.
 
     Raises:
-        SpecError: none of these.
+        SpecError: the text has anything else.
     """
     try:
-        given = [int(each) for each in workers.split(",")]
+        counts = [int(number) for number in workers.split(",")]
     except ValueError:
         raise SpecError("--workers", workers, "numbers of processes by commas, as in 2,4") from None
-    check_process_counts(given)
-    check_processes("--workers", max(given))
-    return given
+    check_process_counts(counts)
+    check_processes("--workers", max(counts))
+    return counts
 
 
 def check_process_counts(workers: Sequence[int]) -> None:
     """Refuse numbers of processes that cannot be calibrated.
 
     Raises:
-        SpecError: none, one that is below 2, or one twice.
+        SpecError: there is no number, a number is below 2, or a number appears twice.
     """
     if not workers or min(workers) < 2 or len(set(workers)) < len(workers):
         raise SpecError("--workers", list(workers), "different numbers of processes of at least 2, as in 2,4")
 
 
 def calibrate_warnings(workers: Sequence[int], cores: int | None = None, load: float | None = None) -> list[str]:
-    """What is allowed but makes times that say little, a line each.
+    """Return a line for each condition that is allowed but makes the times less meaningful.
 
     Args:
         workers: numbers of processes.
-        cores: of this machine.
-        load: processes that want to compute here, as the system counts them.
+        cores: number of cores of this machine.
+        load: number of processes that want to compute on this machine, as the system counts them.
     """
     cores = cores or os.cpu_count() or 1
     load = os.getloadavg()[0] if load is None else load

@@ -1,4 +1,4 @@
-"""The tables of ``syncline calibrate``: constants, what the fit left over, compute, wire formats."""
+"""The tables of ``syncline calibrate``: constants, residuals of the fit, compute, wire formats."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def _percent(row: Record) -> str:
     return "-" if row["spread"] is None else f"{100 * row['spread']:.3g}%"
 
 
-def _both(way: str) -> Any:
+def _both(direction: str) -> Any:
     def show(row: Record) -> str:
-        return f"{format_seconds(row[f'{way}_fixed_s'])} + {format_seconds(1e6 * row[f'{way}_element_s'])}"
+        return f"{format_seconds(row[f'{direction}_fixed_s'])} + {format_seconds(1e6 * row[f'{direction}_element_s'])}"
 
     return show
 
@@ -90,11 +90,11 @@ WIRES: list[Column] = [
 
 
 def calibrate_tables(result: dict[str, Any]) -> list[Group]:
-    """What a calibration found."""
+    """Return the tables of a calibration's results."""
     measured = result["measured"]
-    held = "" if measured["link_fitted"] else "; latency and bandwidth as given"
+    link_note = "" if measured["link_fitted"] else "; latency and bandwidth as given"
     return [
-        table(f"Network: {measured['backend']}{held}", CONSTANTS, result["constants"], CONSTANTS_NOTE),
+        table(f"Network: {measured['backend']}{link_note}", CONSTANTS, result["constants"], CONSTANTS_NOTE),
         table("Errors of the fit", RESIDUALS, result["residuals"], RESIDUALS_NOTE),
         table(f"Compute: {measured['problem']}", COMPUTE, result["compute"], COMPUTE_NOTE, ()),
         table("Wire formats", WIRES, result["wires"], WIRES_NOTE, section="workers"),

@@ -1,5 +1,5 @@
-"""Trainings of workers at their own pace.
+"""Asynchronous trainings, in which workers run at their own pace.
 
-Read `pace`, `teams` (whose steps are one batch), `rates`, `one_worker` and `servers` (the math of each),
-`workers_apart` (of all together), `clock_apart`, then `train_apart`.
+Read `pace`, `teams` (workers whose steps form one batch), `rates`, `one_worker` and `servers` (the math of each),
+`workers_apart` (the math of all together), `clock_apart`, then `train_apart`.
 """

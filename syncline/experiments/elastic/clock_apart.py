@@ -1,4 +1,4 @@
-"""The clock of workers at their own pace, and who came when."""
+"""The clock of workers at their own pace, and the order in which their updates arrive."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanApart:
-    """A training of workers at their own pace, as its events are played.
+    """A training of workers at their own pace, ready for its events to be simulated.
 
     Args:
-        spec: of the training.
-        served: how workers and server go on.
+        spec: specification of the training.
+        served: protocol between workers and server.
         base_s: seconds of an undisturbed step.
-        network: that joins them.
-        work: of each worker's step next to that, where batches are as large as workers are fast.
+        network: network that joins the workers.
+        work: duration of each worker's step relative to ``base_s``, if faster workers have larger batches.
     """
 
     spec: Training
@@ -45,28 +45,28 @@ class PlanApart:
     work: tuple[float, ...] | None = None
 
     def play(self, watching: Watching | None = None, off: Factors = AS_PREDICTED) -> PlayedApart:
-        """Play it, with computing and communication off by factors."""
+        """Simulate the training, with computing and communication times multiplied by factors."""
         spec = self.spec
         network = self.network if off == AS_PREDICTED else slowed(self.network, float(off.communication))
-        whole, place = with_server(network, spec.workers)
-        over = topology(spec.faults.network(whole, whole.workers), whole.workers)
+        served_network, place = with_server(network, spec.workers)
+        links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
         return play_apart(
             self.served,
             self.pace(off),
-            ServerLanes(over, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
+            ServerLanes(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
             watching,
             starts_s=spec.compute.starts or None,
-            delay=spec.faults.delay(over, whole.workers, spec.seeds[0]),
+            delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
             keep_steps=spec.timeline_steps,
             absences=self._absences(),
         )
 
     def pace(self, off: Factors = AS_PREDICTED) -> SampledPace:
-        """How long each worker's steps take."""
+        """Return the durations of each worker's steps, with computing multiplied by a factor."""
         return SampledPace(self.spec, self.base_s * float(off.computing), self.work)
 
     def _absences(self) -> Absences | None:
-        """Who is away when, as the first seed draws it."""
+        """Return the absences of workers, as the first seed draws them; None without failures."""
         failures, workers = self.spec.failures, self.spec.workers
         if failures is None:
             return None
@@ -81,31 +81,33 @@ def plan_apart(
     network: Network,
     work: tuple[float, ...] | None = None,
 ) -> PlanApart:
-    """The plan of an asynchronous method: all workers make as many steps together as synchronous ones would.
+    """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
 
     Args:
-        spec: of the training.
-        method: an asynchronous one.
-        tensors: of the model.
+        spec: specification of the training.
+        method: an asynchronous method.
+        tensors: parameter shapes of the model.
         base_s: seconds of an undisturbed step.
-        network: that joins them.
-        work: of each worker's step next to that, where batches differ.
+        network: network that joins the workers.
+        work: duration of each worker's step relative to ``base_s``, if batches differ.
     """
-    how = asynchronous_of(method)
-    assert how is not None
+    asynchronous = asynchronous_of(method)
+    assert asynchronous is not None
     period = getattr(method, "period", 1)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
-    update_bytes = sum(float(one.payload_bytes) for one in method.exchanges(tensors, spec.workers))
+    update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
     served = Served(
         spec.workers,
         spec.steps * spec.workers,
-        how.local_steps(period, speeds),
-        buffer=how.of_a_version,
-        waits=how.waits,
-        grace_s=how.grace,
-        participants=how.participants,
+        asynchronous.local_steps(period, speeds),
+        buffer=asynchronous.of_a_version,
+        waits=asynchronous.waits,
+        grace_s=asynchronous.grace,
+        participants=asynchronous.participants,
         seed=spec.seeds[0],
-        above=None if how.above is None else Above(how.above.groups_of(spec.workers), how.above.every),
+        above=None
+        if asynchronous.above is None
+        else Above(asynchronous.above.groups_of(spec.workers), asynchronous.above.every),
         update_bytes=update_bytes,
         model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
     )
@@ -114,12 +116,12 @@ def plan_apart(
 
 @dataclass(frozen=True)
 class TrainedApart:
-    """Who came when in a training, which its math has seen in this order.
+    """The simulated order of events in a training, in the order in which the math has seen them.
 
     Args:
-        plan: what was played.
-        played: what came of it.
-        steps: of the training, that were completed.
+        plan: the plan that was simulated.
+        played: result of the simulation.
+        steps: number of completed steps of the training.
     """
 
     plan: PlanApart
@@ -127,15 +129,15 @@ class TrainedApart:
     steps: int
 
     def time(self, network: Network, off: Factors) -> Clock | None:
-        """The clock on its network, None on another; with factors, of the same workers in an order of its own."""
+        """Return the clock on the training's network, None on another; other factors simulate a new order of events."""
         if network.name != self.plan.network.name:
             return None
-        served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # those that were made
+        served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # completed steps
         played = self.played if off == AS_PREDICTED else replace(self.plan, served=served).play(off=off)
         return clock_apart(played, served, self.steps)
 
     def record(self) -> dict[str, Any]:
-        """What a row tells: versions of the model, ages of updates, and of each worker what it did and waited."""
+        """Return fields of a row: model versions, ages of updates, and the steps and waiting time of each worker."""
         columns, workers = self.played.columns(), self.plan.served.workers
         ages = columns["age"]
         return {
@@ -143,7 +145,7 @@ class TrainedApart:
             "age_mean": float(ages.mean()) if len(ages) else 0.0,
             "age_max": int(ages.max(initial=0)),
             "ages": self.played.ages().tolist(),
-            "ages_above": np.bincount(np.array([one.age for one in self.played.merges], dtype=np.int64)).tolist(),
+            "ages_above": np.bincount(np.array([merge.age for merge in self.played.merges], dtype=np.int64)).tolist(),
             "contributions": np.bincount(columns["worker"].astype(np.int64), minlength=workers).tolist(),
             "steps_by_worker": self.played.steps_of(workers).tolist(),
             "waited_s": self.played.wait_s.tolist(),
@@ -151,15 +153,15 @@ class TrainedApart:
         }
 
     def waited_for_s(self) -> Floats:
-        """Who waited how long for whom, see `PlayedApart.waited_for_s`."""
+        """Return the seconds that each worker waited for each other, see `PlayedApart.waited_for_s`."""
         return self.played.waited_for_s(self.plan.served.workers, self.plan.served.groups)
 
     def bytes_sent(self) -> Floats:
-        """Bytes of updates sent by the end of each step of the training, local servers' too, over P: ``(T,)``."""
+        """Return the bytes of updates sent by the end of each step, local servers' included, divided by P: ``(T,)``."""
         served = self.plan.served
         clock = clock_apart(self.played, served, self.steps)
         updates = np.sort(self.played.columns()["sent_s"])
-        merges = np.sort(np.array([one.sent_s for one in self.played.merges]))
+        merges = np.sort(np.array([merge.sent_s for merge in self.played.merges]))
         sent_bytes: Floats = np.zeros(len(clock.step_end_s))
         for sent_s, nbytes in ((updates, served.update_bytes), (merges, served.model_bytes)):
             sent = np.searchsorted(sent_s, clock.step_end_s, side="right")
@@ -168,16 +170,16 @@ class TrainedApart:
 
 
 def clock_apart(played: PlayedApart, served: Served, steps: int) -> Clock:
-    """When each P-th step of whichever workers ended, and what the time went into; means per step and worker.
+    """Return the clock of a training, in which every P local steps end one step; means are per step and worker.
 
-    The last step of a whole training ends when its last update has arrived. A worker waits for all of its
+    The last step of a complete training ends when its last update has arrived. A worker waits for all of its
     communication.
     """
     workers = served.workers
     ends_s = played.step_end_s[workers - 1 :: workers][:steps].copy()
     if len(played.step_end_s) == served.steps:
         ends_s[-1] = played.end_s
-    wall_s, each = float(ends_s[-1]), steps * workers
+    wall_s, worker_steps = float(ends_s[-1]), steps * workers
     sent_bytes = len(played.contributions) * served.update_bytes + len(played.merges) * served.model_bytes
     last_s = np.zeros(workers)
     np.maximum.at(last_s, played.step_worker, played.step_end_s)
@@ -185,13 +187,13 @@ def clock_apart(played: PlayedApart, served: Served, steps: int) -> Clock:
         step_end_s=ends_s,
         end_s=last_s,
         step_time_s=wall_s / steps,
-        compute_s=float(played.compute_s.sum()) / each,
+        compute_s=float(played.compute_s.sum()) / worker_steps,
         encode_s=0.0,
         trigger_s=0.0,
         optimizer_s=0.0,
-        communication_s=float(played.wait_s.sum()) / each,
-        exposed_communication_s=float(played.wait_s.sum()) / each,
-        bytes_per_worker=sent_bytes / each,
+        communication_s=float(played.wait_s.sum()) / worker_steps,
+        exposed_communication_s=float(played.wait_s.sum()) / worker_steps,
+        bytes_per_worker=sent_bytes / worker_steps,
         wall_s=wall_s,
         evaluator="events",
         timeline=played.timeline,

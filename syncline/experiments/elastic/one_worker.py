@@ -1,4 +1,4 @@
-"""The math of one worker at its own pace: steps from the model that it was given, and what came of them."""
+"""The math of one worker at its own pace: local steps from the model it received, and the resulting update."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from syncline.specs import MethodBase, Training
 
 INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
-"""What a worker's own optimizer has of its method."""
+"""Fields of a method that a worker's inner optimizer takes over."""
 
 
 def inner_of(method: DiLoCoSpec) -> DDPSpec:
-    """A worker's own optimizer, as a method that sends nothing."""
+    """Return a worker's inner optimizer, as a method that sends nothing."""
     knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
     return DDPSpec(**knobs)
 
 
 class OneWorker:
-    """A worker's task, and of local methods its optimizer, which keeps its state from one model to the next.
+    """A worker's task and, in local methods, its optimizer, which keeps its state across models.
 
     Args:
-        spec: of the training.
-        method: an asynchronous one.
-        task: of this worker's rows.
-        factors: of the learning rate, by the training's step.
+        spec: specification of the training.
+        method: an asynchronous method.
+        task: task on this worker's rows.
+        factors: learning-rate factor of each step of the training.
     """
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
-        how = asynchronous_of(method)
-        assert how is not None
-        self.spec, self.how, self.task, self.factors = spec, how, task, factors
+        asynchronous = asynchronous_of(method)
+        assert asynchronous is not None
+        self.spec, self.how, self.task, self.factors = spec, asynchronous, task, factors
         self.wire = WIRE_FORMATS[method.travels_as]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
@@ -62,11 +62,11 @@ class OneWorker:
             self.rates = Rates(self.optimizer, self.factors, self.spec)
 
     def gradients(self, number: int) -> Tensor:
-        """The loss of its step of this number, ``(S,)``, whose gradients are then there."""
+        """Compute the gradients of step ``number`` and return its loss, ``(S,)``."""
         return self.task.step_gradients(number)
 
     def step(self, count: int) -> None:
-        """Of local methods a step with them, as number ``count`` of all workers' steps."""
+        """Make an optimizer step in local methods, as number ``count`` of all workers' steps."""
         if self.optimizer is not None:
             self.rates.set(count)
             self.optimizer.step()
@@ -74,7 +74,10 @@ class OneWorker:
 
     @torch.no_grad()
     def update(self) -> list[Tensor]:
-        """What came of its steps: start minus end, or gradients. To where a server's model leads, the end alone."""
+        """Return the update of the local steps: start minus end, or gradients.
+
+        With ``start="server"``, return only the end, because the server takes the difference from its current model.
+        """
         if self.optimizer is None:
             return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
         if self.how.start == "server":
@@ -83,13 +86,13 @@ class OneWorker:
 
     @torch.no_grad()
     def take(self, model: Sequence[Tensor]) -> None:
-        """Begin anew with a server's model."""
+        """Start again from a server's model."""
         for p, x in zip(self.params, model, strict=True):
             p.copy_(x)
         for begin, x in zip(self.begin, model, strict=False):
             begin.copy_(x)
 
     def fail(self) -> None:
-        """What its optimizer keeps is gone with its machine; its parameters are, when the next model comes."""
+        """Reset the optimizer, which the machine loses when it fails; the next model replaces the parameters."""
         self.since = 0
         self._new_optimizer()

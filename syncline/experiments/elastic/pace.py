@@ -1,4 +1,4 @@
-"""How long each worker's steps take, of as many as it comes to make."""
+"""Durations of each worker's steps, for any number of steps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from syncline.specs import Training
 
 
 class SampledPace:
-    """Seconds of a worker's step, drawn as those of synchronous workers: its first T steps take as long as theirs.
+    """Seconds of a worker's steps; the first T are drawn as for synchronous workers.
 
     Args:
-        spec: of the training.
-        base_s: of an undisturbed step.
-        work: of each worker's step, next to that; 1 unless given.
+        spec: specification of the training.
+        base_s: seconds of an undisturbed step.
+        work: duration of each worker's step relative to ``base_s``; 1 by default.
     """
 
     def __init__(self, spec: Training, base_s: float, work: Sequence[float] | None = None) -> None:
@@ -28,15 +28,15 @@ class SampledPace:
         self._same: list[float] | None = times[0].tolist() if _is_one_row(times) else None
 
     def any_alike(self) -> bool:
-        """Whether two workers take as long as each other for each of their first steps."""
+        """Return whether two workers take equally long for each of their first T steps."""
         return len(np.unique(self._times[: self._spec.steps], axis=1).T) < self._spec.workers
 
     def __call__(self, worker: int, number: int) -> float:
-        """Seconds of step ``number``, from 0."""
+        """Return the seconds of a worker's step ``number``, counted from 0."""
         if self._same is not None:
             return self._same[worker]
         if number >= self._steps:
-            self._sample(max(2 * self._steps, number + 1))  # of more steps, the first are the same
+            self._sample(max(2 * self._steps, number + 1))  # a longer sample begins with the same steps
         return float(self._times[number, worker])
 
 

@@ -1,4 +1,4 @@
-"""Learning rates of workers at their own pace: P steps of whichever workers are one step of the training."""
+"""Learning rates of workers at their own pace: every P local steps of any workers count as one step of the training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Rates:
-    """An optimizer's rates, as the schedule has them.
+    """The learning rates of an optimizer, following the schedule.
 
     Args:
-        optimizer: as it was built.
-        factors: see `lr_factors`.
-        spec: of the training.
+        optimizer: the optimizer, with its initial learning rates.
+        factors: learning-rate factor of each step, see `lr_factors`.
+        spec: specification of the training.
     """
 
     def __init__(self, optimizer: Method, factors: Sequence[float] | None, spec: Training) -> None:
@@ -26,7 +26,7 @@ class Rates:
         self.whole = [group["lr"] for group in optimizer.param_groups]
 
     def set(self, count: int) -> None:
-        """That of the training's step in which number ``count`` of all workers' steps is, from 0."""
+        """Set the rate of the training's step that contains number ``count`` of all workers' steps, counted from 0."""
         if self.factors is not None:
             factor = self.factors[min(count // self.workers, self.steps - 1)]
             for group, lr in zip(self.optimizer.param_groups, self.whole, strict=True):
@@ -34,7 +34,7 @@ class Rates:
 
 
 def lr_factors(spec: Training) -> list[float] | None:
-    """By what the learning rate is multiplied in each step; None: by 1 in all."""
+    """Return the factor of the learning rate in each step, or None if it is 1 in all steps."""
     probe = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = spec.schedule.build(probe, spec.steps)
     if schedule is None:

@@ -1,7 +1,7 @@
-"""A training whose group forms anew when machines fail: who makes which step, and when, found out before the math.
+"""Trainings whose group re-forms after machine failures; a simulation decides the participants before the math.
 
-What a method of means sends is known by closed form, so that the clock of any group is, too. Failures are played on
-these clocks; then the math is done by those who are there in each step, as with workers that are away by plan.
+A closed form gives the calls of a method of means, and therefore the clock of any group. The simulation plays
+failures on these clocks. Then the workers that are present in each step do the math, as with planned absences.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Present = NDArray[np.bool_]
 
 @dataclass
 class PlayedGroup:
-    """What became of a group.
+    """The simulated history of a group.
 
     Attributes:
-        here: who makes each step for good, ``(T, P)``.
-        step_end_s: when it ends, ``(T,)``.
-        joined: by step, who begins with it and has what others had before it.
-        told: what failures cost.
+        here: mask of the workers that make each step for good, ``(T, P)``.
+        step_end_s: end of each step in seconds, ``(T,)``.
+        joined: workers that join at a step, with the others' state from before it, by step.
+        told: cost of the failures.
     """
 
     here: Present
@@ -55,15 +55,15 @@ class PlayedGroup:
 
 @dataclass(frozen=True)
 class ReformedGroup:
-    """A training of a group that forms anew, as it is played.
+    """A training whose group re-forms, ready to be simulated.
 
     Args:
-        spec: of the training.
-        method: whose group it is.
-        network: that joins the workers.
-        tensors: of the model.
-        state_bytes: of a checkpoint.
-        clock_of: times calls of so many steps, among those present.
+        spec: specification of the training.
+        method: synchronisation method of the group.
+        network: network that joins the workers.
+        tensors: parameter shapes of the model.
+        state_bytes: bytes of a checkpoint.
+        clock_of: returns the clock of some calls and steps, among the workers present.
     """
 
     spec: Training
@@ -74,79 +74,85 @@ class ReformedGroup:
     clock_of: ClockOf
 
     def play(self, off: Factors = AS_PREDICTED) -> PlayedGroup:
-        """Play it, with computing and communication off by factors.
+        """Simulate the training, with computing and communication times multiplied by factors.
 
         Raises:
-            SynclineError: no progress is possible, and since when.
+            SynclineError: no progress is possible; the error says since when.
         """
         spec, failures = self.spec, self.spec.failures
         assert failures is not None
         works: dict[bytes, SavedSteps] = {}
         saving: list[Saving] = []
 
-        def work_of(here: Present) -> SavedSteps:
-            if here.tobytes() not in works:
-                ends_s = np.concatenate([[0.0], self._alike(here.copy(), off).step_end_s])
-                if not saving:  # of all workers, who begin
+        def work_of(present: Present) -> SavedSteps:
+            if present.tobytes() not in works:
+                ends_s = np.concatenate([[0.0], self._alike(present.copy(), off).step_end_s])
+                if not saving:  # the first call is for all workers, which begin the training
                     saving.append(failures.saving(float(ends_s[-1]) / spec.steps, spec.workers, self.state_bytes))
-                works[here.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])
-            return works[here.tobytes()]
+                works[present.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])
+            return works[present.tobytes()]
 
         played = PlayedGroup(np.ones((spec.steps, spec.workers), dtype=bool), np.zeros(spec.steps))
 
-        def made(begun_s: float, begun: int, done: int, here: Present, joined: list[int]) -> None:
-            work = work_of(here)
-            played.joined = {step: who for step, who in played.joined.items() if step < begun} | {begun: joined}
-            played.here[begun:done] = here
-            played.step_end_s[begun:done] = [
-                begun_s + work.end_s(step) - work.ready_s(begun) for step in range(begun + 1, done + 1)
+        def record_steps(start_s: float, first: int, done: int, present: Present, joined: list[int]) -> None:
+            work = work_of(present)
+            played.joined = {step: workers for step, workers in played.joined.items() if step < first} | {first: joined}
+            played.here[first:done] = present
+            played.step_end_s[first:done] = [
+                start_s + work.end_s(step) - work.ready_s(first) for step in range(first + 1, done + 1)
             ]
 
         outages = failures.outages_of(spec.workers, spec.seeds[0])
         period = int(getattr(self.method, "period", 1))
         group = failures.group(spec.workers)
-        played.told = play_reforms(group, spec.steps, work_of, outages, whole_steps=True, period=period, made=made)
+        played.told = play_reforms(
+            group, spec.steps, work_of, outages, whole_steps=True, period=period, made=record_steps
+        )
         if played.told.stuck is not None:
             raise SynclineError(f"failures: {played.told.stuck}")
         return played
 
-    def _alike(self, here: Present, off: Factors) -> Clock:
-        """The clock of a training whose steps are all made by the same workers."""
-        spec, members = self.spec, tuple(np.flatnonzero(here).tolist())
+    def _alike(self, present: Present, factors: Factors) -> Clock:
+        """Return the clock of a training in which the same workers make all steps."""
+        spec, members = self.spec, tuple(np.flatnonzero(present).tolist())
         exchanges = self.method.exchanges(list(self.tensors), len(members)) if len(members) > 1 else []
-        # What no wire format makes smaller travels in the training's own numbers, as its ledger says.
-        wide = BYTES[spec.dtype] / FP32_BYTES if getattr(self.method, "wire", None) in (None, "dense") else 1.0
+        # Payloads without a compressing wire format travel in the training's dtype, as in its ledger.
+        width_ratio = BYTES[spec.dtype] / FP32_BYTES if getattr(self.method, "wire", None) in (None, "dense") else 1.0
         calls = [
-            call._replace(payload_bytes=wide * call.payload_bytes) for call in calls_of(exchanges, spec.steps, members)
+            call._replace(payload_bytes=width_ratio * call.payload_bytes)
+            for call in calls_of(exchanges, spec.steps, members)
         ]
-        return self.clock_of(spec, calls, self.network, off, np.tile(here, (spec.steps, 1)))
+        return self.clock_of(spec, calls, self.network, factors, np.tile(present, (spec.steps, 1)))
 
 
 @dataclass(frozen=True)
 class TrainedGroup:
-    """A group that has trained, in the steps that were played.
+    """A group that has trained in its simulated steps.
 
     Args:
-        group: whose.
-        played: what its math has seen.
+        group: the group and its training.
+        played: the simulated history that the math has followed.
     """
 
     group: ReformedGroup
     played: PlayedGroup
 
     def membership(self) -> Membership | None:
-        """Who takes part in which step; none: everybody in all."""
-        here = self.played.here
+        """Return the absences and joins of workers by step, or None if all workers take part in all steps."""
+        present = self.played.here
         away = [
             Absence(worker, int(start), int(stop))
-            for worker in range(here.shape[1])
-            for start, stop in _runs(~here[:, worker])
+            for worker in range(present.shape[1])
+            for start, stop in _runs(~present[:, worker])
         ]
-        joined = {step: who for step, who in self.played.joined.items() if who}
-        return Membership(here.shape[1], away, joined) if away or joined else None
+        joined = {step: workers for step, workers in self.played.joined.items() if workers}
+        return Membership(present.shape[1], away, joined) if away or joined else None
 
     def time(self, calls: Sequence[Call], steps: int, network: Network, off: Factors) -> Clock | None:
-        """The clock of the first steps on its network, None on another; with factors failures meet other steps."""
+        """Return the clock of the first steps on the training's network, None on another.
+
+        With factors other than 1, the failures meet other steps, so that the group is simulated again.
+        """
         if network.name != self.group.network.name:
             return None
         played = self.played if off == AS_PREDICTED else self.group.play(off)
@@ -156,6 +162,6 @@ class TrainedGroup:
 
 
 def _runs(away: NDArray[np.bool_]) -> list[tuple[Any, Any]]:
-    """From where to where something holds."""
+    """Return the start and the end of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], away, [False]]).astype(np.int8)))
     return list(zip(edges[::2], edges[1::2], strict=True))

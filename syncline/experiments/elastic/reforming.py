@@ -1,4 +1,4 @@
-"""Whose training depends on the clock."""
+"""Tests for trainings that depend on the clock."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from syncline.specs import MethodBase, Training
 
 
 def reforms(spec: Training, method: MethodBase) -> bool:
-    """Whether the group of a method forms anew when machines fail, so that its training depends on the clock."""
+    """Return whether the group of a method re-forms when machines fail, so that its training depends on the clock."""
     failures = spec.failures
     return failures is not None and failures.recovery == "reform" and asynchronous_of(method) is None
 
 
 def goes_by_clock(spec: Training, method: MethodBase) -> bool:
-    """Whether a method's training depends on the network: events decide who takes part in what."""
+    """Return whether a method's training depends on the network, because events decide which workers take part."""
     return asynchronous_of(method) is not None or reforms(spec, method)

@@ -1,4 +1,4 @@
-"""Workers that step at the same instants, whose steps are one batch over the worker axis, as synchronous ones are."""
+"""Workers that step at the same instants, so that their steps form one batch over the worker axis."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from syncline.problems import Task
 
 Teams = tuple[tuple[int, ...], ...]
-"""Every worker in one."""
+"""The workers of each team; every worker is in exactly one."""
 
 
 class Team:
-    """Workers with one task: its rows are theirs, replica by replica.
+    """Workers that share a task, whose rows are theirs, replica by replica.
 
     Args:
-        workers: which, W of them, in their order.
-        task: of these workers and S seeds.
-        seeds: S.
+        workers: indices of the W workers, in order.
+        task: task of these workers and S seeds.
+        seeds: S, the number of seeds.
     """
 
     def __init__(self, workers: tuple[int, ...], task: Task, seeds: int) -> None:
@@ -36,11 +36,11 @@ class Team:
 
     @property
     def rows(self) -> int:
-        """S x W."""
+        """Return the number of rows of the task, S x W."""
         return self.seeds * len(self.workers)
 
     def steps(self, worker: int, number: int) -> bool:
-        """A worker's step: True where it is the first of its instant, and the gradients of all have been made."""
+        """Make a worker's step; return True if it is the first of its instant, which computes the team's gradients."""
         first = worker not in self._untold
         if first:
             self._losses, self._untold = self.task.step_gradients(number), set(self.workers)
@@ -48,21 +48,21 @@ class Team:
         return first
 
     def loss_of(self, worker: int) -> Tensor:
-        """Its loss in the last step, ``(S,)``."""
+        """Return a worker's loss in the last step, ``(S,)``."""
         assert self._losses is not None
         return self.of(self._losses, worker)
 
     def of(self, x: Tensor, worker: int) -> Tensor:
-        """A worker's part of ``(R, *s)``, ``(S, *s)``."""
+        """Return a worker's part of ``(R, *s)``, which is ``(S, *s)``."""
         if len(self.workers) == 1:
             return x
         return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._place[worker]]
 
     def mean(self, begins: list[Tensor] | None) -> list[Tensor]:
-        """The mean of the workers' updates, ``(S, *s)``, with the bits of a collective among them.
+        """Return the mean of the workers' updates, ``(S, *s)``, bit for bit as a collective among them would.
 
         Args:
-            begins: the model that all of them began with; None: an update is a gradient.
+            begins: the model that all workers began with; None: an update is a gradient.
         """
         count = len(self.workers)
         if begins is None:
@@ -73,25 +73,26 @@ class Team:
 
 
 def alone(workers: int) -> Teams:
-    """Everybody by himself."""
+    """Return teams of one worker each."""
     return tuple((worker,) for worker in range(workers))
 
 
 def teams_of(plan: PlanApart) -> Teams:
-    """Who steps whenever the others of his team do, to the bit: such steps have the same effects in one batch.
+    """Return the teams of workers that always step at the same instant, to the bit; one batch has the same effect.
 
-    Who comes when does not depend on the math, so it is played without it first, where workers of equal pace may be in
-    step. A team's steps are of one instant, between which nothing happens; its members have their models by then.
+    The order of events does not depend on the math, so a first simulation runs without it if workers of equal pace may
+    be in step. A team's steps belong to one instant, and nothing happens between them; its members have their models by
+    then.
     """
     spec, workers = plan.spec, plan.served.workers
     if spec.failures is not None or plan.work is not None or not plan.pace().any_alike():
-        return alone(workers)  # who has failed is out of step, and batches that differ are no team's
+        return alone(workers)  # a failed worker falls out of step, and a team needs equal batches
     played = plan.play()
     server = [s for s, size in enumerate(plan.served.groups or (workers,)) for _ in range(size)]
-    found: dict[tuple[int, bytes], list[int]] = {}
+    teams: dict[tuple[int, bytes], list[int]] = {}
     for worker in range(workers):
         ends_s = played.step_end_s[played.step_worker == worker]
         if len(ends_s) and not (np.diff(ends_s) > 0).all():
             return alone(workers)
-        found.setdefault((server[worker], ends_s.tobytes()), []).append(worker)
-    return tuple(tuple(members) for members in found.values())
+        teams.setdefault((server[worker], ends_s.tobytes()), []).append(worker)
+    return tuple(tuple(members) for members in teams.values())

@@ -1,4 +1,4 @@
-"""Train workers at their own pace: events decide what the math sees."""
+"""Train workers at their own pace: the simulated events decide the order of the math."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def train_apart(
 
     Args:
         spec: problem, workers, steps, seeds.
-        method: one that is asynchronous.
-        network: on which; who comes when depends on it.
+        method: an asynchronous method.
+        network: the network, which decides the order in which updates arrive.
         on_step: see `syncline.experiments.trained.train_method`.
-        stream: likewise.
+        stream: see `syncline.experiments.trained.train_method`.
 
     Raises:
         SpecError: no network, or one without a place for a server.
@@ -51,11 +51,11 @@ def train_apart(
         return build_task(problem, rows, device, spec.dtype, spec.execution)
 
     recorder = Recorder()
-    noted = stream and stream.of_seeds(spec.seeds, recorder, None)
-    report = seldom(both_told(on_step, noted.note if noted else None), spec.steps)
+    seed_stream = stream and stream.of_seeds(spec.seeds, recorder, None)
+    report = seldom(both_told(on_step, seed_stream.note if seed_stream else None), spec.steps)
     task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
-    whole_s = base_s(spec, task.flops_per_step)
-    plan = plan_apart(spec, method, task_tensors(task), whole_s, network, batch_work(spec, method, whole_s, build))
+    step_s = base_s(spec, task.flops_per_step)
+    plan = plan_apart(spec, method, task_tensors(task), step_s, network, batch_work(spec, method, step_s, build))
     math = WorkersApart(spec, method, build, recorder, report, teams_of(plan), task)
     math.evaluate(0)
     report(0)
@@ -63,8 +63,8 @@ def train_apart(
     done = len(recorder.losses)
     if recorder.eval_step[-1] != done:
         math.evaluate(done)
-    if noted:
-        noted.finish()
+    if seed_stream:
+        seed_stream.finish()
     return Trained(
         method.name,
         recorder.history(spec.seeds, played.interrupted),
@@ -80,26 +80,26 @@ def train_apart(
 def batch_work(
     spec: Training, method: MethodBase, whole_s: float, build: Callable[[Rows, Problem], Task]
 ) -> tuple[float, ...] | None:
-    """Of each worker's step, what its batch takes next to the problem's own; None: all alike.
+    """Return the duration of each worker's step relative to the problem's own batch, or None if all are equal.
 
-    As their samples, where seconds are given; else as ``compute`` says of that batch.
+    If the spec gives seconds, the duration is proportional to the samples; else ``compute`` gives it for each batch.
 
     Args:
-        spec: of the training.
-        method: an asynchronous one.
+        spec: specification of the training.
+        method: an asynchronous method.
         whole_s: seconds of a step of the problem's own batch.
-        build: the task of some rows of a problem.
+        build: builds the task of some rows of a problem.
     """
-    how = asynchronous_of(method)
-    if how is None or how.adapt != "batch":
+    asynchronous = asynchronous_of(method)
+    if asynchronous is None or asynchronous.adapt != "batch":
         return None
-    batches = batches_of(spec, how)
+    batches = batches_of(spec, asynchronous)
     if spec.compute.seconds is not None:
-        return tuple(one / float(spec.problem.batch_size) for one in batches)
-    found: dict[float, float] = {}
+        return tuple(samples / float(spec.problem.batch_size) for samples in batches)
+    work_by_batch: dict[float, float] = {}
     for batch, problem in zip(batches, problems_of(spec, batches), strict=True):
-        if batch not in found:
-            own = spec.model_copy(update={"problem": problem})
+        if batch not in work_by_batch:
+            batch_spec = spec.model_copy(update={"problem": problem})
             task = build(Rows(spec.seeds, (0,), spec.workers), problem)
-            found[batch] = base_s(own, task.flops_per_step) / whole_s
-    return tuple(found[batch] for batch in batches)
+            work_by_batch[batch] = base_s(batch_spec, task.flops_per_step) / whole_s
+    return tuple(work_by_batch[batch] for batch in batches)

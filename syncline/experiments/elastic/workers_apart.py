@@ -1,4 +1,4 @@
-"""The math of workers at their own pace: each steps from the server's model of its time, with data of its own."""
+"""The math of workers at their own pace: each steps from a past version of the server's model, with its own data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ArrivedUpdate(NamedTuple):
-    """An update that its server has: whose, what it counts by its age, and its share."""
+    """An update that has arrived at its server: its worker, the weight for its age, and its share."""
 
     worker: int
     weight: float
@@ -41,22 +41,22 @@ class ArrivedUpdate(NamedTuple):
 
 
 class WorkersApart:
-    """Workers' tasks and optimizers, and the server's: what `syncline.sim.online` tells happens in.
+    """The tasks and optimizers of workers and servers, on which `syncline.sim.online` performs its events.
 
-    Of ``S`` seeds side by side: the order of events does not depend on a seed. ``P`` steps of whichever workers count
-    as one step of the training: its loss is their mean, and schedules and evaluations go by it.
+    ``S`` seeds run side by side, because the order of events does not depend on a seed. Every ``P`` local steps of any
+    workers count as one step of the training: its loss is their mean, and schedules and evaluations follow it.
 
     Args:
-        spec: of the training.
-        method: an asynchronous one.
-        build: the task of some rows of a problem, whose batches may be a worker's own.
-        recorder: where to collect.
+        spec: specification of the training.
+        method: an asynchronous method.
+        build: builds the task of some rows of a problem, which may have a worker's own batch size.
+        recorder: collects losses and metrics.
         on_step: called with the number of completed steps of the training.
-        teams: of workers with equal batches whose steps of one instant are one batch; of single ones unless given.
-        server_task: whose parameters are the server's model; made if none.
+        teams: workers with equal batches whose simultaneous steps form one batch; single workers by default.
+        server_task: task whose parameters are the server's model; built by default.
 
     Raises:
-        SpecError: a module with buffers, or batches that shall adapt where a problem has none.
+        SpecError: a module with buffers, or adaptive batches for a problem without batches.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class WorkersApart:
         teams: Teams | None = None,
         server_task: Task | None = None,
     ) -> None:
-        how = asynchronous_of(method)
-        assert how is not None
-        self.spec, self.how, self.recorder, self.on_step = spec, how, recorder, on_step
+        asynchronous = asynchronous_of(method)
+        assert asynchronous is not None
+        self.spec, self.how, self.recorder, self.on_step = spec, asynchronous, recorder, on_step
         self.local = isinstance(method, DiLoCoSpec)
-        self.batches = batches_of(spec, how)
+        self.batches = batches_of(spec, asynchronous)
         problems, drawn = problems_of(spec, self.batches), DrawnBlocks()
         self.teams = [
             Team(workers, build(Rows(spec.seeds, workers, spec.workers, drawn), problems[workers[0]]), len(spec.seeds))
@@ -87,36 +87,38 @@ class WorkersApart:
         self.params: list[Tensor] = list(self.server_task.params.values())
         self.wire = WIRE_FORMATS[method.travels_as]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
-        groups = () if how.above is None else how.above.groups_of(spec.workers)
+        groups = () if asynchronous.above is None else asynchronous.above.groups_of(spec.workers)
         self.of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
         self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
         self.servers, self.optimizers = self._parts(method)
-        self.above = LevelAbove(how.above, self.params, self.models) if how.above is not None else None
+        self.above = (
+            LevelAbove(asynchronous.above, self.params, self.models) if asynchronous.above is not None else None
+        )
         self.factors = lr_factors(spec)
-        self.rates = {id(one): [group["lr"] for group in one.param_groups] for one in self.optimizers}
+        self.rates = {id(optimizer): [group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers}
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
         self.begins = [self._snapshot(self.of[worker]) if self.local else [] for worker in range(spec.workers)]
         self.since = [0] * spec.workers  # local steps of each worker since its last update
         self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
         self.done = self.taken = 0
-        self.losses: list[Tensor] = []  # of the steps since the training's last one
+        self.losses: list[Tensor] = []  # of local steps since the training's last step
 
     def _parts(self, method: MethodBase) -> tuple[Sequence[ServerRule], list[Method]]:
-        """Each server's rule, and the optimizers whose rate follows the schedule: the workers', or the server's."""
+        """Return each server's rule, and the optimizers whose rate follows the schedule (workers' or server's)."""
         if not isinstance(method, DiLoCoSpec):
             optimizer = server_optimizer(method, self.server_task, self.comm)
             return [GradientServer(optimizer)], [optimizer]
         self.inner = inner_of(method)
         return outer_rules(method, self.how, self.models), [self._optimizer_of(team) for team in self.teams]
 
-    # What happens, in the order of events.
+    # Events, in their order.
 
     def step(self, worker: int, number: int) -> None:
-        """A local step: its gradient, and in local methods its update; of its whole team, if it is the first."""
+        """Make a worker's local step; the first worker of a team computes the step of the whole team."""
         self.step_as(worker, number, self.done)
 
     def step_as(self, worker: int, number: int, count: int) -> None:
-        """The same as number ``count`` of all workers' steps, which schedules go by."""
+        """Make a worker's local step as number ``count`` of all workers' steps, which schedules follow."""
         team = self.team[worker]
         if team.steps(worker, number) and self.local:
             self._step_with(self.optimizers[self.teams.index(team)], count)
@@ -127,44 +129,47 @@ class WorkersApart:
             self._note()
 
     def arrive(self, worker: int, age: int) -> None:
-        """What came of its steps is there; nobody changes it before the next version, or the worker's next model."""
+        """Queue a worker's update; it stays unchanged until the server's next version or the worker's next model."""
         share = self.how.share(self.since[worker], self.batches[worker])
         self.arrived[self.of[worker]].append(ArrivedUpdate(worker, self.how.weight(age), share))
         self.since[worker] = 0
 
     @torch.no_grad()
     def _take(self, server: int) -> None:
-        """Hand a server what has arrived, one by one."""
-        for one in self.arrived[server]:
-            team = self.team[one.worker]
+        """Pass the updates that have arrived to the server's rule, in order of arrival."""
+        for arrival in self.arrived[server]:
+            team = self.team[arrival.worker]
             if self.local:
-                begins = self.models[server] if self.how.start == "server" else self.begins[one.worker]
-                ends = [team.of(p, one.worker) for p in team.params]
+                begins = self.models[server] if self.how.start == "server" else self.begins[arrival.worker]
+                ends = [team.of(p, arrival.worker) for p in team.params]
                 update = list(torch._foreach_sub(begins, ends))
             else:
                 update = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in team.params]
-                update = [team.of(g, one.worker) for g in update]
+                update = [team.of(g, arrival.worker) for g in update]
             if not self.wire.exact_dtype:
                 update = [self.wire.decode(self.wire.encode(u), u.dtype) for u in update]
-            self.servers[server].take(update, one.weight, one.share)
+            self.servers[server].take(update, arrival.weight, arrival.share)
         self.arrived[server] = []
 
     @torch.no_grad()
     def _taken_together(self, server: int) -> bool:
-        """Hand a server a whole team's updates as one mean, if nothing else has arrived and all count as much."""
+        """Pass a team's updates to the server as one mean, if nothing else has arrived and their weights are equal."""
         arrived = self.arrived[server]
         team = self.team[arrived[0].worker] if arrived else None
         if team is None or len(arrived) == 1 or not self.wire.exact_dtype:
             return False
-        if tuple(one.worker for one in arrived) != team.workers or len({one[1:] for one in arrived}) > 1:
+        if (
+            tuple(arrival.worker for arrival in arrived) != team.workers
+            or len({arrival[1:] for arrival in arrived}) > 1
+        ):
             return False
         begins = self.models[server] if self.how.start == "server" else self.begins[arrived[0].worker]
-        if any(self.begins[one.worker] is not self.begins[arrived[0].worker] for one in arrived) and self.local:
+        if any(self.begins[arrival.worker] is not self.begins[arrived[0].worker] for arrival in arrived) and self.local:
             return False
         return self.servers[server].take_all(team.mean(begins if self.local else None), arrived[0].weight)
 
     def version(self, count: int, server: int) -> None:
-        """A version of a server's model."""
+        """Make a new version of a server's model from the updates that have arrived."""
         if not self.local:
             self._set_rate(self.optimizers[0], self.taken)
         if self._taken_together(server):
@@ -176,9 +181,9 @@ class WorkersApart:
 
     @torch.no_grad()
     def reply(self, worker: int) -> None:
-        """Its server's model, as it is now; the worker has nothing to do until it comes."""
+        """Send a worker its server's current model; the worker is idle until the model arrives."""
         server, team = self.of[worker], self.team[worker]
-        if any(one.worker == worker for one in self.arrived[server]):
+        if any(arrival.worker == worker for arrival in self.arrived[server]):
             self._take(server)
         torch._foreach_copy_([team.of(p, worker) for p in team.params], self.models[server])
         if self.local:
@@ -186,42 +191,42 @@ class WorkersApart:
 
     @torch.no_grad()
     def _snapshot(self, server: int) -> list[Tensor]:
-        """A version of a model, which all who begin with it share."""
-        found = self.snapshots[server]
-        if found is None:
-            found = self.snapshots[server] = [x.detach().clone() for x in self.models[server]]
-        return found
+        """Return a copy of a server's current model, which all workers that begin with it share."""
+        snapshot = self.snapshots[server]
+        if snapshot is None:
+            snapshot = self.snapshots[server] = [x.detach().clone() for x in self.models[server]]
+        return snapshot
 
     def fail(self, worker: int) -> None:
-        """What its optimizer keeps is gone with its machine; its parameters are, when the next model comes."""
+        """Reset a worker's optimizer, which the machine loses when it fails; the next model replaces the parameters."""
         if self.local:
             self.since[worker] = 0
-            number = self.teams.index(self.team[worker])  # of one
+            number = self.teams.index(self.team[worker])  # a team of one
             rates = self.rates.pop(id(self.optimizers[number]))
             self.optimizers[number] = new = self._optimizer_of(self.teams[number])
             self.rates[id(new)] = rates
 
     def _optimizer_of(self, team: Team) -> Method:
-        """Of workers each by itself."""
+        """Return the optimizer of a team's workers, each in a group by itself."""
         return self.inner.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
 
-    # Of local servers, with one above.
+    # Events of local servers below a global one.
 
     def send_up(self, server: int) -> None:
-        """What came of its versions."""
+        """Send a local server's progress to the global server."""
         self._above.send_up(server)
 
     def arrive_up(self, server: int, age: int) -> None:
-        """A version above."""
+        """Apply a local server's update to the global model."""
         self._above.arrive_up(server)
 
     def reply_up(self, server: int) -> None:
-        """The model from above, as it is now, for a local server that goes on meanwhile."""
+        """Send the current global model to a local server, which continues meanwhile."""
         self._above.reply_up(server)
 
     def merge(self, server: int) -> None:
-        """It has come."""
-        self._take(server)  # what arrived before, with the model of then
+        """Merge the global model that has arrived into the local model."""
+        self._take(server)  # earlier arrivals meet the model before the merge
         self._above.merge(server)
         self.snapshots[server] = None
 
@@ -230,10 +235,10 @@ class WorkersApart:
         assert self.above is not None
         return self.above
 
-    # What is measured.
+    # Measurements.
 
     def evaluate(self, done: int) -> None:
-        """The server's model after so many steps of the training."""
+        """Evaluate the server's model after ``done`` steps of the training."""
         with torch.no_grad():
             metrics = self.server_task.evaluate({name: p.detach() for name, p in self.server_task.params.items()})
         self.recorder.eval_step.append(done)
@@ -241,7 +246,7 @@ class WorkersApart:
             self.recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
     def _note(self) -> None:
-        """A step of the training is complete: P of whichever workers."""
+        """Record a complete step of the training: P local steps of any workers."""
         for name, value in self.server_task.trace().items():
             self.recorder.trace.setdefault(name, StepLog()).append(value)
         self.recorder.losses.append(torch.stack(self.losses, 1).mean(1))
@@ -260,7 +265,7 @@ class WorkersApart:
         optimizer.step()
 
     def _set_rate(self, optimizer: Method, count: int) -> None:
-        """The learning rate of the training's step in which the ``count``-th of all local steps is."""
+        """Set the learning rate of the training's step that contains the ``count``-th of all local steps."""
         if self.factors is not None:
             factor = self.factors[min(count // self.spec.workers, self.spec.steps - 1)]
             for group, lr in zip(optimizer.param_groups, self.rates[id(optimizer)], strict=True):
@@ -268,10 +273,10 @@ class WorkersApart:
 
 
 def batches_of(spec: Training, how: AsynchronousSpec) -> tuple[float, ...]:
-    """Samples of each worker's step; 1 where a problem has no batch.
+    """Return the samples of each worker's step; 1 if a problem has no batch.
 
     Raises:
-        SpecError: there is none that could adapt.
+        SpecError: the batches shall adapt, but the problem has none.
     """
     batch = getattr(spec.problem, "batch_size", None)
     if batch is None:
@@ -283,6 +288,6 @@ def batches_of(spec: Training, how: AsynchronousSpec) -> tuple[float, ...]:
 
 
 def problems_of(spec: Training, batches: Sequence[float]) -> list[Problem]:
-    """The problem with each worker's batches."""
+    """Return the problem with each worker's batch size."""
     batch = getattr(spec.problem, "batch_size", 1)
-    return [spec.problem if one == batch else replace(spec.problem, batch_size=int(one)) for one in batches]
+    return [spec.problem if samples == batch else replace(spec.problem, batch_size=int(samples)) for samples in batches]

@@ -1,1 +1,4 @@
-"""``syncline goodput``: what failures cost, and how often to save. Read `question`, `answered`, then `tables`."""
+"""``syncline goodput``: the cost of failures and the best checkpoint interval.
+
+Read `question` (the inputs), `answered` (the rows), then `tables`.
+"""

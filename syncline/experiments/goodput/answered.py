@@ -1,4 +1,4 @@
-"""Rows of what failures cost."""
+"""Rows of ``syncline goodput``: simulated and expected goodput for each configuration."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from syncline.specs.copies_going_on import group_going_on
 from syncline.specs.failures import FailuresSpec, check_workers
 
 SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
-"""Of the workers' time, by the fields of an `FailureCosts`."""
+"""Fields of `FailureCosts` that divide up the workers' time."""
 
 
 def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
-    """A row per number of workers, recovery and interval; means over the seeds."""
+    """Return a row per number of workers, recovery and checkpoint interval, with means over the seeds."""
     return [
         _row(question, question.of(recovery, interval), workers, recovery)
         for workers in question.workers
@@ -35,7 +35,7 @@ def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
 def play_once(
     question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving, seed: int
 ) -> FailureCosts:
-    """One training with the failures of a seed."""
+    """Simulate one training with the failures that a seed draws, and return what they cost."""
     group, outages = failures.group(workers), failures.outages_of(workers, seed)
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
@@ -50,16 +50,16 @@ def play_once(
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
     check_workers(failures, workers)
     saving = failures.saving(question.step_s, workers)
-    told = [play_once(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
+    results = [play_once(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
     saves = recovery != "alone"
     interval_s = None if saving.every is None or not saves else saving.every * question.step_s
     if interval_s is not None and interval_s > question.work_s:
-        interval_s = None  # its end alone is saved
+        interval_s = None  # the only checkpoint is at the end of the training
     best_s, (low_s, high_s) = failures.best_interval_s(workers), failures.best_intervals_s(workers)
-    goodputs = [one.goodput for one in told]
+    goodputs = [result.goodput for result in results]
 
     def mean(name: str) -> float:
-        return statistics.fmean(getattr(one, name) for one in told)
+        return statistics.fmean(getattr(result, name) for result in results)
 
     return {
         "workers": workers,
@@ -76,30 +76,33 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "expected_goodput": _expected(question, failures, workers, recovery, saving),
         "interruptions": mean("interruptions"),
         "lost_steps": mean("lost_steps"),
-        **{f"{name.removesuffix('_s')}_share": statistics.fmean(one.share(name) for one in told) for name in SHARES},
+        **{
+            f"{name.removesuffix('_s')}_share": statistics.fmean(result.share(name) for result in results)
+            for name in SHARES
+        },
         "best_interval_s": best_s if saves else None,
         "best_interval_low_s": low_s if saves else None,
         "best_interval_high_s": high_s if saves else None,
-        "stuck": next((one.stuck for one in told if one.stuck), None),
+        "stuck": next((result.stuck for result in results if result.stuck), None),
     }
 
 
 def _expected(
     question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving
 ) -> float | None:
-    """By a formula; none where it does not hold."""
+    """Return the expected goodput by a formula, or None if no formula holds."""
     interval_s = None if saving.every is None else saving.every * question.step_s
     if recovery == "restart":
         return restarted_goodput(failures, workers, saving, interval_s)
     if recovery == "alone":
         return None
-    on = group_going_on(failures, workers, saving.load_s, question.step_s, period=question.period)
-    return reformed_goodput(failures, on, saving, interval_s, question.work_s)
+    group = group_going_on(failures, workers, saving.load_s, question.step_s, period=question.period)
+    return reformed_goodput(failures, group, saving, interval_s, question.work_s)
 
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What is to be known beside the rows."""
-    said = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
+    """Return the remarks to print below the rows: stuck trainings and missing checkpoint costs."""
+    remarks = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
     if not question.failures.checkpoint.write_s(None) and any(row["recovery"] != "alone" for row in rows):
-        said.append("Checkpoints take no time, as nobody says what they take.")
-    return said
+        remarks.append("Checkpoints take no time, as nobody says what they take.")
+    return remarks

@@ -1,4 +1,4 @@
-"""What failures leave of a training, in closed form where there is one."""
+"""Expected goodput of a training on failing machines, in closed form if there is one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from syncline.specs.failures import FailuresSpec
 def restarted_goodput(
     failures: FailuresSpec, workers: int, saving: Saving, interval_s: float | None, work_s: float | None = None
 ) -> float | None:
-    """Of a training whose workers all go back to the last checkpoint; None where no formula holds.
+    """Return the goodput of a training in which all workers restart from the last checkpoint; None if no formula holds.
 
     Args:
-        failures: of which machines.
-        workers: P.
-        saving: how the state is kept.
-        interval_s: of work between checkpoints; None: never, but at the end.
-        work_s: of the whole training, where that is known.
+        failures: failure model of the machines.
+        workers: P, the number of workers.
+        saving: cost and timing of checkpoints.
+        interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
+        work_s: seconds of work in the whole training, if known.
     """
-    # That the end is saved counts for nothing: where nothing fails it is, too.
+    # The checkpoint at the end costs no goodput, because a training without failures writes it too.
     stop_s = 0.0 if interval_s is None else saving.stop_s
     interval_s = work_s if interval_s is None else interval_s
     if not has_formula(failures) or saving.lag_s or interval_s is None:
@@ -35,14 +35,14 @@ def restarted_goodput(
 def reformed_goodput(
     failures: FailuresSpec, on: GoingOn, saving: Saving, interval_s: float | None, work_s: float | None = None
 ) -> float | None:
-    """Of a training that goes on with those who are there; None where no formula holds.
+    """Return the goodput of a training that continues with the workers that remain; None if no formula holds.
 
     Args:
-        failures: of which machines.
-        on: the copies of the model.
-        saving: how the state is kept.
-        interval_s: of work between checkpoints; None: never.
-        work_s: of the whole training, where that is known.
+        failures: failure model of the machines.
+        on: the group of model copies that continues.
+        saving: cost and timing of checkpoints.
+        interval_s: seconds of work between checkpoints; None: there are no checkpoints.
+        work_s: seconds of work in the whole training, if known.
     """
     if not has_formula(failures) or saving.lag_s or failures.at_least > 1:
         return None

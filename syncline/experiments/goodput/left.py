@@ -1,4 +1,4 @@
-"""A training that is planned, as failures know it, and what they leave of it."""
+"""A planned training as the failure model sees it, and the goodput that failures leave."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from syncline.specs.failures import Recovery
 
 
 class FailingTraining(NamedTuple):
-    """What failures need to know of a training.
+    """The facts about a training that the failure model needs.
 
     Attributes:
-        workers: P.
-        copies: of the whole model, each on as many workers, none of which needs another to go on; 1: all need all.
-        exchanges_every: steps from one exchange between copies to the next.
-        state_bytes: of a checkpoint.
-        step_s: of a step in which nothing fails.
-        steps: T.
+        workers: P, the number of workers.
+        copies: number of complete model copies that can each continue without the others, all on equally many workers;
+            1: every worker needs all others.
+        exchanges_every: number of steps between exchanges of the copies.
+        state_bytes: bytes of a checkpoint.
+        step_s: seconds of a step in which nothing fails.
+        steps: T, the number of steps.
     """
 
     workers: int
@@ -31,11 +32,11 @@ class FailingTraining(NamedTuple):
 
 
 class KeptState(NamedTuple):
-    """What a checkpoint has, and how long replicas go without each other.
+    """The size of a checkpoint, and the number of steps between exchanges of the replicas.
 
     Attributes:
-        nbytes: of all replicas.
-        exchanges_every: steps from one exchange to the next.
+        nbytes: bytes of the checkpoint, all replicas together.
+        exchanges_every: number of steps from one exchange to the next.
     """
 
     nbytes: float
@@ -43,30 +44,35 @@ class KeptState(NamedTuple):
 
 
 def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
-    """The parameters and all that a method keeps, in fp32, of every replica whose state is its own.
+    """Return the size of a checkpoint: the fp32 parameters and method state of every replica that differs.
 
     Args:
-        method: between replicas.
+        method: synchronisation method between the replicas.
         model: the parameters' shapes, or their number.
-        replicas: M.
+        replicas: M, the number of replicas.
     """
     tensors = tensors_of(model)
-    every = min((one.period for one in method.exchanges(tensors, replicas)), default=1) if replicas > 1 else 1
-    kept, owed = method.kept_elements(tensors, replicas), method.error_feedback_elements(tensors, replicas)
-    numbers = elements(tensors) + float(kept)
-    own = replicas * numbers if every > 1 else numbers + (replicas - 1) * owed
-    return KeptState(FP32_BYTES * own, every)
+    period = (
+        min((exchange.period for exchange in method.exchanges(tensors, replicas)), default=1) if replicas > 1 else 1
+    )
+    state_elements, feedback_elements = (
+        method.kept_elements(tensors, replicas),
+        method.error_feedback_elements(tensors, replicas),
+    )
+    numbers = elements(tensors) + float(state_elements)
+    stored = replicas * numbers if period > 1 else numbers + (replicas - 1) * feedback_elements
+    return KeptState(FP32_BYTES * stored, period)
 
 
 @dataclass(frozen=True)
 class WhatIsLeft:
-    """Of a training on machines that fail.
+    """The goodput of a training on machines that fail.
 
     Args:
-        recovery: how it goes on.
-        interval_s: of work between checkpoints; none: it saves its end alone.
-        goodput: part of the workers' time that is in steps that count.
-        stuck: why there is no progress; none if there is.
+        recovery: the way in which the training continues after a failure.
+        interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
+        goodput: fraction of the workers' time that is spent in steps that count.
+        stuck: the reason why the training makes no progress; None if it makes progress.
     """
 
     recovery: Recovery
@@ -75,20 +81,20 @@ class WhatIsLeft:
     stuck: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Of a row."""
+        """Return the recovery, checkpoint interval and goodput as fields of a row."""
         return {"recovery": self.recovery, "checkpoint_interval_s": self.interval_s, "goodput": self.goodput}
 
 
 BoundedSeconds = tuple[float, float | None, float | None]
-"""A time, and between what it is."""
+"""A time in seconds with its lower and upper bounds."""
 
 
 def with_failures(seconds: BoundedSeconds | None, left: WhatIsLeft | None) -> BoundedSeconds | None:
-    """A time and its bounds, with what failures cost; none without progress."""
+    """Return a time and its bounds divided by the goodput, or None if the training makes no progress."""
     if seconds is None or left is None:
         return seconds
     if not left.goodput:
         return None
     time_s, low_s, high_s = seconds
-    low, high = (None if one is None else one / left.goodput for one in (low_s, high_s))
+    low, high = (None if bound is None else bound / left.goodput for bound in (low_s, high_s))
     return time_s / left.goodput, low, high

@@ -1,4 +1,4 @@
-"""What is asked of machines that fail, without a training."""
+"""The inputs of ``syncline goodput``: failing machines, without a particular training."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from syncline.specs.failures import CheckpointSpec, FailuresSpec, Recovery
 from syncline.units import is_whole, parse_seconds
 
 RECOVERIES: tuple[str, ...] = (*get_args(Recovery), "alone")
-"""How a training goes on; ``alone``: workers at their own pace, each by itself."""
+"""Ways in which a training continues; ``alone``: each worker continues by itself, at its own pace."""
 
 
 @dataclass(frozen=True)
 class GoodputQuestion:
-    """A training of steps that all take as long, on machines that fail; of several of something every combination.
+    """A training with equally long steps on machines that fail, in every combination of the listed options.
 
     Args:
-        failures: of which machines, and how the state is kept.
-        workers: P.
+        failures: failure model of the machines and their checkpoints.
+        workers: numbers of workers, P.
         step_s: seconds of a step in which nothing fails.
-        recoveries: how it goes on.
+        recoveries: ways to continue after a failure.
         intervals: seconds of work between checkpoints, ``best`` or ``never``.
-        for_s: seconds of the clock that are played.
-        steps: in their place: until so many steps are done.
-        seeds: each with failures of its own.
-        period: steps from one model to the next, of workers at their own pace, or from one exchange to the next of
-            those who go on without the others.
+        for_s: simulated seconds of wall-clock time.
+        steps: number of steps to simulate, in place of ``for_s``.
+        seeds: number of simulations, each with its own failures.
+        period: number of steps between models for workers at their own pace, or between exchanges for workers that
+            continue without the others.
 
     Raises:
-        SpecError: what is wrong, where, and what would be accepted.
+        SpecError: an option is invalid; the error names it and the accepted values.
     """
 
     failures: FailuresSpec
@@ -47,34 +47,34 @@ class GoodputQuestion:
     period: int = 1
 
     def __post_init__(self) -> None:
-        for one in self.recoveries:
-            if one not in RECOVERIES:
-                raise SpecError("--recovery", one, one_of(RECOVERIES, one))
+        for recovery in self.recoveries:
+            if recovery not in RECOVERIES:
+                raise SpecError("--recovery", recovery, one_of(RECOVERIES, recovery))
         counts = [("--steps", 1 if self.steps is None else self.steps, MANY), ("--seeds", self.seeds, MOST_SEEDS)]
         counts += [("--period", self.period, MANY), *(("--workers", count, MOST_WORKERS) for count in self.workers)]
-        for name, count, most in counts:
-            if not is_whole(count) or not 1 <= count <= most:
-                raise SpecError(name, count, f"a whole number from 1 to {most:,}")
+        for name, count, limit in counts:
+            if not is_whole(count) or not 1 <= count <= limit:
+                raise SpecError(name, count, f"a whole number from 1 to {limit:,}")
         for name, seconds in {"--step-time": self.step_s, "--for": self.for_s}.items():
             if not 0 < seconds < math.inf:
                 raise SpecError(name, seconds, "a positive time")
 
     @property
     def work_s(self) -> float:
-        """Seconds of steps in which nothing fails, at most."""
+        """Return an upper limit of the seconds of failure-free steps."""
         return self.for_s if self.steps is None else self.steps * self.step_s
 
     def of(self, recovery: str, interval: Any) -> FailuresSpec:
-        """The failures with one way to go on, and one interval."""
-        one = self.failures.checkpoint.model_copy(update={"interval": interval})
-        how = "restart" if recovery == "alone" else recovery
-        return self.failures.model_copy(update={"checkpoint": one, "recovery": how})
+        """Return the failures with a particular recovery and checkpoint interval."""
+        checkpoint = self.failures.checkpoint.model_copy(update={"interval": interval})
+        spec_recovery = "restart" if recovery == "alone" else recovery
+        return self.failures.model_copy(update={"checkpoint": checkpoint, "recovery": spec_recovery})
 
 
 MOST_SEEDS = 10_000
 
 MOST_WORKERS = 10**7
-"""Whose failures are drawn one by one."""
+"""Limit on the number of workers, because failures are drawn for each worker."""
 
 
 def interval_of(value: Any) -> Any:
@@ -85,10 +85,10 @@ def interval_of(value: Any) -> Any:
 
 
 def seconds(value: Any) -> float:
-    """A positive time, for an interval.
+    """Return an interval as a positive number of seconds.
 
     Raises:
-        SpecError: none.
+        SpecError: the value is not a positive time.
     """
     parsed = parse_seconds(value, "--interval")
     if not parsed:

@@ -1,4 +1,4 @@
-"""What failures cost, as a table for people."""
+"""The rows of ``syncline goodput`` as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def goodput_tables(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> list[Group]:
-    """One table: where the workers' time went, in percent, and the intervals that cost least."""
+    """Return a table of the shares of the workers' time in percent, with remarks and best intervals below."""
     columns: list[Column] = [
         count_of("workers"), text_of("recovery"), ("interval", seconds_of("interval_s")),
         ("goodput", percent_of("goodput")), ("formula", percent_of("expected_goodput")),
@@ -29,8 +29,8 @@ def _best(row: dict[str, Any]) -> str:
     if row["recovery"] != "restart" or not best_s or row["best_interval_high_s"] == best_s:
         return ""
     low, best, high = (format_seconds(row[f"best_interval{end}_s"]) for end in ("_low", "", "_high"))
-    each = format_seconds(row["mtbf_s"])
+    mtbf = format_seconds(row["mtbf_s"])
     return (
-        f"{row['workers']:,} workers, a failure in {each}: the best interval is {best}; from {low} to {high} it costs "
+        f"{row['workers']:,} workers, a failure in {mtbf}: the best interval is {best}; from {low} to {high} it costs "
         "1 % more at most."
     )

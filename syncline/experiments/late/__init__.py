@@ -1,6 +1,5 @@
-"""Trainings with late gradients: what a pipeline's stages do to a loss, and when their updates are done.
+"""Trainings with late gradients: the effect of a pipeline's stages on the loss, and the times of their updates.
 
-``setting`` is what is trained; ``delay_line`` trains it where weights are stashed, ``by_events`` where they are not,
-with the ``rates`` of either; ``updates`` is the clock of both kinds of pipeline; ``staged`` puts training and clock
-together for runs.
+``setting`` has the configuration; ``delay_line`` trains it if stages stash their weights, ``by_events`` if not; both
+use its ``rates``; ``updates`` is the clock of both kinds of pipeline; ``staged`` combines training and clock for runs.
 """

@@ -1,4 +1,4 @@
-"""A training stage by stage, in the order of the events: where backward passes do not use the forward's weights."""
+"""Training stage by stage in the order of the events, for backward passes that do not use the forward's weights."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def train_by_events(of: LateTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None) -> History:
-    """Train seed by seed, each stage with an optimizer of its own.
+    """Train seed by seed, each stage with its own optimizer, and return the history.
 
     Raises:
-        SpecError: a problem that is no model of stages.
+        SpecError: the problem is not a model that can be cut into stages.
     """
     from syncline.problems import TextGPT
 
@@ -36,7 +36,7 @@ def train_by_events(of: LateTraining, seeds: tuple[int, ...], on_step: Callable[
     return histories_in_turn(partial(_train_seed, of), seeds, of.steps, on_step)
 
 
-def _train_seed(of: LateTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
+def _train_seed(training: LateTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
     import torch
     from torch.nn import functional as F
 
@@ -44,19 +44,19 @@ def _train_seed(of: LateTraining, seed: int, on_step: Callable[[int], None] | No
     from syncline.sim import Durations, Pipeline, run_pipeline, schedule
     from syncline.sim.pipelines.gradients import PipelineMath
 
-    stages, problem = of.stages, of.problem
+    stages, problem = training.stages, training.problem
     assert isinstance(problem, TextGPT)
-    task = problem.build(Rows.whole_group(1, (seed,)), device=of.device)
-    parts = cut(problem.weighted(seed).to(of.device), stages)
+    task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
+    parts = cut(problem.weighted(seed).to(training.device), stages)
     delays = stage_delays(stages).tolist()
     optimizers = [
-        stage_optimizer(of.method, task, list(part.named_parameters()), stage, delays, seed)
+        stage_optimizer(training.method, task, list(part.named_parameters()), stage, delays, seed)
         for stage, part in enumerate(parts)
     ]
-    rates = [of.rates(optimizer) for optimizer in optimizers]
-    made = schedule("async-1f1b", stages, of.steps)
+    rates = [training.rates(optimizer) for optimizer in optimizers]
+    pipeline_schedule = schedule("async-1f1b", stages, training.steps)
     targets: dict[int, Tensor] = {}
-    record = _Record(of, task, parts)
+    record = _Record(training, task, parts)
 
     def inputs(i: int) -> Tensor:
         x, y = task.batch(i)
@@ -69,26 +69,29 @@ def _train_seed(of: LateTraining, seed: int, on_step: Callable[[int], None] | No
     def after_update(stage: int, done: int) -> None:
         rates[stage].step()
         record.update(stage, done)
-        if stage == 0 and on_step and done < of.steps:
+        if stage == 0 and on_step and done < training.steps:
             on_step(done)
 
-    math = PipelineMath(made, parts, inputs, loss, optimizers, of.weights, after_update=after_update)
+    math = PipelineMath(pipeline_schedule, parts, inputs, loss, optimizers, training.weights, after_update=after_update)
     interrupted = False
     try:
         if on_step:
             on_step(0)
         # The order of an asynchronous schedule, and so its math, is the same on every network.
-        run_pipeline(Pipeline(made, stages, Durations(), effects=math.effect), FREE)
+        run_pipeline(Pipeline(pipeline_schedule, stages, Durations(), effects=math.effect), FREE)
         if on_step:
-            on_step(of.steps)
+            on_step(training.steps)
     except KeyboardInterrupt:
-        interrupted = record.done < of.steps
+        interrupted = record.done < training.steps
     losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
     return record.history(seed, losses[:, None], interrupted)
 
 
 class _Record:
-    """Evaluations of a training whose stages are not equally far: each stage leaves its weights as it comes past."""
+    """The evaluations of a training whose stages make each update at different times.
+
+    Each stage stores its weights when it reaches the step of an evaluation.
+    """
 
     def __init__(self, of: LateTraining, task: Task, parts: list[nn.Module]) -> None:
         self._of, self._task, self._parts = of, task, parts
@@ -99,20 +102,20 @@ class _Record:
             self.update(stage, 0)
 
     def update(self, stage: int, done: int) -> None:
-        """A stage has had so many updates; the first is the last of all to have them."""
-        every, steps = self._of.eval_every, self._of.steps
+        """Store a stage's weights after ``done`` updates; stage 0 is the last to have them and evaluates the model."""
+        interval, steps = self._of.eval_every, self._of.steps
         if stage == 0:
             self.done = done
-        if done not in (0, steps) and not (every and done % every == 0):
+        if done not in (0, steps) and not (interval and done % interval == 0):
             return
-        kept = self._weights.setdefault(done, {})
-        kept |= {name: p.detach().clone()[None] for name, p in self._parts[stage].named_parameters()}
+        weights = self._weights.setdefault(done, {})
+        weights |= {name: p.detach().clone()[None] for name, p in self._parts[stage].named_parameters()}
         if stage == 0:
             measured = self._task.evaluate(self._weights.pop(done))
             self._evaluations[done] = {name: value.cpu().numpy() for name, value in measured.items()}
 
     def history(self, seed: int, losses: np.ndarray, interrupted: bool) -> History:
-        """The history of this seed."""
+        """Return the history of this seed."""
         from syncline.training import History, diverged_at
 
         steps = sorted(self._evaluations)

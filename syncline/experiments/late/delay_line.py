@@ -1,4 +1,4 @@
-"""Late gradients by a delay line: where weights are stashed, all seeds train side by side."""
+"""Late gradients by a delay line: if stages stash their weights, all seeds train side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LateParts(NamedTuple):
-    """What the training loop takes: the task whose gradients are late, its optimizer, and torch's scheduler."""
+    """The inputs of the training loop: the task with late gradients, its optimizer, and torch's scheduler."""
 
     task: DelayedTask
     optimizer: Method
@@ -28,7 +28,7 @@ class LateParts(NamedTuple):
 
 
 def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
-    """By how many updates each parameter's gradient is late; on a landscape, each coordinate's.
+    """Return the delay of each parameter's gradient, in updates; on a landscape, each coordinate's.
 
     Raises:
         SpecError: more stages than the model has blocks or coordinates.
@@ -48,7 +48,7 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
 
 
 def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
-    """Torch's parameter groups: runs of parameters of one delay that are matrices, or are not."""
+    """Return torch's parameter groups: runs of parameters of one delay that are matrices, or are not."""
 
     def key(item: tuple[str, Any]) -> tuple[int, bool]:
         delay = delays[item[0]]
@@ -59,7 +59,7 @@ def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def late_parts(of: LateTraining, task: Task, comm: Communicator) -> LateParts:
-    """A task whose gradients are late, and what trains it.
+    """Return a task with late gradients, its optimizer and its scheduler.
 
     Raises:
         SpecError: more stages than the model has blocks or coordinates.

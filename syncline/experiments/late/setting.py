@@ -1,4 +1,4 @@
-"""What a training with late gradients is made of, whoever asks for it."""
+"""The configuration of a training with late gradients."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class LateTraining:
     """A training whose stage k of K gets gradients ``K - 1 - k`` updates late.
 
     Args:
-        problem: what is optimised.
-        method: of all stages.
-        stages: K.
-        steps: updates of each stage.
-        remedy: what is done about late gradients beside the method's own.
-        weights: what backward passes use.
+        problem: the problem to optimise.
+        method: the method of all stages.
+        stages: K, the number of stages.
+        steps: number of updates of each stage.
+        remedy: correction for late gradients, in addition to the method's own.
+        weights: weights that backward passes use.
         delay: ``per-stage``, or ``uniform``: K - 1 for all.
-        schedule: of the learning rate.
-        eval_every: steps between evaluations; 0: before and after.
-        device: where it is computed.
+        schedule: schedule of the learning rate.
+        eval_every: steps between evaluations; 0: only before and after.
+        device: device that computes.
     """
 
     problem: Problem
@@ -44,7 +44,7 @@ class LateTraining:
     device: torch.device | str = "cpu"
 
     def rates(self, optimizer: Any) -> Any:
-        """Torch's scheduler of the learning rate over the steps, discounted by delay if that is the remedy."""
+        """Return torch's scheduler of the learning rate over the steps, discounted by delay if that is the remedy."""
         from syncline.optim import discounted, wsd_factor
 
         warmup, cooldown = self.schedule.warmup_steps, self.schedule.cooldown_steps

@@ -1,4 +1,4 @@
-"""Runs whose model is cut into the stages of a pipeline: what is trained, and when its updates are done."""
+"""Runs with a model cut into the stages of a pipeline: their configuration, training and clock."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from syncline.specs import MethodBase, RunSpec, Training
 
 FP32_BYTES, OTHER_BYTES = 4, 2
-"""Of a number that stages send each other, computed in fp32 or in 16 bits."""
+"""Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""
 
 
 def late_training_of(spec: Training, method: MethodBase) -> LateTraining:
-    """A run's training; in a synchronous pipeline no gradient is late."""
+    """Return the late-gradient configuration of a run; in a synchronous pipeline no gradient is late."""
     assert spec.pipeline is not None
     return LateTraining(
         spec.problem,
@@ -48,7 +48,7 @@ def late_training_of(spec: Training, method: MethodBase) -> LateTraining:
 
 
 def goes_by_events(spec: Training) -> bool:
-    """Whether a training is played stage by stage: no delay line knows weights that are not stashed."""
+    """Return whether a training runs stage by stage, because the delay line only supports stashed weights."""
     return spec.pipeline is not None and spec.pipeline.weights != "stashed" and spec.pipeline.stages > 1
 
 
@@ -56,12 +56,12 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     """Train stage by stage in the order of the events, seed by seed.
 
     Raises:
-        SpecError: a problem that is no model of stages.
+        SpecError: the problem is not a model that can be cut into stages.
     """
     start_s = time.perf_counter()
     device = training_device(spec.device)
     task = build_task(spec.problem, Rows.whole_group(1, spec.seeds[:1]), device)
-    base_s(spec, task.flops_per_step)  # refused now rather than after the training
+    base_s(spec, task.flops_per_step)  # raises an error now rather than after the training
     report = seldom(on_step, spec.steps) if on_step else None
     history = train_by_events(late_training_of(spec, method), spec.seeds, report)
     wall_s = time.perf_counter() - start_s
@@ -72,13 +72,13 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
 
 @dataclass(frozen=True)
 class TrainedStages:
-    """What the stages of a training did in each batch, for its clock.
+    """The work of each stage of a training in each batch, from which its clock follows.
 
     Args:
-        work: of a batch.
-        steps: that were completed.
-        kept_steps: of how many the timeline is kept.
-        microbatches: of a synchronous batch; None of an asynchronous pipeline.
+        work: work of a batch.
+        steps: number of completed steps.
+        kept_steps: number of steps that the timeline keeps.
+        microbatches: micro-batches of a synchronous batch; None: the pipeline is asynchronous.
     """
 
     work: StageWork
@@ -87,24 +87,24 @@ class TrainedStages:
     microbatches: int | None
 
     def time(self, network: Network, off: Factors = AS_PREDICTED) -> Clock:
-        """The clock on a network, with computing and communication off by factors.
+        """Return the clock on a network, with computing and communication times multiplied by factors.
 
-        What a stage does not compute it stands still, for the network or for a neighbour.
+        The time in which a stage does not compute counts as waiting, for the network or for a neighbour.
         """
         work, slower = self.work, float(off.computing)
         if off != AS_PREDICTED:
             network = slowed(network, float(off.communication))
             work = dataclasses.replace(
                 work,
-                forward_s=tuple(slower * one for one in work.forward_s),
-                update_s=tuple(slower * one for one in work.update_s),
+                forward_s=tuple(slower * seconds for seconds in work.forward_s),
+                update_s=tuple(slower * seconds for seconds in work.update_s),
             )
         stages = len(work.forward_s)
         ends_s = updates_of(work, network, self.microbatches).at(np.arange(1, self.steps + 1))
         wall_s = float(ends_s[-1])
         compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
-        kept = min(self.steps, max(self.kept_steps, 1))
+        shown_steps = min(self.steps, max(self.kept_steps, 1))
         return Clock(
             step_end_s=ends_s,
             end_s=np.full(stages, wall_s),
@@ -118,36 +118,36 @@ class TrainedStages:
             bytes_per_worker=2 * (stages - 1) * work.activation_bytes / stages,
             wall_s=wall_s,
             evaluator="events",
-            timeline=timeline_of_stages(work, network, kept, self.microbatches),
+            timeline=timeline_of_stages(work, network, shown_steps, self.microbatches),
         )
 
 
 def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:
-    """The stages of a run: a batch's seconds shared out by FLOPs, a third of them forward.
+    """Return the stages of a run, with a batch's seconds divided in proportion to FLOPs, a third of them forward.
 
     Raises:
-        SpecError: nothing tells how long a batch takes.
+        SpecError: nothing gives the seconds of a batch.
     """
-    how, problem = spec.pipeline, spec.problem
-    assert how is not None
+    pipeline, problem = spec.pipeline, spec.problem
+    assert pipeline is not None
     model, machine = shape_of(problem), spec.compute.machine
     if spec.compute.mfu is not None:
         machine = dataclasses.replace(machine, mfu=spec.compute.mfu)
-    of_stages = np.array(stage_flops(model, how.stages))
+    of_stages = np.array(stage_flops(model, pipeline.stages))
     forward_s = base_s(spec, flops) / 3 * of_stages / of_stages.sum()
     width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
     work = StageWork(
         tuple(forward_s.tolist()),
         float(width_bytes * problem.batch_size * problem.context * model.width),
-        added_s(method, model, machine, how.stages),
+        added_s(method, model, machine, pipeline.stages),
     )
-    return TrainedStages(work, steps, spec.timeline_steps, None if how.is_late else how.microbatches)
+    return TrainedStages(work, steps, spec.timeline_steps, None if pipeline.is_late else pipeline.microbatches)
 
 
 def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
-    """The stages of a run, in all of its steps, in the model that is timed in the place of the problem's own."""
-    how = spec.pipeline
-    assert how is not None
+    """Return the stages of a run in all of its steps, with the work of the timed model if there is one."""
+    pipeline = spec.pipeline
+    assert pipeline is not None
     clock = timed or TimedModelSpec(hardware=spec.compute.machine)
-    work = stage_work(method, *clock.timed(spec.problem), clock.hardware, how.stages)
-    return TrainedStages(work, spec.steps, spec.timeline_steps, None if how.is_late else how.microbatches)
+    work = stage_work(method, *clock.timed(spec.problem), clock.hardware, pipeline.stages)
+    return TrainedStages(work, spec.steps, spec.timeline_steps, None if pipeline.is_late else pipeline.microbatches)

@@ -1,4 +1,4 @@
-"""When the updates of a pipeline are done: asynchronous and synchronous 1F1B, by the event simulation."""
+"""Times of a pipeline's updates: asynchronous and synchronous 1F1B, by the event simulation."""
 
 from __future__ import annotations
 
@@ -18,36 +18,35 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 LENGTH = 4
-"""Micro-batches per stage of the shorter simulation from which the steady state is read; the longer has twice that."""
+"""Micro-batches per stage of the shorter of two simulations that give the steady state; the longer has twice that."""
 
 
 @dataclass(frozen=True)
 class UpdateTimes:
-    """When a pipeline's updates are done: the t-th, from 1, after ``first_s + (t - 1) update_s``.
+    """The times of a pipeline's updates: update t, from 1, ends after ``first_s + (t - 1) update_s``.
 
     Args:
-        update_s: between two updates in steady state, in seconds.
-        first_s: until the first one, in seconds, such that the line holds for late updates; the first few can be
-            earlier.
+        update_s: seconds between two updates in steady state.
+        first_s: seconds until the first update, extrapolated from later updates; the first few updates can be earlier.
     """
 
     update_s: float
     first_s: float
 
     def at(self, done: ArrayLike) -> np.ndarray:
-        """Seconds until so many updates are done; 0 for none."""
+        """Return the seconds until ``done`` updates are done; 0 for none."""
         count = np.asarray(done, dtype=float)
         return np.where(count > 0, self.first_s + (count - 1) * self.update_s, 0.0)
 
 
 @dataclass(frozen=True)
 class StageWork:
-    """What a batch is to a pipeline.
+    """The work and traffic of a batch in a pipeline.
 
     Args:
-        forward_s: of each stage, ``(K,)`` seconds; a backward pass takes twice that.
-        activation_bytes: what a batch sends from one stage to the next, and its gradient back.
-        update_s: what a method adds to each stage's update, ``(K,)`` seconds.
+        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes twice that.
+        activation_bytes: bytes of a batch from one stage to the next, and of its gradient back.
+        update_s: seconds that a method adds to each stage's update, ``(K,)``.
     """
 
     forward_s: tuple[float, ...]
@@ -56,7 +55,7 @@ class StageWork:
 
 
 def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hardware, stages: int) -> StageWork:
-    """Of a batch of so many tokens, from the model's FLOPs on hardware.
+    """Return the work of a batch of ``tokens`` tokens, from the model's FLOPs on hardware.
 
     Activations have as many bytes as the hardware's precision: 4 for fp32, else 2.
     """
@@ -66,7 +65,7 @@ def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hard
 
 
 def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
-    """What a method's own arithmetic adds to each stage's update, ``(K,)`` seconds: all of it is of blocks."""
+    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only blocks count."""
     block = [tensor for tensor in model.tensors if tensor.name.partition(".")[0] == "0"]
     counts, delays = stage_blocks(model, stages), stage_delays(stages).tolist()
     of_block = [method.added_update_s(block, machine, delay, stages) for delay in delays]
@@ -75,7 +74,7 @@ def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: in
 
 @lru_cache(maxsize=1024)
 def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
-    """Asynchronous 1F1B: every micro-batch is a batch, and each stage updates after each.
+    """Return the update times of asynchronous 1F1B: each micro-batch is a batch, and each stage updates after each.
 
     The steady state is the difference of two lengths of the simulation.
     """
@@ -88,19 +87,19 @@ def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
 
 @lru_cache(maxsize=1024)
 def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
-    """Synchronous 1F1B: a batch is cut into micro-batches, all stages update after the last, and it starts anew."""
+    """Return the update times of synchronous 1F1B: all stages update after the last micro-batch of a batch."""
     ends_s = _ends_s("1f1b", _parts_of(work, microbatches), network, microbatches)
     update_s = max(end_s + added for end_s, added in zip(ends_s, work.update_s, strict=True))
     return UpdateTimes(update_s, update_s)
 
 
 def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
-    """Of a synchronous pipeline whose batches are cut into micro-batches; of an asynchronous one if none is given."""
+    """Return the update times of a synchronous pipeline with ``microbatches``, or of an asynchronous one without."""
     return asynchronous(work, network) if microbatches is None else synchronous(work, network, microbatches)
 
 
 def timeline_of_stages(work: StageWork, network: Network, batches: int, microbatches: int | None = None) -> Timeline:
-    """What stages do in so many batches of an asynchronous pipeline, or in the first one of a synchronous."""
+    """Return the timeline of ``batches`` in an asynchronous pipeline, or of the first batch in a synchronous one."""
     if microbatches is None:
         return _played("async-1f1b", work, network, batches)
     return _played("1f1b", _parts_of(work, microbatches), network, microbatches)
@@ -115,7 +114,7 @@ def _parts_of(work: StageWork, microbatches: int) -> StageWork:
 
 
 def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
-    """When each stage is through with so many micro-batches, ``(K,)``; synchronous updates are left out."""
+    """Return the seconds at which each stage ends its last micro-batch, ``(K,)``, without synchronous updates."""
     timeline = _played(name, work, network, microbatches)
     stages = range(len(work.forward_s))
     return [float(timeline.end_s[timeline.computes & (timeline.worker == stage)].max()) for stage in stages]
@@ -127,7 +126,7 @@ def _played(name: str, work: StageWork, network: Network, microbatches: int) -> 
     backward = 2 * forward
     if name == "async-1f1b":
         for stage, added in enumerate(work.update_s):
-            # Before the first forward that comes after an update: the gradient is sent on without waiting for it.
+            # The update delays the next forward pass, but not the gradient, which the stage sends on at once.
             forward[stage, stages - stage :] += added
     return run_pipeline(
         Pipeline(schedule(name, stages, microbatches), stages, Durations(forward, backward), work.activation_bytes),

@@ -1,1 +1,1 @@
-"""Trainings and pipelines on real processes, measured: who starts and watches them, and what they leave."""
+"""Trainings and pipelines on real processes, measured: starting and watching the processes, and their output."""

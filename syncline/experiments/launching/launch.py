@@ -1,4 +1,4 @@
-"""``syncline launch``: a run on real processes of this machine, measured."""
+"""The command ``syncline launch``: a run on real processes of this machine, measured."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from syncline.specs import PipelineSpec, RunSpec
 from syncline.specs.problem import check_kept
 
 PRELOAD = ("syncline.experiments.launching.process",)
-"""What every process would load."""
+"""Modules that every process would otherwise load."""
 
 MEASURED = "measured"
-"""What the network of measured rows is called."""
+"""The name of the network in measured rows."""
 
 
 def launch(
@@ -53,17 +53,17 @@ def launch(
     """Train on local processes, one per worker unless ``how`` says more, measure, and write the folder of a run.
 
     Args:
-        spec: what to run.
+        spec: the run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        how: device, backend, timeout; the defaults of `Launch` if none.
+        how: device, backend, timeout; the defaults of `Launch` if None.
         on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
 
     Returns:
         ``rows`` (one per seed, measured), ``simulated`` (the clock's record of the same traffic), ``folder``,
-        ``interrupted``, and ``failed``: the line that says who died or hung, if somebody did.
+        ``interrupted``, and ``failed``: the line about the process that died or hung, if one did.
 
     Raises:
-        SynclineError: what is found before training: a mistake in the spec, a missing GPU, a port in use.
+        SynclineError: a mistake in the spec, a missing GPU, or a port in use; raised before training.
     """
     how = (how or Launch()).of(spec)
     check(spec)
@@ -85,18 +85,18 @@ def launch(
             parts,
             on_progress,
         )
-        told = write_launch(
+        result = write_launch(
             folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted, measured_step_s=step_s
         )
-    return told | {"folder": str(folder.path)}
+    return result | {"folder": str(folder.path)}
 
 
 class Ended(NamedTuple):
-    """How processes ended.
+    """The end of a group of processes.
 
     Attributes:
-        failure: who died or hung, if somebody did.
-        interrupted: whether the user ended them.
+        failure: the process that died or hung, if one did.
+        interrupted: whether the user ended the processes.
         wall_s: seconds from their start to their end.
     """
 
@@ -113,18 +113,18 @@ def on_local_processes(
     parts: Path,
     on_progress: Callable[[int], object] | None,
 ) -> Ended:
-    """Run ``target(rank, *args)`` in so many local processes, under watch.
+    """Run ``target(rank, *args)`` in a number of local processes, and watch them.
 
     Args:
         target: an importable function.
-        processes: P.
-        args: passed to every process.
-        how: timeout.
-        parts: the folder where processes leave their lines.
+        processes: number of processes P.
+        args: arguments for every process.
+        how: options with the timeout.
+        parts: the folder to which the processes write their lines.
         on_progress: called with the number of steps that all processes have completed.
 
     Raises:
-        SynclineError: a mistake that a process found.
+        SynclineError: a process found a mistake.
     """
     progress = Progress.shared(parts / "progress", processes)
 
@@ -144,11 +144,11 @@ def on_local_processes(
 
 
 def check(spec: RunSpec) -> None:
-    """Refuse what only the simulator has.
+    """Refuse settings that only the simulator supports.
 
     Raises:
-        SpecError: absent workers, workers of speeds of their own, a method that needs the simulator to say who comes
-            when, or a problem of which a file has kept the name alone.
+        SpecError: absent workers, workers with set speeds, a method whose order of arrivals only the simulator can
+            decide, or a problem that a file stores only by name.
     """
     check_kept(spec.problem)
     check_synchronous(spec.method, "method")
@@ -164,7 +164,7 @@ def check(spec: RunSpec) -> None:
 
 
 def launch_warnings(spec: RunSpec | PipelineSpec, how: Launch | None = None, cores: int | None = None) -> list[str]:
-    """What is allowed but makes times that say little, or has no effect on real processes, a line each."""
+    """Return a line for each setting that makes times unreliable, or that has no effect on real processes."""
     processes = (how or Launch()).processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
     cores = cores or os.cpu_count() or 1
     lines = []
@@ -180,7 +180,7 @@ def launch_warnings(spec: RunSpec | PipelineSpec, how: Launch | None = None, cor
 
 
 def as_launched(spec: RunSpec) -> RunSpec:
-    """The spec of a clock that a launch is held against: its processes send gradients once all of them are there."""
+    """Return the spec of a simulation to compare a launch with: launched processes send gradients when all exist."""
     return spec.model_copy(update={"overlap": "none"}) if spec.overlap == "ddp" else spec
 
 
@@ -195,10 +195,10 @@ def write_launch(
     interrupted: bool,
     measured_step_s: float | None = None,
 ) -> dict[str, Any]:
-    """Write what was measured into the folder, beside what the simulator makes of the same traffic.
+    """Write the measurements into the folder, next to the simulator's results for the same traffic.
 
     Returns:
-        What `launch` does, but for the folder, whose name is known once it is whole.
+        The result of `launch` without the folder, whose name is known only when it is complete.
     """
     failed, processes = None if failure is None else str(failure), how.processes(spec.workers)
     spec = as_launched(spec)
@@ -206,24 +206,24 @@ def write_launch(
     clock, simulated = (measured.clock, None) if measured is not None else (None, None)
     if measured is not None and clock is not None:
         simulated = time_method(spec, measured.trained, spec.network)
-    told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
-    told["measured_step_s"] = measured_step_s
-    told |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
-    told |= {"device": measured.device if measured else None, "dtype": spec.dtype}
+    record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
+    record["measured_step_s"] = measured_step_s
+    record |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
+    record |= {"device": measured.device if measured else None, "dtype": spec.dtype}
     if measured is not None:
-        told |= _told(spec, measured, simulated, measured_step_s is not None)
-    folder.json("run", environment() | told)
-    kept = {rank: parts / f"{rank}.pt" for rank in range(processes)}
-    if how.keep_parameters and all(path.exists() for path in kept.values()):
-        _join_parameters(kept, folder.working / "parameters.pt")
+        record |= _told(spec, measured, simulated, measured_step_s is not None)
+    folder.json("run", environment() | record)
+    parameter_files = {rank: parts / f"{rank}.pt" for rank in range(processes)}
+    if how.keep_parameters and all(path.exists() for path in parameter_files.values()):
+        _join_parameters(parameter_files, folder.working / "parameters.pt")
     if measured is not None:
         _write(folder, spec, how, measured, simulated)
-    shutil.rmtree(parts)  # last: if anything could not be written, all is still there
-    return {name: told[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
+    shutil.rmtree(parts)  # last: after a failed write the files still exist
+    return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 
 def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool) -> dict[str, Any]:
-    """Rows, and what is known beside them; ``timed``: whether the simulator's computing was."""
+    """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
     trained, clock = measured.trained, measured.clock
     rows = run_records(trained, clock, spec.network, spec.workers)
     facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
@@ -231,34 +231,34 @@ def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: 
         return {"rows": [row | {"network": MEASURED} for row in rows], **facts}
     split = {"step_time_median_s": float(np.median(measured.steps["step_s"].max(1)))}
     rows = [row | {"network": MEASURED} | split for row in rows]
-    again = partial(time_method, spec, trained, spec.network)
-    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, again, timed))
+    time_again = partial(time_method, spec, trained, spec.network)
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
     return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds, **facts}
 
 
-def _write(folder: RunFolder, spec: RunSpec, how: Launch, measured: MeasuredRun, simulated: Clock | None) -> None:
-    """Tables, trace and, last, figures."""
+def _write(folder: RunFolder, spec: RunSpec, options: Launch, measured: MeasuredRun, simulated: Clock | None) -> None:
+    """Write the tables, the trace and, last, the figures."""
     trained, clock = measured.trained, measured.clock
     folder.long_table("metrics", metrics_tables([trained]))
     folder.table("ledger", ledger_columns([trained]))
     if clock is None or simulated is None:
         return
     steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
-    place = "worker" if how.workers_per_process == 1 else "process"
+    place = "worker" if options.workers_per_process == 1 else "process"
     columns: dict[str, Any] = {"step": steps, place: ranks}
-    folder.table("steps", columns | {name: of.ravel() for name, of in measured.steps.items()})
+    folder.table("steps", columns | {name: values.ravel() for name, values in measured.steps.items()})
     clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
     write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", spec.network.name: spec.network})
-    kept = clock.timeline.head(spec.timeline_steps)
-    named = [(MEASURED, kept), (spec.network.name, simulated.timeline)]
+    first_steps = clock.timeline.head(spec.timeline_steps)
+    named = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
-    worlds = {f"{MEASURED}: {place}": kept, "simulated: worker": simulated.timeline}
+    worlds = {f"{MEASURED}: {place}": first_steps, "simulated: worker": simulated.timeline}
     folder.trace(chrome_trace(*worlds_together(worlds)))
-    run_figures(folder, spec, trained, replace(clock, timeline=kept))
+    run_figures(folder, spec, trained, replace(clock, timeline=first_steps))
 
 
 def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
-    """Several worlds as one timeline, the workers of one after those of another, and what to call each: its number."""
+    """Join several timelines into one, the workers of one after those of another; return it with the workers' names."""
     parts, names, first = [], [], 0
     for world, timeline in timelines.items():
         columns = timeline.to_columns()
@@ -269,10 +269,10 @@ def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]
     return Timeline.of_columns(joined, first), names
 
 
-def _join_parameters(kept: dict[int, Path], target: Path) -> None:
-    """Each process's parameters as rows of one tensor each, ``(P, *s)``."""
+def _join_parameters(parameter_files: dict[int, Path], target: Path) -> None:
+    """Write each process's parameters as rows of one tensor each, ``(P, *s)``."""
     import torch
 
-    ranks = [torch.load(path, weights_only=True) for path in kept.values()]
+    ranks = [torch.load(path, weights_only=True) for path in parameter_files.values()]
     with whole_file(target) as working:
         torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)

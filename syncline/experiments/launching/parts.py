@@ -1,6 +1,6 @@
-"""What each process of a launched training wrote, line by line, and the training that it adds up to.
+"""The lines that each process of a launched training wrote, and the training that they add up to.
 
-A process appends a line of JSON after every step, so what it measured outlives it, however it ends.
+A process appends a line of JSON after every step, so that its measurements survive it, however it ends.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ class RankPart:
         self._file = self.path.open("a", encoding="utf-8", buffering=1)
 
     def facts(self, **facts: Any) -> None:
-        """What is known before the first step."""
+        """Write the facts that are known before the first step."""
         self._line(facts)
 
     def evaluated(self, seed: int, step: int, metrics: dict[str, float]) -> None:
-        """An evaluation after so many steps."""
+        """Write an evaluation after this number of steps."""
         self._line({"seed": seed, "evaluated": step, "metrics": metrics})
 
     def step(
         self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **also: Any
     ) -> None:  # fmt: skip
-        """A step that was completed, with all that the watch has noted since the one before, and what else is told."""
+        """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""
         self._line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
             "laps": watch.taken(), "ledger": calls, **also,
         })  # fmt: skip
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file of the process."""
         self._file.close()
 
     def _line(self, fields: dict[str, Any]) -> None:
@@ -62,12 +62,12 @@ class MeasuredRun:
 
     Args:
         trained: its losses and its traffic.
-        clock: when its steps ended and what the time went into, of the first seed; None if no step was completed.
-        steps: ``(T, P)`` seconds of each step and process: ``start_s``, ``step_s`` from there to its end, and of these
-            ``compute_s`` for gradients, ``optimizer_s`` in the optimizer's step outside of collectives, and
-            ``exposed_communication_s`` in which it stands still for them.
-        machines: of each rank.
-        device: of rank 0, by name.
+        clock: the end of each step and the parts of its time, for the first seed; None if no step was completed.
+        steps: ``(T, P)`` seconds of each step and process: ``start_s``, ``step_s`` from there to its end, and as parts
+            of it ``compute_s`` for gradients, ``optimizer_s`` in the optimizer's step outside of collectives, and
+            ``exposed_communication_s`` during which the process waits for collectives.
+        machines: name of each rank's machine.
+        device: name of rank 0's device.
     """
 
     trained: Trained
@@ -78,7 +78,7 @@ class MeasuredRun:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file; the last one may have been cut off."""
+    """Yield the complete lines of a file; the last line may have been cut off."""
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             yield json.loads(line)
@@ -87,14 +87,14 @@ def lines_of(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def last_step(folder: Path, rank: int) -> int:
-    """The last step that a process wrote of; -1 where none is known."""
+    """Return the last step that a process wrote; -1 if it wrote none."""
     path = folder / f"{rank}.jsonl"
     steps = [line["step"] for line in lines_of(path) if "step" in line] if path.exists() else []
     return steps[-1] if steps else -1
 
 
 class _Rank:
-    """The lines of one process, by what they say."""
+    """The lines of one process: its facts, its steps and its evaluations."""
 
     def __init__(self, path: Path, seeds: Sequence[int]) -> None:
         self.facts: dict[str, Any] = {}
@@ -112,17 +112,17 @@ class _Rank:
 def read_parts(
     folder: Path, spec: RunSpec, wall_s: float, interrupted: bool, processes: int | None = None
 ) -> MeasuredRun | None:
-    """The training that the files of all processes add up to: the steps that all have completed.
+    """Return the training that the files of all processes add up to: the steps that all processes have completed.
 
     Args:
-        folder: of the files.
-        spec: what was run.
-        wall_s: seconds that it took.
-        interrupted: whether it was ended before its end.
-        processes: P; one per worker if none.
+        folder: folder of the files.
+        spec: the run.
+        wall_s: seconds of the run.
+        interrupted: whether it was stopped before its end.
+        processes: number of processes P; one per worker if None.
 
     Returns:
-        None if a process had not begun.
+        The training; None if a process had not started.
     """
     ranks = [_Rank(folder / f"{rank}.jsonl", spec.seeds) for rank in range(processes or spec.workers)]
     if not all(rank.facts for rank in ranks):
@@ -132,7 +132,7 @@ def read_parts(
     for seed in spec.seeds:
         steps = min(len(rank.steps[seed]) for rank in ranks)
         if parts and not steps:
-            break  # a seed that was not begun
+            break  # a seed that was not started
         parts.append(_history(ranks, seed, steps, interrupted))
     first = spec.seeds[0]
     lines = ranks[0].steps[first][: parts[0].steps]
@@ -146,25 +146,25 @@ def read_parts(
         read_tensors(facts["tensors"]),
         {line["step"]: line["readbacks"] for line in lines},
     )
-    timeline, begun_s, ended_s = _times(ranks, first, parts[0].steps)
+    timeline, start_s, ended_s = _times(ranks, first, parts[0].steps)
     within = {
         "compute_s": timeline.what == "compute",
         "optimizer_s": timeline.what == "optimizer",
         "exposed_communication_s": timeline.what == "wait",
     }
-    seconds = {"start_s": begun_s, "step_s": ended_s - begun_s}
-    seconds |= {name: _by_step(timeline[rows], begun_s.shape) for name, rows in within.items()}
+    seconds = {"start_s": start_s, "step_s": ended_s - start_s}
+    seconds |= {name: _by_step(timeline[rows], start_s.shape) for name, rows in within.items()}
     clock = _clock(timeline, seconds, trained) if parts[0].steps else None
     return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks], facts["device"])
 
 
 def written_tensors(tensors: Iterable[TensorShape]) -> list[list[Any]]:
-    """Shapes of parameters as lines of JSON have them."""
+    """Return shapes of parameters in the form of JSON lines."""
     return [[tensor.name, tensor.shape, tensor.is_matrix] for tensor in tensors]
 
 
 def read_tensors(written: Iterable[Sequence[Any]]) -> tuple[TensorShape, ...]:
-    """Of what `written_tensors` gave."""
+    """Return the shapes from the output of `written_tensors`."""
     return tuple(TensorShape(name, tuple(shape), matrix) for name, shape, matrix in written)
 
 
@@ -187,32 +187,32 @@ def _history(ranks: Sequence[_Rank], seed: int, steps: int, interrupted: bool) -
 
 
 def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.ndarray, np.ndarray]:
-    """Everybody's laps on rank 0's clock from the first step on, and when each step began and ended, ``(T, P)``."""
+    """Return all laps on rank 0's clock from the first step on, and the begin and end of each step, ``(T, P)``."""
     offsets = np.array([rank.facts["offset_ns"] for rank in ranks])
-    begun, ended = (
+    start_ns, end_ns = (
         np.array([[line[name] for line in rank.steps[seed][:steps]] for rank in ranks]).reshape(len(ranks), steps).T
         - offsets
         for name in ("begun_ns", "ended_ns")
     )
-    zero = int(begun[0].min()) if steps else 0
+    zero = int(start_ns[0].min()) if steps else 0
     spans: list[Span] = []
     for worker, rank in enumerate(ranks):
         laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
         shift = rank.facts["offset_ns"] + zero
-        for stream, what, label, start, end, nbytes, step in in_lanes(laps):
-            span = Span(worker, stream, what, label, (start - shift) / 1e9, (end - shift) / 1e9, nbytes, step)
+        for stream, activity, label, start, end, nbytes, step in in_lanes(laps):
+            span = Span(worker, stream, activity, label, (start - shift) / 1e9, (end - shift) / 1e9, nbytes, step)
             spans.append(span)
-    return Timeline.of(spans, len(ranks)), (begun - zero) / 1e9, (ended - zero) / 1e9
+    return Timeline.of(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
 
 
 def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, ...]]:
-    """Laps in order of time, with those of collectives under way at the same time on streams of their own."""
+    """Return laps in order of time; collectives that run at the same time get separate streams."""
     free_at: list[int] = []
     out = []
     for stream, *rest in sorted(laps, key=lambda lap: lap[3]):
         start, end = rest[2], rest[3]
         if stream == "network":
-            lane = next((i for i, at in enumerate(free_at) if at <= start), len(free_at))
+            lane = next((i for i, free_ns in enumerate(free_at) if free_ns <= start), len(free_at))
             free_at[lane : lane + 1] = [end]
             stream = "network" if lane == 0 else f"network {lane + 1}"  # noqa: PLW2901
         out.append((stream, *rest))
@@ -220,14 +220,14 @@ def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, .
 
 
 def _by_step(spans: Timeline, shape: tuple[int, ...]) -> np.ndarray:
-    """Seconds of spans by step and worker, ``(T, P)``."""
+    """Return the seconds of spans by step and worker, ``(T, P)``."""
     out = np.zeros(shape)
     np.add.at(out, (spans.step, spans.worker), spans.duration_s)
     return out
 
 
 def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
-    """The steps end to end: what is between them, evaluations and notes, is no part of a training's time."""
+    """Return the clock of the steps end to end; the time between steps, for evaluations and notes, is left out."""
     steps, ends = len(seconds["step_s"]), seconds["step_s"].cumsum(0)
     wall_s = float(ends[-1].max())
     return Clock(

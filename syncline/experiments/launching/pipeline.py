@@ -1,4 +1,4 @@
-"""``syncline launch`` of a pipeline: its stages as real processes of this machine, measured."""
+"""The command ``syncline launch`` for a pipeline: its stages as real processes of this machine, measured."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def launch_pipeline(
     """Train through the spec's schedules with a process per stage, measure, and write the folder.
 
     Args:
-        spec: with a ``training``.
+        spec: a spec with a ``training``.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         how: device, timeout; the backend is gloo.
         on_progress: called with the number of tasks that all stages have completed.
@@ -52,7 +52,7 @@ def launch_pipeline(
         ``folder``, ``interrupted``, ``failed``.
 
     Raises:
-        SynclineError: what is found before training.
+        SynclineError: the training cannot start.
     """
     how = how or Launch()
     check_pipeline(spec, how)
@@ -67,23 +67,23 @@ def launch_pipeline(
             stage_process, spec.stages, (spec.model_dump(mode="json"), how, store.port, parts), how, parts, on_progress
         )
         failure = ended.failure
-        told: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
-        told |= {"failed": None if failure is None else str(failure)}
-        told |= {"launch": asdict(how) | {"processes": spec.stages}} | _write(folder, spec, parts)
-        folder.json("run", environment() | told)
+        record: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
+        record |= {"failed": None if failure is None else str(failure)}
+        record |= {"launch": asdict(how) | {"processes": spec.stages}} | _write(folder, spec, parts)
+        folder.json("run", environment() | record)
         if how.keep_parameters and failure is None:
             _join_parameters(parts, folder.working / "parameters.pt", spec)
         shutil.rmtree(parts)
     names = ("rows", "simulated", "interrupted", "failed")
-    return {name: told[name] for name in names} | {"folder": str(folder.path)}
+    return {name: record[name] for name in names} | {"folder": str(folder.path)}
 
 
 def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
-    """Refuse what only the simulator can play.
+    """Refuse settings that only the simulator supports.
 
     Raises:
-        SpecError: nothing to train, a model that cannot be cut, replicas, an order that depends on
-            timing, several workers in a process, NCCL.
+        SpecError: no training, a model that cannot be cut, replicas, an order that depends on timing, several workers
+            in a process, or NCCL.
     """
     if spec.training is None:
         raise SpecError("training", None, "a problem and a method, as in {problem: ..., method: ddp-adam}")
@@ -107,7 +107,7 @@ def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
 
 
 def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
-    """Tables and trace of what was measured, beside the events."""
+    """Write tables and the trace of the measurements, next to the simulated events."""
     rows, simulated, timelines = [], [], []
     worlds: dict[str, Timeline] = {}
     losses: dict[str, list[float]] = {}
@@ -118,79 +118,79 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
             continue
         lengths = [timeline.makespan_s for timeline in repeats]
         middle = repeats[int(np.argsort(lengths)[len(lengths) // 2])]
-        made = spec.build_schedule(name)
+        schedule = spec.build_schedule(name)
         losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
         tasks = middle[middle.what != "optimizer"]
         update_s = float(middle.duration_s[middle.what == "optimizer"].sum()) / spec.stages
         measured = schedule_row(spec, name, MEASURED, _reported(middle, tasks, spec, name))
-        again_s = replayed_s(repeats, made, spec.stages)
+        replay_s = replayed_s(repeats, schedule, spec.stages)
         more = {"repeats": len(repeats), "repeat_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
-        more |= {"replayed_s": again_s, "replayed_error": again_s / measured["makespan_s"] - 1}
+        more |= {"replayed_s": replay_s, "replayed_error": replay_s / measured["makespan_s"] - 1}
         rows.append(measured | more)
         played = run_pipeline(spec.pipeline(name), spec.links[0])
-        simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, made, spec.stages)))
+        simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, schedule, spec.stages)))
         timelines += [(name, MEASURED, middle), (name, spec.links[0].name, played)]
         worlds |= {f"{MEASURED}, {name}: worker": middle, f"simulated, {name}: worker": played}
     if timelines:
         folder.table("timeline", timeline_columns(timelines))
         folder.trace(chrome_trace(*worlds_together(worlds)))
         folder.table("losses", {
-            "schedule": [name for name, of in losses.items() for _ in of],
-            "microbatch": [i for of in losses.values() for i in range(len(of))],
-            "loss": [loss for of in losses.values() for loss in of],
+            "schedule": [name for name, values in losses.items() for _ in values],
+            "microbatch": [i for values in losses.values() for i in range(len(values))],
+            "loss": [loss for values in losses.values() for loss in values],
         })  # fmt: skip
     return {"rows": rows, "simulated": simulated}
 
 
 def _reported(middle: Timeline, tasks: Timeline, spec: PipelineSpec, name: str) -> Any:
-    """The report of the tasks; updates count as computing."""
-    told = report(tasks, spec.build_schedule(name), spec.stages)
+    """Return the report of the tasks; updates count as computing."""
+    task_report = report(tasks, spec.build_schedule(name), spec.stages)
     utilisation = middle.utilisation()
-    stages = [replace(s, utilisation=float(u)) for s, u in zip(told.stages, utilisation, strict=True)]
+    stages = [replace(s, utilisation=float(u)) for s, u in zip(task_report.stages, utilisation, strict=True)]
     makespan_s = middle.makespan_s
     return replace(
-        told, makespan_s=makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stages),
+        task_report, makespan_s=makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stages),
         microbatches_per_s=spec.microbatches / makespan_s,
     )  # fmt: skip
 
 
 def _lines(path: Path) -> dict[str, list[Record]]:
-    """A stage's repeats by schedule."""
-    found: dict[str, list[Record]] = {}
+    """Return a stage's repeats by schedule."""
+    repeats: dict[str, list[Record]] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             line = json.loads(text)
         except json.JSONDecodeError:
             break
-        found.setdefault(line["schedule"], []).append(line)
-    return found
+        repeats.setdefault(line["schedule"], []).append(line)
+    return repeats
 
 
 def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
-    """The repeats that all stages have completed, each from its own beginning."""
+    """Return the repeats that all stages have completed; the time of each is from its own start."""
     out = []
-    for of_repeat in zip(*(of.get(name, []) for of in lines), strict=False):
+    for of_repeat in zip(*(stage_lines.get(name, []) for stage_lines in lines), strict=False):
         laps = [
-            (stage, *lap[:3], *(at - line["offset_ns"] for at in lap[3:5]), *lap[5:])
+            (stage, *lap[:3], *(time_ns - line["offset_ns"] for time_ns in lap[3:5]), *lap[5:])
             for stage, line in enumerate(of_repeat)
             for lap in sorted(line["laps"], key=lambda lap: lap[3])
         ]
         zero = min(lap[4] for lap in laps if lap[1] == "compute" and lap[2] not in WAITING)
-        # Before that stages only wait for it.
+        # Before the first task the stages only wait.
         spans = [(*lap[:4], max(lap[4] - zero, 0) / 1e9, (lap[5] - zero) / 1e9, *lap[6:]) for lap in laps]
         out.append(Timeline.of([span for span in spans if span[5] > 0], len(lines)))
     return out
 
 
 def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
-    """Of each schedule, all stages' parameters by the model's names."""
+    """Write the parameters of all stages for each schedule, by the model's names."""
     import torch
 
-    of = {
+    loaded = {
         name: [torch.load(parts / f"{name}.{k}.pt", weights_only=True) for k in range(spec.stages)]
         for name in spec.schedules
     }
     with whole_file(target) as working:
         torch.save(
-            {name: {key: p for stage in stages for key, p in stage.items()} for name, stages in of.items()}, working
+            {name: {key: p for stage in stages for key, p in stage.items()} for name, stages in loaded.items()}, working
         )

@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a spec runs on processes.
+    """Options of a spec's run on real processes.
 
     Args:
         device: ``auto``, ``cpu`` or ``cuda``, see `syncline.backend.devices`.
         backend: ``auto``, ``gloo`` or ``nccl``.
-        timeout_s: for how long nobody may come to a new step or collective.
+        timeout_s: seconds without a new step or collective on any process after which the run fails.
         reproducible: whether sums are made in the simulator's order, see `syncline.comm.ProcessGroupCommunicator`.
-        port: of the store where processes meet; 0: any that is free.
+        port: port of the store at which processes meet; 0: any free port.
         keep_parameters: whether the folder gets the parameters that each worker ended with, ``parameters.pt``.
-        workers_per_process: R, the workers that live in each process, as rows of its tensors.
-        rejoins: of workers at their own pace, how often the process of each is started again when it dies.
+        workers_per_process: number of workers R in each process, as rows of its tensors.
+        rejoins: for workers at their own pace, number of restarts of a worker's process that dies.
 
     Raises:
-        SpecError: a timeout below a second, no port, no worker in a process, or fewer rejoins than none.
+        SpecError: a timeout below a second, no port, no worker in a process, or a negative number of rejoins.
     """
 
     device: str = "auto"
@@ -70,10 +70,10 @@ class Launch:
             raise SpecError("rejoins", self.rejoins, "an integer of at least 0")
 
     def processes(self, workers: int) -> int:
-        """How many processes hold so many workers.
+        """Return the number of processes for a number of workers.
 
         Raises:
-            SpecError: some process would hold fewer workers than others.
+            SpecError: a process would have fewer workers than others.
         """
         if workers % self.workers_per_process:
             expected = f"a multiple of the {self.workers_per_process} workers of each process"
@@ -82,21 +82,21 @@ class Launch:
 
     @property
     def meeting_s(self) -> float:
-        """How long processes wait for each other before the training."""
+        """Return the seconds that processes wait for each other before the training."""
         return max(self.timeout_s, START_S)
 
     def of(self, spec: RunSpec | PipelineSpec) -> Launch:
-        """The same on the spec's device, where that is ``cuda`` and this one does not say."""
-        said = getattr(spec, "device", "cpu")
-        return replace(self, device=said) if self.device == "auto" and said == "cuda" else self
+        """Return the options with the spec's device, if the device is ``auto`` and the spec's is ``cuda``."""
+        spec_device = getattr(spec, "device", "cpu")
+        return replace(self, device=spec_device) if self.device == "auto" and spec_device == "cuda" else self
 
     def devices(self, local_processes: int) -> Devices:
-        """What the processes of one machine run on."""
+        """Return the devices of the processes of one machine."""
         return devices(self.device, self.backend, local_processes)
 
 
 def rank_process(rank: int, packed: bytes, how: Launch, port: int, folder: Path) -> None:
-    """A process of ``syncline launch``; the spec is packed by cloudpickle, as it may hold what a notebook made."""
+    """Run a process of ``syncline launch``; cloudpickle packs the spec, because it may hold objects from a notebook."""
     # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     spec: RunSpec = cloudpickle.loads(packed)
@@ -108,12 +108,12 @@ def rank_process(rank: int, packed: bytes, how: Launch, port: int, folder: Path)
 
 
 def meet(spec: RunSpec | PipelineSpec, how: Launch, store: Store, place: Place) -> dict[int, str]:
-    """Find out, before anything is done, whether all processes can run the same; the machine of each.
+    """Check, before the training, that all processes can run the same spec, and return the machine of each.
 
     Raises:
-        SynclineError: why not; the same on every process.
+        SynclineError: the reason why they cannot; the same on every process.
     """
-    # A process that cannot take part tells the others, who would wait for it.
+    # A process that cannot take part informs the others, because they would wait for it.
     mine, mistake = None, None
     try:
         mine = how.devices(place.local_processes)
@@ -128,17 +128,17 @@ def meet(spec: RunSpec | PipelineSpec, how: Launch, store: Store, place: Place) 
 def take_part(
     spec: RunSpec, how: Launch, store: Store, place: Place, machines: dict[int, str], progress: Progress, folder: Path
 ) -> None:
-    """Join the others, train, and write this process's lines into the folder.
+    """Join the other processes, train, and write this process's lines into the folder.
 
     Raises:
-        SynclineError: what only the problem can tell, before training.
+        SynclineError: a mistake that only the built problem shows; raised before training.
     """
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     mine = how.devices(place.local_processes)
     device = mine.of(place.local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    # Who watches ends a training that stands still; this is for when nobody does.
+    # The watching process ends a training that hangs; this timeout is for a run without one.
     with group(store, place, mine.backend, 1.5 * how.timeout_s + 10.0):
         offset_ns = clock_offset_ns(place, machines)
         part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
@@ -149,7 +149,7 @@ def take_part(
             built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
             if number == 0:
                 shapes = task_tensors(built)
-                optimizer_s(spec, spec.method, shapes, built.flops_per_step)  # refused now rather than after it
+                optimizer_s(spec, spec.method, shapes, built.flops_per_step)  # fails now rather than after the training
                 facts |= {
                     "problem": plain(built.describe()),
                     "flops_per_step": built.flops_per_step,
@@ -158,10 +158,10 @@ def take_part(
                 part.facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
             if how.keep_parameters and number == 0:
-                kept = {name: p.detach().cpu() for name, p in built.params.items()}
+                parameters = {name: p.detach().cpu() for name, p in built.params.items()}
                 with whole_file(folder / f"{place.rank}.pt") as working:
-                    torch.save(kept, working)
-        dist.barrier()  # nobody leaves while others still talk
+                    torch.save(parameters, working)
+        dist.barrier()  # no process leaves while others still communicate
 
 
 def train_seed(
@@ -177,14 +177,14 @@ def train_seed(
     """Train one seed; each step's laps and traffic become a line of ``part``.
 
     Args:
-        spec: what to train.
-        seed: of its ``seeds``.
-        built: its problem, of this process's workers.
-        comm: what joins the workers.
-        watch: the one that times ``comm``.
-        part: where the lines go.
-        meet: waits for all processes.
-        also: called after every step for what else its line tells.
+        spec: the run.
+        seed: one of its ``seeds``.
+        built: its problem, for this process's workers.
+        comm: communicator that joins the workers.
+        watch: stopwatch that times ``comm``.
+        part: file that gets the lines.
+        meet: function that waits for all processes.
+        also: function that gives further fields of each step's line.
     """
     before = watch.done
     noted = len(comm.ledger)

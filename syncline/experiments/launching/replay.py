@@ -1,4 +1,4 @@
-"""A measured pipeline played once more by the events, with the times that its tasks took."""
+"""The simulated replay of a measured pipeline, with the measured times of its tasks."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from syncline.sim.pipelines.run import Durations, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
 
 UPDATE = "optimizer"
-"""What an update is called on a measured timeline."""
+"""The name of an update on a measured timeline."""
 
 BESIDE = Link(0.0, 1e15)
-"""Sends take nothing: what they and waiting for a core take is the difference from what was measured."""
+"""A link without cost, so that the replay differs from the measurement by sends and by waits for a core."""
 
 
 def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) -> float:
-    """The makespan of a schedule when each task of a stage takes the median of those measured.
+    """Return the makespan of a schedule in which each task of a stage takes the median of its measured times.
 
-    An update counts as a part of the task that it follows, each gradient's last or the last of the stage, as a stage
-    sends a task's result on after it.
+    An update counts as a part of the task that it follows, each gradient's last or the last of the stage, because a
+    stage sends a task's result after the update.
 
     Args:
         measured: timelines with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.
-        schedule: with an order for each stage.
-        stages: K.
+        schedule: a schedule with an order for each stage.
+        stages: number of stages K.
 
     Returns:
-        Seconds.
+        The makespan in seconds.
     """
     times = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
     for stage, order in enumerate(schedule.orders):
@@ -38,16 +38,16 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
             chunks = [_median_s(measured, stage, _what(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
             times[kind][stage] = np.mean(chunks)
         last = order[-1]
-        late = slice(None) if schedule.updates == "every" else last.microbatch
-        # One time stands for all chunks of a micro-batch.
-        times[last.kind][stage, late] += _median_s(measured, stage, UPDATE) / schedule.chunks
+        updated = slice(None) if schedule.updates == "every" else last.microbatch
+        # All chunks of a micro-batch have the same time.
+        times[last.kind][stage, updated] += _median_s(measured, stage, UPDATE) / schedule.chunks
     durations = Durations(times["forward"], times["backward"], times["weight"])
     return float(run_pipeline(Pipeline(schedule, stages, durations), BESIDE).makespan_s)
 
 
-def _median_s(measured: Sequence[Timeline], stage: int, what: str) -> float:
-    taken = [of.duration_s[(of.worker == stage) & (of.what == what)] for of in measured]
-    seconds = np.concatenate(taken)
+def _median_s(measured: Sequence[Timeline], stage: int, activity: str) -> float:
+    durations = [timeline.duration_s[(timeline.worker == stage) & (timeline.what == activity)] for timeline in measured]
+    seconds = np.concatenate(durations)
     return float(np.median(seconds)) if len(seconds) else 0.0
 
 

@@ -31,9 +31,9 @@ class Stages:
     """The model of a pipeline spec in parts, with an optimizer for each stage: for one schedule, over all its repeats.
 
     Args:
-        spec: with a training.
-        schedule: which of its schedules.
-        device: of the parts.
+        spec: a spec with a training.
+        schedule: name of one of its schedules.
+        device: device of the parts.
     """
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
@@ -49,14 +49,14 @@ class Stages:
         names = {id(p): name for name, p in self.model.named_parameters()}
         self.optimizers = [
             stage_optimizer(
-                spec.training.method, self.task, [(names[id(p)], p) for p in of.parameters()], k, delays, self._seed
+                spec.training.method, self.task, [(names[id(p)], p) for p in part.parameters()], k, delays, self._seed
             )
-            for k, of in enumerate(owned)
+            for k, part in enumerate(owned)
         ]
         self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 
     def math(self, number: int) -> PipelineMath:
-        """The math of one repeat, which goes on where the one before it ended."""
+        """Return the math of one repeat, which continues where the previous repeat ended."""
         first = number * self.schedule.microbatches
 
         def inputs(i: int) -> Tensor:
@@ -69,7 +69,7 @@ class Stages:
 
 
 def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, folder: Path) -> None:
-    """A process of ``syncline launch`` that is a stage."""
+    """Run the process of ``syncline launch`` for one stage."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     spec = PipelineSpec.model_validate(fields)
@@ -87,7 +87,7 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
             stages = Stages(spec, name, device)
             for number in range(spec.training.repeats if spec.training else 0):
                 math = stages.math(number)
-                dist.barrier()  # repeats begin together, so that each can be read by itself
+                dist.barrier()  # repeats begin together, so that each has its own timeline
                 play_stage(stages.schedule, rank, math, stages.message, watch)
                 losses = {i: float(loss) for i, loss in math.losses.items()}
                 line = {"schedule": name, "repeat": number, "laps": watch.taken(), "losses": losses}
@@ -96,7 +96,7 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
             if how.keep_parameters:
                 mine_only = torch.nn.ModuleList(stages.parts[rank :: spec.stages])
                 names = {id(p): key for key, p in stages.model.named_parameters()}
-                kept = {names[id(p)]: p.detach().cpu() for p in mine_only.parameters()}
+                parameters = {names[id(p)]: p.detach().cpu() for p in mine_only.parameters()}
                 with whole_file(folder / f"{name}.{rank}.pt") as working:
-                    torch.save(kept, working)
+                    torch.save(parameters, working)
         dist.barrier()

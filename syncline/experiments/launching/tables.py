@@ -1,4 +1,4 @@
-"""The tables of ``syncline launch``: what was reached, and the measured clock beside the simulated one."""
+"""The tables of ``syncline launch``: the losses, and the measured clock next to the simulated one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from syncline.sim.failures.outcome import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec
 
 SPLIT = ("step_time_median_s", "optimizer_s")
-"""What only a measured row has."""
+"""Fields that only a measured row has."""
 
 AGES = ("versions", "age_mean", "age_max", "ages")
-"""What has a table of its own, of workers at their own pace."""
+"""Fields that have a separate table, for workers at their own pace."""
 
 FAILED = tuple(failure_record(FailureCosts(1)))
-"""What is worth telling where somebody died."""
+"""Fields that matter only if a process died."""
 
 REPLAYED_NOTE = (
     "Replayed: the makespan by the events with each stage's measured times, the medians, and sends that take nothing."
@@ -27,7 +27,7 @@ REPLAYED_NOTE = (
 
 
 def launched_steps(spec: RunSpec | PipelineSpec) -> int:
-    """What a progress bar counts to: steps of all seeds, or tasks of a stage."""
+    """Return the total of a progress bar: steps of all seeds, or tasks of a stage."""
     if isinstance(spec, RunSpec):
         return spec.steps * len(spec.seeds)
     repeats = spec.training.repeats if spec.training else 1
@@ -35,7 +35,7 @@ def launched_steps(spec: RunSpec | PipelineSpec) -> int:
 
 
 def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[Group]:
-    """What each seed reached; then the clock as measured and as simulated. Of a pipeline, both of each schedule."""
+    """Return the results of each seed, then the measured and the simulated clock; for a pipeline both per schedule."""
     if isinstance(spec, PipelineSpec):
         return _pipeline_tables(result, spec)
     rows = result["rows"]
@@ -61,7 +61,7 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
 
 
 def _ages(worlds: list[dict[str, Any]]) -> Group:
-    """How late updates were, and whose, as measured and as simulated."""
+    """Return the table of the ages of updates and of the updates by worker, measured and simulated."""
     columns: list[Column] = [
         ("world", lambda row: row["network"]),
         ("versions", lambda row: f"{row['versions']:,}"),

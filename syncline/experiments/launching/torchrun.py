@@ -1,9 +1,10 @@
-"""``python -m syncline.torchrun``: a process of a run that torchrun started, perhaps on several machines.
+"""The command ``python -m syncline.torchrun``: a process of a run that torchrun started, perhaps on several machines.
 
-Rank 0 writes the run folder. Processes on its machine write their lines there; others send theirs when they end.
+Rank 0 writes the run folder. Processes on its machine write their lines there; others send their lines when they end.
 
-Ctrl-C reaches torchrun, which hands it on to all processes; so does a SIGTERM to torchrun. But it also sends SIGTERM to
-those that are left when one has died: whoever is asked to end says so, and a rank that never does is the dead one.
+Ctrl-C reaches torchrun, which passes it to all processes; so does a SIGTERM to torchrun. But torchrun also sends
+SIGTERM to the remaining processes when one has died. A process that gets a signal therefore says so, and a rank that
+never does is the dead one.
 """
 
 from __future__ import annotations
@@ -38,113 +39,119 @@ from syncline.experiments.measured_step import with_measured_step, with_seconds
 from syncline.specs import RunSpec
 
 PIECE = 4 * 2**20
-"""Bytes of a store's value: it refuses those of more than 8 MiB."""
+"""Bytes of a store's value: the store refuses values of more than 8 MiB."""
 
 TELL_S = 0.5
-"""Seconds between looks at the others."""
+"""Seconds between reports of progress, and between looks at those of other ranks."""
 
 
 def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = False) -> dict[str, Any]:
     """Take part in a run whose processes torchrun started.
 
     Args:
-        spec: what to run; its workers live in torchrun's processes.
+        spec: the run; its workers live in torchrun's processes.
         out: the folder that rank 0 writes.
         how: device, backend, timeout.
         exact: see ``RunFolder``.
 
     Returns:
-        Of rank 0 what `syncline.experiments.launching.launch.launch` does; of the others ``failed`` alone, where rank 0
-        cannot tell it.
+        On rank 0 the result of `syncline.experiments.launching.launch.launch`; on the others only ``failed``, if rank 0
+        cannot report it.
 
     Raises:
-        SynclineError: what is found before training.
-        SystemExit: of other ranks than 0, if the training failed.
+        SynclineError: the training cannot start.
+        SystemExit: the training failed; on ranks other than 0.
     """
     check(spec)
     how = how.of(spec)
     store, place = store_of_environment(how.meeting_s)
     machines = meet(spec, how, store, place)
-    own = PrefixStore("syncline", store)
+    run_store = PrefixStore("syncline", store)
     if place.rank:
         if spec.compute.measure:
-            spec = with_seconds(spec, float(own.get("step_s")))
-        return {"failed": _follow(spec, how, store, own, place, machines)}
-    spec, step_s = with_measured_step(spec)  # on this machine, while the others wait
-    own.set("step_s", repr(step_s))
+            spec = with_seconds(spec, float(run_store.get("step_s")))
+        return {"failed": _follow(spec, how, store, run_store, place, machines)}
+    spec, step_s = with_measured_step(spec)  # measured on this machine while the other ranks wait
+    run_store.set("step_s", repr(step_s))
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
-        own.set("folder", str(parts.absolute()))
-        lead = _Lead(own, place, how.timeout_s, parts)
+        run_store.set("folder", str(parts.absolute()))
+        lead = _Lead(run_store, place, how.timeout_s, parts)
         started_s = time.perf_counter()
         failure = lead.run(lambda: take_part(spec, how, store, place, machines, lead.progress, parts))
-        asked = lead.interrupted
-        own.set("blamed", "1")
+        interrupted = lead.interrupted
+        run_store.set("blamed", "1")
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
-        _receive(own, away, parts, GRACE_S if failure or asked else how.timeout_s)
+        _receive(run_store, away, parts, GRACE_S if failure or interrupted else how.timeout_s)
         wall_s = time.perf_counter() - started_s
-        told = write_launch(folder, spec, how, parts, wall_s, failure, interrupted=asked, measured_step_s=step_s)
-    own.set("written", "1")
-    return told | {"folder": str(folder.path)}
+        result = write_launch(
+            folder, spec, how, parts, wall_s, failure, interrupted=interrupted, measured_step_s=step_s
+        )
+    run_store.set("written", "1")
+    return result | {"folder": str(folder.path)}
 
 
 def _follow(
-    spec: RunSpec, how: Launch, store: Store, own: Store, place: Place, machines: dict[int, str]
+    spec: RunSpec, options: Launch, store: Store, run_store: Store, place: Place, machines: dict[int, str]
 ) -> str | None:  # fmt: skip
-    """What another rank than 0 does; rank 1 says so if rank 0 has died."""
-    with tempfile.TemporaryDirectory(prefix="syncline-") as here:
-        parts = Path(own.get("folder").decode()) if machines[place.rank] == machine() == machines[0] else Path(here)
-        shared = parts.is_dir()  # containers of one machine may not share their files
-        parts = parts if shared else Path(here)
-        to_end = threading.Thread(target=_asked, args=(own, place.rank, None if shared else parts), daemon=True)
+    """Take part as a rank other than 0; return the failure, on rank 1, if rank 0 has died."""
+    with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
+        parts = (
+            Path(run_store.get("folder").decode())
+            if machines[place.rank] == machine() == machines[0]
+            else Path(temporary)
+        )
+        shared = parts.is_dir()  # containers of one machine may have separate files
+        parts = parts if shared else Path(temporary)
+        to_end = threading.Thread(target=_asked, args=(run_store, place.rank, None if shared else parts), daemon=True)
 
         def end(*_: Any) -> None:
-            if to_end.ident is None:  # a second signal changes nothing
+            if to_end.ident is None:  # a second signal has no effect
                 to_end.start()
 
-        for kind in (signal.SIGTERM, signal.SIGINT):  # whose thread may be stuck in a collective, or hold the store
+        for kind in (signal.SIGTERM, signal.SIGINT):  # the main thread may hang in a collective, or hold the store
             signal.signal(kind, end)
         progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
-        over = threading.Event()
-        threading.Thread(target=_publish, args=(own, place.rank, progress, over), daemon=True).start()
+        is_over = threading.Event()
+        threading.Thread(target=_publish, args=(run_store, place.rank, progress, is_over), daemon=True).start()
         try:
-            take_part(spec, how, store, place, machines, progress, parts)
-            _note(own, place.rank, None)
+            take_part(spec, options, store, place, machines, progress, parts)
+            _note(run_store, place.rank, None)
         except Exception as error:
             if to_end.ident is not None:
-                to_end.join()  # which ends this process: others have ended before it, as they were asked to
-            _note(own, place.rank, error)
+                to_end.join()  # this ends the process: other ranks have ended as they were asked to
+            _note(run_store, place.rank, error)
             mistake = isinstance(error, SynclineError)
-            if not mistake and place.rank == 1 and not _leads(own):
+            if not mistake and place.rank == 1 and not _leads(run_store):
                 return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
             raise SystemExit(2 if mistake else 1) from None
         finally:
-            over.set()
+            is_over.set()
             if not shared or machines[place.rank] != machines[0]:
-                _send(own, place.rank, parts)
-        # torchrun ends everybody when one process fails, so this one stays until what it is asked for is safe.
+                _send(run_store, place.rank, parts)
+        # torchrun ends all processes when one fails, so this one stays until its files are written.
         with suppress(RuntimeError):
-            own.wait(["written"], timedelta(seconds=how.timeout_s))
+            run_store.wait(["written"], timedelta(seconds=options.timeout_s))
     return None
 
 
 def _asked(store: Store, rank: int, parts: Path | None) -> None:
-    """Say that this rank was asked to end, send what it has, and end when rank 0 has had time to hear of it."""
+    """Report that this rank was asked to end, send its files, and end after rank 0 has had time to read the report."""
     with suppress(RuntimeError):
         store.set(f"asked/{rank}", "1")
     if parts is not None:
         _send(store, rank, parts)
-    # A peer that is lost is an error here, which rank 0 is to hear of before torchrun ends this process.
+    # A lost peer is an error in this process; rank 0 must read it before torchrun ends this process.
     time.sleep(3 * GRACE_S)
     os._exit(1)
 
 
 def _leads(store: Store) -> bool:
-    """Whether rank 0 is there to say what went wrong."""
+    """Return whether rank 0 is alive to report the failure."""
     try:
         store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))
     except RuntimeError:
@@ -152,17 +159,17 @@ def _leads(store: Store) -> bool:
     return True
 
 
-def _publish(store: Store, rank: int, progress: Progress, over: threading.Event) -> None:
-    """Tell how far this rank is, and, by a number that grows, that it is alive: a stopped process tells nothing."""
+def _publish(store: Store, rank: int, progress: Progress, is_over: threading.Event) -> None:
+    """Publish the progress of this rank, with a growing number as a sign of life that a stopped process lacks."""
     with suppress(RuntimeError):
         for beat in itertools.count():
-            if over.wait(TELL_S):
+            if is_over.wait(TELL_S):
                 return
             store.set(f"progress/{rank}", json.dumps([beat, *progress.words[rank].tolist()]))
 
 
 def _note(store: Store, rank: int, error: BaseException | None) -> None:
-    """Say how this rank ended."""
+    """Report the end of this rank."""
     mistake = isinstance(error, SynclineError)
     text = "" if error is None else str(error) if mistake else f"{type(error).__name__}: {_line(error)}"
     with suppress(RuntimeError):
@@ -174,17 +181,17 @@ def _line(error: BaseException) -> str:
 
 
 class _Lead:
-    """Rank 0, which watches the others from a thread, for its own one may be stuck in a collective."""
+    """Rank 0, which watches the others in its main thread and trains in another, which may hang in a collective."""
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
         self.progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), 0)
         self._over = threading.Event()
-        self._beats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # and when it came
+        self._beats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # with its time
         self.interrupted = False
 
     def run(self, work: Any) -> Failure | None:
-        """Work in a thread, watch in this one."""
+        """Run the work in a thread, and watch all ranks in this one."""
         errors: list[BaseException] = []
 
         def guarded() -> None:
@@ -195,11 +202,11 @@ class _Lead:
             finally:
                 self._over.set()
 
-        # What was measured is written first.
-        asked: list[int] = []
+        # The measurements are written before the process ends.
+        signals: list[int] = []
 
         def end(number: int, _: Any) -> None:
-            asked.append(number)
+            signals.append(number)
             self._over.set()
 
         for kind in (signal.SIGTERM, signal.SIGINT):
@@ -210,22 +217,22 @@ class _Lead:
             return failure
         if errors and isinstance(errors[0], SynclineError):
             return Failure(0, None, str(errors[0]), mistake=True)
-        if signal.SIGINT in asked or (asked and self._all_asked()):
+        if signal.SIGINT in signals or (signals and self._all_asked()):
             self.interrupted = True
             return None
-        if errors or asked:
+        if errors or signals:
             return self._blame(errors)
         return None
 
     def _all_asked(self) -> bool:
-        """Whether all others were asked to end, too: nobody has died."""
+        """Return whether all other ranks were asked to end too, so that no rank has died."""
         with suppress(RuntimeError):
             self._store.wait([f"asked/{rank}" for rank in self._beats], timedelta(seconds=GRACE_S))
             return True
         return False
 
     def _watch(self) -> Failure | None:
-        """Until the work is over, or nobody has gone on for too long."""
+        """Watch until the work is over, or until no rank has made progress for too long."""
         counts, changed_s, begun_s = None, time.monotonic(), time.monotonic()
         while not self._over.wait(TELL_S):
             self._look()
@@ -253,17 +260,17 @@ class _Lead:
                         self._beats[rank] = beat, time.monotonic()
 
     def _stopped(self) -> list[int]:
-        """The ranks that have told nothing for half as long as nobody may go on, the longest silent first."""
+        """Return the ranks without a sign of life for half of the timeout, the longest silent first."""
         since_s = time.monotonic() - max(self._timeout_s / 2, 2 * TELL_S)
         quiet = sorted((at_s, rank) for rank, (_, at_s) in self._beats.items() if at_s < since_s)
-        return [rank for _, rank in quiet if not self._store.check([f"ended/{rank}"])]  # who ended need tell no more
+        return [rank for _, rank in quiet if not self._store.check([f"ended/{rank}"])]  # an ended rank is silent
 
     def _step(self, rank: int) -> int:
-        """The step that a rank is in, as far as is known: what it tells over the store is some time old."""
+        """Return the step of a rank, as far as it is known; its report in the store may be old."""
         return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
 
     def _blame(self, errors: Sequence[BaseException]) -> Failure:
-        """Whoever stands still or left without a word; else who has an error of its own; else this rank."""
+        """Return the failure of a rank that hangs or died; else of one with its own error; else of this rank."""
         self._look()
         stopped = self._stopped()
         if stopped:
@@ -277,20 +284,20 @@ class _Lead:
         if silent:
             rank = min(silent, key=lambda r: int(self.progress.words[r, COUNT]))
             return Failure(rank, self._step(rank), "died")
-        own = {0: [f"{type(errors[0]).__name__}: {_line(errors[0])}", False]} if errors else {}
-        failed = {rank: text for rank, (text, _) in (own | notes).items() if text}
-        lost = ("RuntimeError", "DistBackendError")  # what torch says where a peer has gone
+        own_errors = {0: [f"{type(errors[0]).__name__}: {_line(errors[0])}", False]} if errors else {}
+        failed = {rank: text for rank, (text, _) in (own_errors | notes).items() if text}
+        lost = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
         first = [rank for rank, text in failed.items() if not text.startswith(lost)] or list(failed) or [0]
         rank = first[0]
         return Failure(rank, self._step(rank), f"failed ({failed.get(rank, 'ended by torchrun')})")
 
 
 def _send(store: Store, rank: int, folder: Path) -> None:
-    """This rank's files, in pieces."""
+    """Send the files of this rank in pieces."""
     with suppress(RuntimeError):
         for path in sorted(folder.glob(f"{rank}.*")):
             packed = b64encode(zlib.compress(path.read_bytes())).decode()
-            pieces = [packed[at : at + PIECE] for at in range(0, len(packed), PIECE)]
+            pieces = [packed[start : start + PIECE] for start in range(0, len(packed), PIECE)]
             for number, piece in enumerate(pieces):
                 store.set(f"file/{path.name}/{number}", piece)
             store.set(f"file/{path.name}", str(len(pieces)))
@@ -298,7 +305,7 @@ def _send(store: Store, rank: int, folder: Path) -> None:
 
 
 def _receive(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:
-    """The files of other machines, as far as they come."""
+    """Write the files of other machines, as far as they arrive."""
     for rank in ranks:
         with suppress(RuntimeError):
             store.wait([f"sent/{rank}"], timedelta(seconds=timeout_s))

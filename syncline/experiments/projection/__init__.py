@@ -1,1 +1,1 @@
-"""The clock alone, in closed form: steps, speedups, thresholds, memory, and the papers' own tables."""
+"""Closed-form projections without training: step times, speedups, thresholds, memory, and tables of papers."""

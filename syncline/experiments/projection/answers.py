@@ -1,4 +1,4 @@
-"""What rows of a projection come to for a whole training: time to a loss, money, energy, carbon."""
+"""Totals of a whole training from the rows of a projection: time to a loss, money, energy, carbon."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from syncline.specs.failures import FailuresSpec
 
 @dataclass(frozen=True)
 class WholeTraining:
-    """What is asked of a training beyond its steps.
+    """The options of a whole training, beyond its step time.
 
     Args:
-        tokens: D, all that are trained on; without it and a target the steps of the spec.
-        target_loss: what it is trained to, in nats per token.
-        prices: by which it is paid for.
-        extrapolate: whether losses are told beyond what fits have seen.
-        failures: of the machines, whose cost is in times, money and energy; none: nothing fails.
+        tokens: D, tokens of the training; without ``tokens`` and ``target_loss`` the spec's steps apply.
+        target_loss: loss at which the training ends, in nats per token.
+        prices: prices of machines, electricity and traffic.
+        extrapolate: whether to predict losses outside the range that the fits have seen.
+        failures: failure model of the machines, which affects time, money and energy; None: nothing fails.
 
     Raises:
-        SpecError: tokens beside a target, which decides them, or a number that is not positive.
+        SpecError: both tokens and a target loss, or a number that is not positive.
     """
 
     tokens: float | None = None
@@ -52,45 +52,47 @@ class WholeTraining:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is asked."""
+        """Return whether no option is set."""
         return self.tokens is None and self.target_loss is None and self.prices is None and self.failures is None
 
 
 def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment], asked: WholeTraining) -> ColumnRows:
-    """The rows of a projection, with what the whole training takes.
+    """Return the rows of a projection with the totals of the whole training.
 
     Args:
-        rows: of `project`.
-        specs: that they are of.
-        asked: what is asked.
+        rows: rows of `project`.
+        specs: specs of the rows.
+        asked: options of the whole training.
 
     Raises:
-        SpecError: specs of a study.
+        SpecError: the specs are those of a study.
     """
-    known: dict[tuple[Any, ...], ProjectSpec] = {}
+    spec_by_key: dict[tuple[Any, ...], ProjectSpec] = {}
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
             raise SpecError("spec", spec.name, "a projection: a paper's table has no training to pay for")
         machine = spec.compute.hardware
         layout = spec.layout.made()
         shared = layout.describe() if layout.workers > 1 else None
-        known[spec.model.name, machine.name if machine else None, spec.workers, shared] = spec
-    told = [_training(row, known[row["model"], row["hardware"], row["workers"], row["layout"]], asked) for row in rows]
+        spec_by_key[spec.model.name, machine.name if machine else None, spec.workers, shared] = spec
+    totals = [
+        _training(row, spec_by_key[row["model"], row["hardware"], row["workers"], row["layout"]], asked) for row in rows
+    ]
     if not isinstance(rows, ColumnRows):
-        return ColumnRows([columns_of_rows([{**row, **more} for row, more in zip(rows, told, strict=True)])])
+        return ColumnRows([columns_of_rows([{**row, **more} for row, more in zip(rows, totals, strict=True)])])
     parts, begin = [], 0
     for part in rows.parts:
         end = begin + length(part)
-        parts.append(part | columns_of_rows(told[begin:end]))
+        parts.append(part | columns_of_rows(totals[begin:end]))
         begin = end
     return ColumnRows(parts)
 
 
 def method_covered(method: MethodBase) -> str:
-    """A method by the name that fits of losses have for it, where its losses are theirs; else its own name.
+    """Return the name under which fits of losses cover a method, or the method's own name if they do not cover it.
 
-    Those of DiLoCo are of an outer Nesterov step on numbers in full precision; those of Streaming DiLoCo of fragments
-    that are a step late, and in 4 bits, so that any number format does.
+    Fits of DiLoCo cover an outer Nesterov step on numbers in full precision. Fits of Streaming DiLoCo cover fragments
+    that are a step late and 4-bit numbers, so that any number format is covered.
     """
     fields = dict(method)
     plain = getattr(fields.get("rule"), "kind", None) == "adam" and fields.get("compressor") is None
@@ -106,42 +108,42 @@ def method_covered(method: MethodBase) -> str:
 
 
 NESTEROV = 0.9
-"""Outer momentum of all trainings that fits of DiLoCo are of."""
+"""Outer momentum of all trainings behind the fits of DiLoCo."""
 
 
-def _training(row: Mapping[str, Any], spec: ProjectSpec, asked: WholeTraining) -> dict[str, Any]:
-    method = next(one for one in spec.methods if one.name == row["method"])
-    network = next(one for one in spec.networks if one.name == row["network"])
+def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
+    method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
+    network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
     tokens_per_step = float(spec.tokens_per_worker * spec.workers)
-    steps = float(spec.steps) if asked.tokens is None else asked.tokens / tokens_per_step
-    told: dict[str, Any] = {}
-    left = None
+    steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
+    fields: dict[str, Any] = {}
+    goodput = None
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)
-    if asked.tokens is not None or asked.target_loss is not None:
-        told = _losses(method, spec, asked)
-        if asked.target_loss is not None:
+    if options.tokens is not None or options.target_loss is not None:
+        fields = _losses(method, spec, options)
+        if options.target_loss is not None:
             steps, seconds = 0.0, None
-            if (reached := told.pop("_reached")) is not None:
+            if (reached := fields.pop("_reached")) is not None:
                 steps = reached.value / tokens_per_step
                 if step_s is not None:
                     seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
-    if asked.failures is not None:
-        left = _left(method, spec, row, asked.failures, steps) if steps else None
-        seconds = with_failures(seconds, left)
-        told |= dict.fromkeys(FAILURE_FIELDS) if left is None else left.fields() | {"stuck": left.stuck}
-    if asked.tokens is not None or asked.target_loss is not None or asked.failures is not None:
-        told |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
-    if asked.prices is not None:
+    if options.failures is not None:
+        goodput = _left(method, spec, row, options.failures, steps) if steps else None
+        seconds = with_failures(seconds, goodput)
+        fields |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
+    if options.tokens is not None or options.target_loss is not None or options.failures is not None:
+        fields |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
+    if options.prices is not None:
         sent = egress_per_step(method, spec, network, row)
-        told |= paid(row, asked.prices, steps, seconds, None if sent is None else sent * steps)
-    return told
+        fields |= paid(row, options.prices, steps, seconds, None if sent is None else sent * steps)
+    return fields
 
 
 def _left(
     method: MethodBase, spec: ProjectSpec, row: Mapping[str, Any], failures: FailuresSpec, steps: float
 ) -> WhatIsLeft | None:
-    """What failures leave of a row's training; None where nobody knows its step."""
+    """Return the goodput of a row's training under failures, or None if its step time is unknown."""
     if row["step_time_s"] is None:
         return None
     from syncline.experiments.goodput.planned import what_is_left  # only here: most projections play nothing
@@ -150,16 +152,16 @@ def _left(
     copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
     state = kept_state(method, spec.model.tensors, replicas)
     step_s = row["step_time_s"]
-    of = FailingTraining(spec.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
-    return what_is_left(failures, of)
+    training = FailingTraining(spec.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
+    return what_is_left(failures, training)
 
 
 FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "stuck")
-"""Of a row, where failures are asked about; null where nobody knows the step."""
+"""Fields of a row if failures are an option; null if the step time is unknown."""
 
 
 def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
-    """A method's training of so many tokens, as fits of losses know it."""
+    """Return a method's training with ``tokens`` tokens, in the form that fits of losses take."""
     return TrainingAtScale(
         method_covered(method),
         float(spec.model.parameters),
@@ -170,64 +172,67 @@ def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> Tra
     )
 
 
-def _losses(method: MethodBase, spec: ProjectSpec, asked: WholeTraining) -> dict[str, Any]:
-    """The loss of so many tokens, or the tokens of a loss; or why nobody can tell."""
-    of = at_scale(method, spec, asked.tokens)
-    reached, at, unknown = None, None, None
+def _losses(method: MethodBase, spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
+    """Return the predicted loss of the tokens or the tokens of the target loss, or the reason why neither is known."""
+    training = at_scale(method, spec, options.tokens)
+    reached, prediction, unknown = None, None, None
     try:
-        if asked.target_loss is None:
-            at = predicted_loss(of, extrapolate=asked.extrapolate)
+        if options.target_loss is None:
+            prediction = predicted_loss(training, extrapolate=options.extrapolate)
         else:
-            reached = tokens_for_loss(asked.target_loss, of, extrapolate=asked.extrapolate)
-            at = reached.at
+            reached = tokens_for_loss(options.target_loss, training, extrapolate=options.extrapolate)
+            prediction = reached.at
     except SpecError as error:
         unknown = str(error)
     return {
-        "tokens": asked.tokens if reached is None else reached.value,
-        **_loss_record(at),
+        "tokens": options.tokens if reached is None else reached.value,
+        **_loss_record(prediction),
         "loss_unknown": unknown,
-        **({} if asked.target_loss is None else {"_reached": reached}),
+        **({} if options.target_loss is None else {"_reached": reached}),
     }
 
 
-def _loss_record(at: PredictedLoss | None) -> dict[str, Any]:
+def _loss_record(prediction: PredictedLoss | None) -> dict[str, Any]:
     return {
-        "loss": at and at.loss,
-        "loss_low": at and at.low,
-        "loss_high": at and at.high,
-        "loss_fit": at and at.fit.name,
-        "extrapolation": at and at.extrapolation,
-        "beyond": at and ", ".join(f"{one.field} {one.factor:.3g}x" for one in at.beyond),
+        "loss": prediction and prediction.loss,
+        "loss_low": prediction and prediction.low,
+        "loss_high": prediction and prediction.high,
+        "loss_fit": prediction and prediction.fit.name,
+        "extrapolation": prediction and prediction.extrapolation,
+        "beyond": prediction and ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond),
     }
 
 
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
-    """Mean bytes that leave sites in a step, all sites together; None where nobody counts them.
+    """Return the mean bytes that leave sites in a step, all sites together, or None if they cannot be counted.
 
-    What a worker sends in a step, as the row has it, times what its collectives multiply it by on their way out.
+    This is the number of bytes that a worker sends in a step, from the row, times the ratio by which its collectives
+    multiply them on their way out of the sites.
 
     Args:
-        method: it.
-        spec: whose model and workers.
-        network: whose sites.
-        row: of the method there.
+        method: the method.
+        spec: the projection with the model and the workers.
+        network: network with the sites.
+        row: row of the method on that network.
     """
     sizes = site_sizes(network, spec.workers)
     if sizes is None:
         return None
     if len(sizes) == 1:
         return 0.0
-    if spec.layout.made().workers > 1 or row["sharding"] != "none":  # what replicas and those who share gather, too
+    if spec.layout.made().workers > 1 or row["sharding"] != "none":  # replicas gather inside, too, and so do sharers
         plan = ProjectionPlan([spec], [method])
         levels = level_bytes_per_step(plan, 0, network)
         return None if levels is None else float(levels[-1])
     exchanges = method.exchanges(tensors_of(spec.model.tensors), spec.workers)
-    if any(one.part is not None for one in exchanges):
+    if any(exchange.part is not None for exchange in exchanges):
         return None
-    payloads = [one.payload_bytes * one.times(spec.steps) for one in exchanges]
+    payloads = [exchange.payload_bytes * exchange.times(spec.steps) for exchange in exchanges]
     if not (sent := sum(payloads)):
         return 0.0
-    out = sum(egress_bytes(one.collective, each, sizes) for one, each in zip(exchanges, payloads, strict=True))
+    out = sum(
+        egress_bytes(exchange.collective, payload, sizes) for exchange, payload in zip(exchanges, payloads, strict=True)
+    )
     return float(row["bytes_per_worker"] * out / sent)
 
 
@@ -238,29 +243,29 @@ def paid(
     seconds: tuple[float, float | None, float | None] | None,
     sent: float | None,
 ) -> dict[str, Any]:
-    """Money, energy and carbon, with bounds from those of the time.
+    """Return the money, energy and carbon of a training, with bounds from those of its time.
 
     Args:
-        row: of a projection.
-        prices: the list.
-        steps: of the training.
-        seconds: it lasts, and between which bounds; None if nobody knows.
+        row: row of a projection.
+        prices: list of prices.
+        steps: number of steps of the training.
+        seconds: duration with lower and upper bound; None if it is unknown.
         sent: bytes that leave sites, all together.
     """
     power, idle = prices.powered(BOARD_POWER_W.get(row["hardware"], (None, ""))[0])
-    busy_s = steps * (row["compute_s"] or 0.0)  # of a layout that has no closed form nothing is known
-    told: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
-    for end, at in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
+    busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
+    fields: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
+    for end, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
         money = joules = None
-        if at is not None:
-            usage = Usage(row["workers"], at, busy_s, sent)
+        if duration_s is not None:
+            usage = Usage(row["workers"], duration_s, busy_s, sent)
             if power is not None:
                 waiting = idle if idle is not None else 0.0 if end == "_low" else power
                 joules = energy_j(prices, usage, power, waiting)
             money = cost(prices, usage, joules)
-        told |= {
+        fields |= {
             f"cost{end}": money,
             f"energy{end}_j": joules,
             f"carbon{end}_kg": None if joules is None else carbon_kg(prices, joules),
         }
-    return told
+    return fields

@@ -1,4 +1,4 @@
-"""Bounds of projected times: of all settings on all networks at once, as `syncline.experiments.bounds` has them."""
+"""Bounds of projected times for all settings on all networks at once, see `syncline.experiments.bounds`."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from syncline.specs import ProjectSpec
 
 
 class Sides(NamedTuple):
-    """Lower and upper factors of several uncertainties, and what each rests on."""
+    """Lower and upper factors of several uncertainties, and the basis of each."""
 
     low: Floats
     high: Floats
     basis: list[str]
 
     def of(self, places: Sequence[int]) -> Sides:
-        """Some of them."""
+        """Return the factors at some positions."""
         return Sides(self.low[places], self.high[places], [self.basis[place] for place in places])
 
 
 def sides(of: Sequence[Uncertainty]) -> Sides:
-    """Of uncertainties, as arrays."""
-    low, high = (np.array([getattr(one, name) for one in of]) for name in ("low", "high"))
-    return Sides(low, high, [one.basis for one in of])
+    """Return the factors of uncertainties as arrays."""
+    low, high = (np.array([getattr(uncertainty, name) for uncertainty in of]) for name in ("low", "high"))
+    return Sides(low, high, [uncertainty.basis for uncertainty in of])
 
 
 def of_settings(plan: ProjectionPlan) -> Sides:
-    """Of computing, in each setting."""
+    """Return the uncertainty of computing in each setting."""
     return sides(once_each(plan.specs, _computing))
 
 
@@ -46,48 +46,52 @@ def _computing(spec: ProjectSpec) -> Uncertainty:
 
 
 def of_networks(plan: ProjectionPlan, networks: Sequence[Network]) -> Sides:
-    """Of communication, on each network."""
+    """Return the uncertainty of communication on each network."""
     return sides([communicating(network, plan.spec.algorithm_on(network)) for network in networks])
 
 
 def varied(
     plan: ProjectionPlan, number: int, network: Network, known: Known, step: StepTime, k: Sides, c: Sides
 ) -> Varied:
-    """A method's step times at the bounds.
+    """Return a method's step times at the lower and upper bounds of computing and communication.
 
     Args:
-        plan: prices the methods.
-        number: of the method.
-        network: links in one, or a network.
-        known: calls that are priced.
-        step: as predicted.
-        k: of computing, by setting.
-        c: of communication, by link.
+        plan: plan that prices the methods.
+        number: index of the method.
+        network: several links as one, or a network.
+        known: cache of priced calls.
+        step: predicted step time.
+        k: factors of computing, by setting.
+        c: factors of communication, by link.
     """
     if plan.inside is None and not np.any(step.hidden_communication_s):  # what is not hidden adds up
         busy, waits = (by_link(part) for part in (step.computing_s, step.communication_s))
         return Varied(
             *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))
         )
-    told = (plan.step(number, network, known=known, factors=one).step_time_s for one in at_bounds(k, c))
-    return Varied(*(by_link(one) for one in told))
+    varied_times = (plan.step(number, network, known=known, factors=bound).step_time_s for bound in at_bounds(k, c))
+    return Varied(*(by_link(time_s) for time_s in varied_times))
 
 
 def based_on(k: Sides, c: Sides) -> tuple[Indices, list[str]]:
-    """What each setting rests on with each network: the place ``(S, N)`` of a text, and the texts."""
+    """Return the index ``(S, N)`` of each setting's basis text on each network, and the texts."""
     texts: dict[str, int] = {}
-    told = [texts.setdefault(basis_text(one, other), len(texts)) for one in k.basis for other in c.basis]
-    return np.array(told, dtype=np.int64).reshape(len(k.basis), len(c.basis)), list(texts)
+    codes = [
+        texts.setdefault(basis_text(computing, communicating), len(texts))
+        for computing in k.basis
+        for communicating in c.basis
+    ]
+    return np.array(codes, dtype=np.int64).reshape(len(k.basis), len(c.basis)), list(texts)
 
 
 def by_link(values: FloatOrArray) -> Floats:
-    """Of settings and links, ``(S, n)``, a number or with one axis too few where there is one link."""
+    """Return values of settings and links as ``(S, n)``, from a number or an array that may lack the axis of links."""
     array = np.asarray(values, dtype=np.float64)
     return array[:, None] if array.ndim == 1 else np.atleast_2d(array)
 
 
 def of_thresholds(k: Sides, c: Sides, settings: Indices, places: Indices) -> tuple[Floats, Floats]:
-    """By what communication is off against computing, which is what a threshold depends on: least and most, ``(E, 1)``.
+    """Return the bounds of communication's factor relative to computing, ``(E, 1)`` each, as thresholds depend on it.
 
     Steps scale with both together, so that a factor k on computing is a factor 1/k on communication.
     """

@@ -1,4 +1,4 @@
-"""Rows of a projection as columns: arrays of numbers, and texts by their places in a list."""
+"""Rows of a projection as columns: arrays of numbers, and values as indices into a list."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
 
 
 class Coded(NamedTuple):
-    """A column of few different values.
+    """A column with few different values.
 
     Attributes:
-        codes: the place of each row's value.
-        values: texts, or others, None among them.
+        codes: index of each row's value in ``values``.
+        values: the different values: texts, or others, possibly with None.
     """
 
     codes: NDArray[np.integer[Any]]
     values: tuple[Any, ...]
 
     def listed(self) -> list[Any]:
-        """The values, row by row."""
+        """Return the values, row by row."""
         return list(map(self.values.__getitem__, self.codes.tolist()))
 
 
 RowColumn: TypeAlias = NDArray[Any] | Coded
-"""Numbers, nan where there is none."""
+"""A column: coded values, or numbers with nan for a missing one."""
 
 Columns: TypeAlias = dict[str, RowColumn]
 
 
 class ColumnRows(Sequence[dict[str, Any]]):
-    """Rows that are kept as columns, and made when they are asked for.
+    """Rows that are stored as columns, and built when they are accessed.
 
     Args:
-        parts: columns of the same names, one below the other.
+        parts: columns of the same names, one part below the other.
     """
 
     def __init__(self, parts: Sequence[Columns]) -> None:
@@ -66,7 +66,7 @@ class ColumnRows(Sequence[dict[str, Any]]):
     __hash__ = None  # type: ignore[assignment]
 
     def tolist(self) -> list[dict[str, Any]]:
-        """Plain rows, with None for what is no number."""
+        """Return plain rows, with None for numbers that are not finite."""
         if self._rows is None:
             self._rows = []
             for part in self.parts:
@@ -75,32 +75,32 @@ class ColumnRows(Sequence[dict[str, Any]]):
         return self._rows
 
     def as_plain(self) -> list[dict[str, Any]]:
-        """Rows of one's own."""
+        """Return copies of the rows as dictionaries."""
         return [dict(row) for row in self.tolist()]
 
     def frame(self) -> pd.DataFrame:
-        """The same as a data frame."""
+        """Return the rows as a data frame."""
         import pandas as pd
 
-        frames = [pd.DataFrame({name: _for_pandas(one) for name, one in part.items()}) for part in self.parts]
+        frames = [pd.DataFrame({name: _for_pandas(column) for name, column in part.items()}) for part in self.parts]
         return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """Plain rows of the same names as columns: numbers where all are, or none; else values by their places."""
+    """Return plain rows of the same names as columns: numbers if all values are numbers or None; else coded values."""
     columns: Columns = {}
     for name in rows[0] if rows else ():
         values = [row[name] for row in rows]
-        if any(isinstance(one, str | bool) for one in values) or all(one is None for one in values):
-            known = {value: place for place, value in enumerate(dict.fromkeys(values))}
-            columns[name] = Coded(np.array([known[value] for value in values]), tuple(known))
+        if any(isinstance(value, str | bool) for value in values) or all(value is None for value in values):
+            code_of = {value: place for place, value in enumerate(dict.fromkeys(values))}
+            columns[name] = Coded(np.array([code_of[value] for value in values]), tuple(code_of))
         else:
-            columns[name] = np.array([np.nan if one is None else one for one in values])
+            columns[name] = np.array([np.nan if value is None else value for value in values])
     return columns
 
 
 def length(columns: Mapping[str, RowColumn]) -> int:
-    """How many rows there are."""
+    """Return the number of rows."""
     first = next(iter(columns.values()))
     return len(first.codes if isinstance(first, Coded) else first)
 
@@ -116,7 +116,7 @@ def _listed(column: RowColumn) -> list[Any]:
 
 
 def _for_pandas(column: RowColumn) -> Any:
-    """The column, of the type that pandas gives to values that it has."""
+    """Return the column with the type that pandas gives to its values."""
     import pandas as pd
 
     if not isinstance(column, Coded):

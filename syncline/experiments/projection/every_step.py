@@ -1,4 +1,4 @@
-"""What every step sends, priced once: methods in one layout ask for the same, and searches on networks much alike."""
+"""Costs of the exchanges of every step, cached, because methods of one layout and similar networks share them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from syncline.costmodel.traffic.step_time import priced_step
 
 
 class EverySteps:
-    """Steps with what is sent in all of them, remembered by what their calls take, whatever the network.
+    """A cache of step times with exchanges in every step, by the costs of their calls, whatever the network.
 
     Args:
-        steps: T.
+        steps: T, the number of steps.
     """
 
     def __init__(self, steps: int) -> None:
@@ -34,24 +34,24 @@ class EverySteps:
         each: Sequence[Exchange],
         timed: Callable[[Call], list[PricedCall]],
     ) -> StepTime:
-        """As `priced_step` says it.
+        """Return the step time that `priced_step` gives, from the cache if possible.
 
         Args:
-            buckets: in which gradients travel.
-            step_s: that is computed in a step.
-            each: what is sent.
-            timed: prices a call; the same for calls that `told_apart_by` says are alike.
+            buckets: buckets in which gradients travel.
+            step_s: seconds of computing in a step.
+            each: exchanges of every step.
+            timed: prices a call, equally for calls with the same `told_apart_by`.
         """
-        sent = buckets, *map(id, each)  # which are kept, so that nothing else gets their numbers
+        sent = buckets, *map(id, each)  # the cache keeps the exchanges, so that their ids stay unique
         if sent not in self._sent:
             patterns = calls_by_step(each, self.steps)
-            calls = {told_apart_by(one): one for pattern in patterns for one in pattern.calls}
+            calls = {told_apart_by(call): call for pattern in patterns for call in pattern.calls}
             self._sent[sent] = each, patterns, list(calls.values())
         _, patterns, different = self._sent[sent]
-        parts = [one for call in different for one in timed(call)]
-        if any(one.after_idling is not None for one in parts):
+        parts = [part for call in different for part in timed(call)]
+        if any(part.after_idling is not None for part in parts):
             return priced_step(step_s, each, patterns, self.steps, timed)
-        numbers = [step_s, *(number for one in parts for number in (one.cost_s, one.encode_s))]
+        numbers = [step_s, *(number for part in parts for number in (part.cost_s, part.encode_s))]
         key = sent, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
         if key not in self._known:
             self._known[key] = priced_step(step_s, each, patterns, self.steps, timed)
@@ -59,7 +59,7 @@ class EverySteps:
 
 
 def told_apart_by(call: Call) -> Any:
-    """What decides what a call takes, whenever it is made."""
+    """Return the key of a call that determines its cost, at whatever step it is due."""
     sizes = (call.payload_bytes, call.encoded_bytes)
     return (
         call.collective,

@@ -1,7 +1,8 @@
-"""A projection of every combination of values: any number of rows, some at a time.
+"""A projection of every combination of values: any number of rows, computed some at a time.
 
-Fields of the spec make settings, those below ``network`` networks, those below ``method`` methods. Rows are settings
-before networks before methods; of settings, what is priced as arrays changes fastest, numbers of workers last.
+Fields of the spec make settings, those below ``network`` networks, those below ``method`` methods. Rows are sorted by
+settings, then networks, then methods. Among settings, the fields priced as arrays change fastest, and the number of
+workers last.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ from syncline.experiments.sweep.grid import Grid, blamed
 from syncline.specs import Override, ProjectSpec, load_spec
 
 ROWS_AT_A_TIME = 1 << 17
-"""That are in memory while a file is written."""
+"""Number of rows that are in memory while a file is written."""
 
 MOST_ROWS = 100_000_000
-"""A choice: some gigabytes, and an hour."""
+"""Limit on the rows, by choice: they take some gigabytes, and an hour."""
 
 AS_ARRAYS = ("model", "compute", "hardware", "tokens_per_worker", "sequence", "workers")
 """Fields whose values are priced together, in the order in which they change faster; all others change first."""
 
 COLUMNS = ("layout", "model", "hardware", "compute.hardware", "workers", "overlap", "precision")
-"""Fields whose values rows have anyway."""
+"""Fields that have a column in every projection."""
 
 
 def grids_of(options: Options) -> list[Grid]:
-    """Options as grids."""
+    """Return the options as grids, one per field."""
     several = {"model": options.models, "hardware": options.hardware, "method": options.methods}
-    one = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
-    one["precision"] = options.precision
-    grids = [Grid(path, tuple(names_of(given)), f"--{path}") for path, given in several.items() if given]
-    grids += [Grid(path, (value,), f"--{path}") for path, value in one.items() if value is not None]
+    single = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
+    single["precision"] = options.precision
+    grids = [Grid(path, tuple(names_of(values)), f"--{path}") for path, values in several.items() if values]
+    grids += [Grid(path, (value,), f"--{path}") for path, value in single.items() if value is not None]
     if options.layouts:
-        grids.append(Grid("layout", tuple(dict(layout_of(one)) for one in options.layouts), "--layout"))
+        grids.append(Grid("layout", tuple(dict(layout_of(layout)) for layout in options.layouts), "--layout"))
     return grids + ([Grid("workers", tuple(counts_of(options.workers)), "--workers")] if options.workers else [])
 
 
@@ -63,11 +64,11 @@ class ProjectedGrid:
     """Every combination of values of a projection's fields.
 
     Args:
-        spec: what they change.
-        grids: a field and its values each; ``hardware`` stands for what computes, ``sequence`` for the model's.
+        spec: the projection whose fields change.
+        grids: a field and its values each; ``hardware`` is that of ``compute``, ``sequence`` that of the model.
 
     Raises:
-        SpecError: names a grid's field: there is none, a value cannot be used, or there are too many rows.
+        SpecError: names a grid's field: it does not exist, a value is invalid, or there are too many rows.
     """
 
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
@@ -82,12 +83,12 @@ class ProjectedGrid:
             if grid.method and first != "method":
                 raise SpecError(grid.told, grid.method, f"nothing before {grid.path}, which is no field of a method")
             by_part[first if first in by_part else ""].append(grid)
-        own = sorted(by_part[""], key=_rank)
+        setting_grids = sorted(by_part[""], key=_rank)
         self.spec = spec
-        self.counts: Sequence[int] = next((grid.values for grid in own if grid.path == "workers"), ())
-        self.own = [grid for grid in own if grid.path != "workers"]
+        self.counts: Sequence[int] = next((grid.values for grid in setting_grids if grid.path == "workers"), ())
+        self.own = [grid for grid in setting_grids if grid.path != "workers"]
         self._models: dict[tuple[int, int], Model] = {}
-        self._check(own)
+        self._check(setting_grids)
         self.methods, self._of_methods = variants_of(spec.methods, by_part["method"])
         self.networks = NetworkGrid(spec.networks, by_part["network"])
         self.shape = [len(grid.values) for grid in self.own]
@@ -97,19 +98,21 @@ class ProjectedGrid:
         self.refused = refused_by(self.methods, self.counts) if len(self.counts) > 1 else []
 
     def _check(self, grids: Sequence[Grid]) -> None:
-        """Read every value once, so that nothing is begun that a value ends; whole numbers by the largest."""
+        """Read every value once, so that errors come before the first row; of whole numbers read only the extremes."""
         for grid in grids:
             values = grid.values
             if all(type(value) is int for value in values):
                 values = (min(values), max(values))
             for value in values:
-                self._read([(one, value if one is grid else one.values[0]) for one in grids])
+                self._read([(other, value if other is grid else other.values[0]) for other in grids])
 
     def _read(self, chosen: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
-        """The spec with a value for each grid."""
+        """Return the spec with a value for each grid."""
         overrides = []
         by_field = [(replace(g, path="compute.hardware") if g.path == "hardware" else g, v) for g, v in chosen]
-        for grid, value in sorted(by_field, key=lambda one: one[0].path.count(".")):  # what contains a field first
+        for grid, value in sorted(
+            by_field, key=lambda pair: pair[0].path.count(".")
+        ):  # a field before the fields inside it
             if grid.path == "compute.hardware":
                 overrides += [Override(f"compute.{other}", None, grid.told, None) for other in ("seconds", "table")]
             if grid.path != "sequence":
@@ -123,67 +126,67 @@ class ProjectedGrid:
                 return spec.model_copy(update={"model": self._with_sequence(spec.model, value, grid.told)})
         return spec
 
-    def _with_sequence(self, model: Model, sequence: Any, told: str) -> Model:
+    def _with_sequence(self, model: Model, sequence: Any, option: str) -> Model:
         key = id(model), sequence
         if key not in self._models:
             if not isinstance(model, ModelShape):
-                raise SpecError(told, sequence, f"none, as {model.name} is a module, with inputs of its own")
+                raise SpecError(option, sequence, f"none, as {model.name} is a module, with inputs of its own")
             if type(sequence) is not int:
-                raise SpecError(told, sequence, "whole numbers of tokens")
+                raise SpecError(option, sequence, "whole numbers of tokens")
             try:
                 self._models[key] = replace(model, sequence=sequence)
             except SpecError as error:
-                raise SpecError(told, sequence, error.expected) from None
+                raise SpecError(option, sequence, error.expected) from None
         return self._models[key]
 
     def left_out(self) -> list[str]:
-        """Lines that say which methods have no rows for some numbers of workers."""
+        """Return lines that name the methods without rows for some numbers of workers."""
         several = zip(self.methods, self.refused, strict=True) if self.refused else ()
         return [line for method, refused in several for line in refusals(method, sorted(refused))]
 
     def parts(self, thresholds: bool = False) -> Iterator[Columns]:
-        """The rows, some at a time.
+        """Yield the rows as columns, some at a time.
 
         Args:
-            thresholds: whether to say at which bandwidths a method is worth it.
+            thresholds: whether to find the bandwidths at which a method is worth it.
 
         Raises:
-            SpecError: a number that no network can have.
+            SpecError: a number of workers that no network can join.
         """
-        each = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
-        for specs, of_settings in self._settings(each):
+        chunk = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
+        for specs, of_settings in self._settings(chunk):
             first = 0
             for group, _ in alike(specs):
                 plan, rows = ProjectionPlan(group, self.methods), slice(first, first + len(group))
                 first += len(group)
-                beside: dict[str, Any] = {
+                extra: dict[str, Any] = {
                     name: (places[rows, None, None], values) for name, (places, values) in of_settings.items()
                 }
                 across = max(1, ROWS_AT_A_TIME // (len(group) * len(self.methods)))
-                for at in range(0, len(self.networks), across):
-                    networks, of_networks = self.networks.part(at, min(at + across, len(self.networks)))
-                    beside |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
-                    yield plan_columns(plan, networks, thresholds, self._beside(beside))
+                for start in range(0, len(self.networks), across):
+                    networks, of_networks = self.networks.part(start, min(start + across, len(self.networks)))
+                    extra |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
+                    yield plan_columns(plan, networks, thresholds, self._beside(extra))
 
     def _beside(self, others: Beside) -> Beside:
         return {**others, **self._of_methods}
 
     def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridPlaces]]:
-        """So many specs at a time, and which value each has of the grids that no column is of."""
+        """Yield up to ``count`` specs at a time, with the value of each grid that has no column of its own."""
         specs: list[ProjectSpec] = []
-        chosen: list[tuple[int, ...]] = []
-        for picked in itertools.product(*map(range, self.shape)):
-            spec = self._read([(grid, grid.values[i]) for grid, i in zip(self.own, picked, strict=True)])
+        all_indices: list[tuple[int, ...]] = []
+        for indices in itertools.product(*map(range, self.shape)):
+            spec = self._read([(grid, grid.values[i]) for grid, i in zip(self.own, indices, strict=True)])
             spec = spec.model_copy(update={"methods": self.methods})
             for begin in range(0, max(len(self.counts), 1), count):
                 counts = self.counts[begin : begin + count]
-                more = with_workers(spec, counts, self.refused) if counts else [spec]
-                if specs and len(specs) + len(more) > count:
-                    yield specs, self._places(chosen)
-                    specs, chosen = [], []
-                specs += more
-                chosen += [picked] * len(more)
-        yield specs, self._places(chosen)
+                new_specs = with_workers(spec, counts, self.refused) if counts else [spec]
+                if specs and len(specs) + len(new_specs) > count:
+                    yield specs, self._places(all_indices)
+                    specs, all_indices = [], []
+                specs += new_specs
+                all_indices += [indices] * len(new_specs)
+        yield specs, self._places(all_indices)
 
     def _places(self, chosen: Sequence[tuple[int, ...]]) -> GridPlaces:
         columns = zip(self.own, zip(*chosen, strict=True), strict=True) if self.own else ()

@@ -1,4 +1,4 @@
-"""Networks with every combination of values of their fields, made some at a time."""
+"""Networks with every combination of values of their fields, built some at a time."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ IN_SPECS = {"latency_s": "latency", "bandwidth_bytes_per_s": "bandwidth", "overh
 
 READ_ONCE = {"latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "overhead": "overhead_s",
            "efficiency": "efficiency"}  # fmt: skip
-"""Those that are a number of a link, whatever the others are: each value is read once, not for each combination."""
+"""Fields that are independent numbers of a link: each value is read once, not for each combination."""
 
 
 ALWAYS_TOLD = ("latency_s", "bandwidth_bytes_per_s")
-"""Of links: columns that every row has."""
+"""Fields of links with a column in every row."""
 
 
 class NetworkGrid:
     """Networks times values of fields below ``network``.
 
     Args:
-        networks: where no grid is over ``network`` itself.
-        grids: over ``network`` and what is below it.
+        networks: base networks if no grid is over ``network`` itself.
+        grids: grids over ``network`` and fields below it.
 
     Raises:
-        SpecError: names the grid: there is no such field of a network, or a value cannot be used.
+        SpecError: names the grid: a network has no such field, or a value is invalid.
     """
 
     def __init__(self, networks: Sequence[Network], grids: Sequence[Grid]) -> None:
@@ -56,51 +56,54 @@ class NetworkGrid:
         for base in range(len(self.bases)):
             for place, grid in enumerate(self.below):
                 for i in range(len(grid.values)):
-                    self._made(base, [i if each == place else 0 for each in range(len(self.below))])
+                    self._made(base, [i if index == place else 0 for index in range(len(self.below))])
 
     def __len__(self) -> int:
         return math.prod(self.shape)
 
     def part(self, begin: int, end: int) -> tuple[list[Network], GridPlaces]:
-        """Some of the networks, and columns: latency and bandwidth of links, and which value each has of each grid."""
-        base, *picked = np.unravel_index(np.arange(begin, end), self.shape)
-        made = [self._made(row[0], row[1:]) for row in zip(*(one.tolist() for one in (base, *picked)), strict=True)]
+        """Return some of the networks, and columns: latency and bandwidth of links, and the value of each grid."""
+        base, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
+        networks = [
+            self._made(row[0], row[1:])
+            for row in zip(*(indices.tolist() for indices in (base, *grid_indices)), strict=True)
+        ]
         columns: GridPlaces = {
-            f"network.{name}": (np.arange(end - begin), tuple(getattr(one, name, None) for one in made))
+            f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in ALWAYS_TOLD
         }
-        for place, (grid, one) in enumerate(zip(self.below, picked, strict=True)):
-            known = self._numbers[0][place]
-            if known is None:
-                columns[grid.path] = one, grid.shown
-            elif known[0] not in ALWAYS_TOLD:
-                columns[f"network.{known[0]}"] = one, tuple(known[1])
-        return made, columns
+        for place, (grid, indices) in enumerate(zip(self.below, grid_indices, strict=True)):
+            number = self._numbers[0][place]
+            if number is None:
+                columns[grid.path] = indices, grid.shown
+            elif number[0] not in ALWAYS_TOLD:
+                columns[f"network.{number[0]}"] = indices, tuple(number[1])
+        return networks, columns
 
     def _made(self, base: int, places: Sequence[int]) -> Network:
-        """A network with a value for each grid, by their places; it keeps its name."""
-        given, numbers = self.bases[base], {}
-        for grid, known, place in zip(self.below, self._numbers[base], places, strict=True):
-            if known is not None:
-                numbers[known[0]] = known[1][place]
+        """Return a network with a value for each grid, by their indices; it keeps its name."""
+        result, numbers = self.bases[base], {}
+        for grid, number, place in zip(self.below, self._numbers[base], places, strict=True):
+            if number is not None:
+                numbers[number[0]] = number[1][place]
             else:
-                given = _changed(given, grid, grid.values[place])
-        return given.with_numbers(numbers) if isinstance(given, Link) and numbers else given
+                result = _changed(result, grid, grid.values[place])
+        return result.with_numbers(numbers) if isinstance(result, Link) and numbers else result
 
 
-def _named(value: Any, told: str) -> Network:
-    """The network; one without a name is called by what it is, as in specs."""
-    made = network(value, told)
-    return made if made.name else _renamed(made, made.describe().replace(" one way", ""))
+def _named(value: Any, option: str) -> Network:
+    """Return the network; a network without a name is named by its description, as in specs."""
+    parsed = network(value, option)
+    return parsed if parsed.name else _renamed(parsed, parsed.describe().replace(" one way", ""))
 
 
-def _renamed(given: Network, name: str) -> Network:
-    fields = network_fields(given)
-    return network(fields | {"name": name}) if isinstance(fields, dict) else given
+def _renamed(original: Network, name: str) -> Network:
+    fields = network_fields(original)
+    return network(fields | {"name": name}) if isinstance(fields, dict) else original
 
 
 def _number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
-    """The name of a link's number that a grid is over, and its values; None where it is something else."""
+    """Return the name of a link's number that a grid is over, and its values, or None if it is anything else."""
     path = grid.path.removeprefix("network.")
     name = READ_ONCE.get(IN_SPECS.get(path, path))
     if not isinstance(base, Link) or name is None:
@@ -108,20 +111,20 @@ def _number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
     return name, [float(getattr(_changed(base, grid, value), name)) for value in grid.values]
 
 
-def _changed(given: Network, grid: Grid, value: Any) -> Network:
-    """The network with another value for a field, by the name that specs or Python have for it.
+def _changed(original: Network, grid: Grid, value: Any) -> Network:
+    """Return the network with another value of a field, by the field's name in specs or in Python.
 
     Raises:
         SpecError: names the grid.
     """
-    fields = network_fields(given)
+    fields = network_fields(original)
     if not isinstance(fields, dict):
-        raise SpecError(grid.told, given.name, "networks that are described by fields")
+        raise SpecError(grid.told, original.name, "networks that are described by fields")
     *above, last = grid.path.split(".")
     path = ".".join([*above, IN_SPECS.get(last, last)])
     changed = with_overrides({"network": fields}, [Override(path, value, grid.told, value)])["network"]
     try:
-        return network(changed | {"name": given.name}, "network")
+        return network(changed | {"name": original.name}, "network")
     except SpecError as error:
-        told = grid.told if error.path == path else f"{grid.told} ({error.path} of {given.name})"
-        raise SpecError(told, error.value, error.expected) from None
+        option = grid.told if error.path == path else f"{grid.told} ({error.path} of {original.name})"
+        raise SpecError(option, error.value, error.expected) from None

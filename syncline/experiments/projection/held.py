@@ -1,8 +1,8 @@
-"""How a step is held in a worker's memory: in how many micro-batches, and what of data parallelism is shared out.
+"""The memory plan of a step: its number of micro-batches, and the states that data parallelism shards.
 
-What somebody would otherwise run fits: as little is shared out as lets one sequence at a time fit, and then the step is
-computed in as few micro-batches as fit, each of as many sequences as the others if that can be. Where the memory is not
-known, or nothing helps, nothing is shared out and a step is computed at once.
+The plan is one that a practitioner would run: it shards as little as lets one sequence at a time fit. Then the step has
+as few micro-batches as fit, each of equally many sequences if possible. If the memory is unknown, or if nothing makes
+the step fit, nothing is sharded and a step is computed at once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from syncline.specs.memory import MemorySpec
 
 
 class Held(NamedTuple):
-    """Of a method in all settings.
+    """The memory plan of a method in all settings.
 
     Attributes:
-        sharding: ``(S,)``, places in ``SHARDINGS``.
-        micro_batches: ``(S,)``, B.
-        memory: with the activations of one micro-batch.
+        sharding: ``(S,)``, indices into ``SHARDINGS``.
+        micro_batches: ``(S,)``, B, the number of micro-batches.
+        memory: memory of a worker with the activations of one micro-batch.
     """
 
     sharding: Indices
@@ -39,12 +39,12 @@ class Held(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What settings offer, ``(S,)`` each.
+    """The memory budget and the batch of each setting, ``(S,)`` each.
 
     Attributes:
-        limit_bytes: of a worker's memory; infinite where it is not known.
-        sequences: of a worker's batch.
-        activations_bytes: of a step that is computed at once.
+        limit_bytes: memory of a worker; infinite if it is unknown.
+        sequences: number of sequences in a worker's batch.
+        activations_bytes: activations of a step that is computed at once.
     """
 
     limit_bytes: Floats
@@ -53,16 +53,16 @@ class Room(NamedTuple):
 
 
 def room_of(specs: Sequence[ProjectSpec]) -> Room:
-    """The room in each setting."""
+    """Return the memory budget of each setting."""
 
-    def asked(spec: ProjectSpec) -> tuple[float, float, float]:
+    def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
         machine, tokens = spec.memory_machine, spec.tokens_per_worker
         limit = machine.memory_bytes if machine else None
         activations = activations_of(spec.model, tokens, spec.memory, spec.number_format)
         sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
         return np.inf if limit is None else limit, sequences, activations
 
-    return Room(*np.array(once_each(specs, asked), dtype=np.float64).T)
+    return Room(*np.array(once_each(specs, room_fields), dtype=np.float64).T)
 
 
 def held(
@@ -74,47 +74,49 @@ def held(
     unit_bytes: float,
     auto: Sequence[str] = SHARDINGS,
 ) -> Held:
-    """How a method's steps are held.
+    """Return the memory plan of a method.
 
     Args:
-        asked: what the settings' specs say of it.
-        room: in each setting.
-        whole: of a worker that keeps everything and computes a step at once; numbers or ``(S,)``.
-        workers: ``(S,)``: P.
-        shares: whether the method's optimizer can be shared out.
-        unit_bytes: of the largest unit of parameters that is gathered at once.
-        auto: between which ways of sharing out ``auto`` chooses.
+        asked: the memory options of the settings' specs.
+        room: memory budget of each setting.
+        whole: memory of a worker that shards nothing and computes a step at once; numbers or ``(S,)``.
+        workers: ``(S,)``: P, the number of workers.
+        shares: whether the method's optimizer can be sharded.
+        unit_bytes: bytes of the largest unit of parameters that is gathered at once.
+        auto: kinds of sharding among which ``auto`` chooses.
     """
     limit, sequences = room.limit_bytes, room.sequences
     activations = room.activations_bytes
     choices: Sequence[str] = auto if shares else SHARDINGS[:1]
     if shares and asked.sharding != "auto":
         choices = (asked.sharding,)
-    memories = [shared_out(whole, one, workers, unit_bytes) for one in choices]
-    beside = [np.broadcast_to(one.total_bytes - one.activations_bytes, limit.shape) for one in memories]
-    most = np.full(limit.shape, asked.micro_batches) if asked.micro_batches else np.maximum(np.floor(sequences), 1)
-    fits = [one + activations / most <= limit for one in beside]
-    which = np.select(fits, range(len(choices)), default=0)
-    rest = limit - np.choose(which, beside)
+    memories = [shared_out(whole, choice, workers, unit_bytes) for choice in choices]
+    state_bytes = [np.broadcast_to(memory.total_bytes - memory.activations_bytes, limit.shape) for memory in memories]
+    max_micro = np.full(limit.shape, asked.micro_batches) if asked.micro_batches else np.maximum(np.floor(sequences), 1)
+    fits = [nbytes + activations / max_micro <= limit for nbytes in state_bytes]
+    choice_index = np.select(fits, range(len(choices)), default=0)
+    free_bytes = limit - np.choose(choice_index, state_bytes)
     if asked.micro_batches:
         micro = np.full(limit.shape, asked.micro_batches, dtype=np.int64)
     else:
-        least = np.divide(activations, rest, out=np.ones(limit.shape), where=np.isfinite(rest) & (rest > 0))
-        wanted = np.clip(np.ceil(least), 1, most).astype(np.int64)
-        micro = np.where(np.choose(which, fits), _even(wanted, sequences), 1)
-    sharding = np.array([SHARDINGS.index(one) for one in choices])[which]
+        needed = np.divide(
+            activations, free_bytes, out=np.ones(limit.shape), where=np.isfinite(free_bytes) & (free_bytes > 0)
+        )
+        wanted_micro = np.clip(np.ceil(needed), 1, max_micro).astype(np.int64)
+        micro = np.where(np.choose(choice_index, fits), _even(wanted_micro, sequences), 1)
+    sharding = np.array([SHARDINGS.index(choice) for choice in choices])[choice_index]
     parts = {
-        name: np.choose(which, [np.broadcast_to(one.parts[name], limit.shape) for one in memories])
+        name: np.choose(choice_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
         for name in whole.parts
     }
     return Held(sharding, micro, Memory(**parts | {"activations_bytes": activations / micro}))
 
 
-def _even(wanted: Indices, sequences: Floats) -> NDArray[np.int64]:
-    """The next number that parts whole sequences evenly; itself where they are not whole."""
-    out = wanted.copy()
-    for least, count in set(zip(wanted.tolist(), sequences.tolist(), strict=True)):
-        if least > 1 and count == int(count):
-            even = next(n for n in range(least, int(count) + 1) if count % n == 0)
-            out[(wanted == least) & (sequences == count)] = even
+def _even(micro_batches: Indices, sequences: Floats) -> NDArray[np.int64]:
+    """Return the next number that divides the sequences evenly, or the number itself if sequences are not whole."""
+    out = micro_batches.copy()
+    for minimum, count in set(zip(micro_batches.tolist(), sequences.tolist(), strict=True)):
+        if minimum > 1 and count == int(count):
+            even = next(n for n in range(minimum, int(count) + 1) if count % n == 0)
+            out[(micro_batches == minimum) & (sequences == count)] = even
     return out

@@ -1,4 +1,4 @@
-"""What settings of one layout take inside a replica, and what carries collectives of their groups."""
+"""Times inside the replicas of settings of one layout, and costs of the collectives of their groups."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Inside:
     """The inside of the replicas of some settings.
 
     Args:
-        specs: of the settings, of one model and layout.
-        layout: of a replica; of several workers.
+        specs: specs of the settings, which share model and layout.
+        layout: layout of a replica of several workers.
 
     Raises:
-        SpecError: a model that cannot be laid out so.
+        SpecError: the model cannot have this layout.
     """
 
     def __init__(self, specs: Sequence[ProjectSpec], layout: Layout) -> None:
@@ -45,59 +45,59 @@ class Inside:
         self, compute_s: FloatOrArray, micro_batches: Indices, workers: Indices, settings: Indices, network: Network,
         ndim: int, off: Factors, algorithm: Algorithms,
     ) -> InsideTimes:  # fmt: skip
-        """Seconds of a step, along the settings.
+        """Return the seconds of a step inside a replica, along the settings.
 
         Args:
-            compute_s: of a worker, along the settings.
-            micro_batches: ``(S,)``: M.
-            workers: ``(S,)``: P.
-            settings: which of them are asked for.
-            network: that joins all workers.
-            ndim: axes of what is priced there.
-            off: by how much communication is off, along the settings.
+            compute_s: computing seconds of a worker, along the settings.
+            micro_batches: ``(S,)``: M, the number of micro-batches.
+            workers: ``(S,)``: P, the number of workers.
+            settings: indices of the settings.
+            network: network that joins all workers.
+            ndim: number of axes of the resulting arrays.
+            off: factors of computing and communication, along the settings.
             algorithm: see `ClockSpec.algorithm_on`.
         """
         alike: dict[tuple[int, int], list[int]] = {}
-        for row, one in enumerate(settings.tolist()):
-            alike.setdefault((int(workers[one]), int(micro_batches[one])), []).append(row)
+        for row, setting in enumerate(settings.tolist()):
+            alike.setdefault((int(workers[setting]), int(micro_batches[setting])), []).append(row)
         computed = np.broadcast_to(compute_s, (len(settings), *np.shape(compute_s)[1:]))
         parts = []
         for (count, micro), rows in alike.items():
-            here = network if len(alike) == 1 else links_of_rows(network, np.array(rows))
+            links = network if len(alike) == 1 else links_of_rows(network, np.array(rows))
             slower = off.communication
             if isinstance(slower, np.ndarray) and slower.ndim == 2 and len(slower) == len(settings):
                 slower = slower[rows]
 
-            def call_s(call: InsideCall, here: Any = here, count: int = count, slower: Any = slower) -> FloatOrArray:
-                priced = group_carried(call.collective, call.ranks, count, call.payload_bytes, here, algorithm)
+            def call_s(call: InsideCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
+                priced = group_carried(call.collective, call.ranks, count, call.payload_bytes, links, algorithm)
                 return slower * priced.seconds
 
-            def sent_s(nbytes: float, here: Any = here, count: int = count, slower: Any = slower) -> FloatOrArray:
-                return slower * message_s(self.layout.pipeline_group, count, nbytes, here)
+            def sent_s(nbytes: float, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
+                return slower * message_s(self.layout.pipeline_group, count, nbytes, links)
 
             try:
-                told = inside_times(
+                inside = inside_times(
                     self.model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
                     self.bytes_per_number, self.recomputed,
                 )  # fmt: skip
-            except NoClosedForm:  # collectives between replicas have none either, and say so
-                told = InsideTimes(*(np.nan * computed[rows] for _ in InsideTimes._fields))
-            parts.append((rows, told))
+            except NoClosedForm:  # collectives between replicas have none either, and give the reason
+                inside = InsideTimes(*(np.nan * computed[rows] for _ in InsideTimes._fields))
+            parts.append((rows, inside))
         if len(parts) == 1:
             return parts[0][1]
         return _joined(parts, len(settings), ndim)
 
 
 def _joined(parts: Sequence[tuple[list[int], InsideTimes]], count: int, ndim: int) -> InsideTimes:
-    told = []
+    columns = []
     for pieces in zip(*(times for _, times in parts), strict=True):
-        arrays = [np.asarray(one, dtype=np.float64) for one in pieces]
-        arrays = [one.reshape((1,) * (ndim - one.ndim) + one.shape) for one in arrays]
-        whole = np.zeros((count, *np.broadcast_shapes(*(one.shape[1:] for one in arrays))))
-        for (rows, _), one in zip(parts, arrays, strict=True):
-            whole[rows] = one
-        told.append(whole)
-    return InsideTimes(*told)
+        arrays = [np.asarray(piece, dtype=np.float64) for piece in pieces]
+        arrays = [array.reshape((1,) * (ndim - array.ndim) + array.shape) for array in arrays]
+        joined = np.zeros((count, *np.broadcast_shapes(*(array.shape[1:] for array in arrays))))
+        for (rows, _), array in zip(parts, arrays, strict=True):
+            joined[rows] = array
+        columns.append(joined)
+    return InsideTimes(*columns)
 
 
 def carried_by_groups(
@@ -109,37 +109,37 @@ def carried_by_groups(
     wanted: Algorithms,
     rule: Rule,
 ) -> PricedMany:
-    """What a collective takes in each setting that all groups call at once, on a network of levels.
+    """Return the cost of a collective that all groups call at once, in each setting, on a network of levels.
 
-    Where it has no closed form it has no time, and its way says why.
+    If it has no closed form, its time is nan and its ``ways`` give the reason.
 
     Args:
         kind: one of ``COLLECTIVES``.
         groups: the first group of each setting.
-        workers: P of each.
+        workers: P of each setting.
         nbytes: n, one for all or one for each.
-        network: that joins all.
+        network: network that joins all workers.
         wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
-        rule: when a message starts.
+        rule: condition under which a message starts.
     """
     sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), (len(groups),)).tolist()
-    known: dict[tuple[range, int, float], tuple[float, str, str]] = {}
+    cache: dict[tuple[range, int, float], tuple[float, str, str]] = {}
     for key in zip(groups, workers, sizes, strict=True):
-        if key in known:
+        if key in cache:
             continue
         try:
-            one = group_carried(kind, key[0], key[1], key[2], network, wanted, rule)
+            priced = group_carried(kind, key[0], key[1], key[2], network, wanted, rule)
         except NoClosedForm as error:
             why = f"{kind} of groups of a layout has no closed form on {network.name}; expected {error.expected}"
-            known[key] = np.nan, "", why
+            cache[key] = np.nan, "", why
         else:
-            name = one.names[int(np.reshape(one.chosen, (-1,))[0])]
-            known[key] = float(np.reshape(one.seconds, (-1,))[0]), name, CLOSED_FORM
-    seconds, names, ways = zip(*(known[key] for key in zip(groups, workers, sizes, strict=True)), strict=True)
-    return PricedMany(np.array(seconds), *_places(names), *_places(ways))
+            name = priced.names[int(np.reshape(priced.chosen, (-1,))[0])]
+            cache[key] = float(np.reshape(priced.seconds, (-1,))[0]), name, CLOSED_FORM
+    seconds, names, evaluators = zip(*(cache[key] for key in zip(groups, workers, sizes, strict=True)), strict=True)
+    return PricedMany(np.array(seconds), *_places(names), *_places(evaluators))
 
 
 def _places(texts: Sequence[str]) -> tuple[tuple[str, ...], Indices]:
-    """Different texts, and the place of each."""
-    each = tuple(dict.fromkeys(texts))
-    return each, np.array([each.index(one) for one in texts], dtype=np.int64)
+    """Return the different texts, and the index of each text among them."""
+    different = tuple(dict.fromkeys(texts))
+    return different, np.array([different.index(text) for text in texts], dtype=np.int64)

@@ -1,9 +1,9 @@
-"""What workers of a replica of several send and hold: gradients inside it, the method's messages between replicas.
+"""Traffic and memory of workers in replicas of several workers: gradients inside, messages of the method between.
 
-A method works on what a worker has: its message to the other replicas is about the worker's own part of the model, and
-of those who have the same part each sends its share, which they gather inside the replica afterwards. What is averaged
-in every step inside a replica is the gradient, by an all-reduce, or shared out as `syncline.costmodel.traffic.sharded`
-has it. So data parallelism is a sum inside and a sum of shares between replicas; a replica of DiLoCo is a cluster.
+A method works on the parameters of a worker. Its message to the other replicas is about the worker's part of the model.
+Workers with the same part each send a share of it, and gather the shares inside the replica afterwards. In every step,
+gradients are averaged inside a replica by an all-reduce, or sharded as in `syncline.costmodel.traffic.sharded`. So data
+parallelism is a sum inside and a sum of shares between replicas; a replica of DiLoCo is a cluster.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from syncline.specs import ProjectSpec
 
 
 class Copied(NamedTuple):
-    """Parameters of which so many workers of a replica have a copy.
+    """Parameters that a group of workers of a replica has copies of.
 
     Attributes:
-        elements: of one worker.
-        group: the first of those who have a copy.
+        elements: number of parameters of one worker.
+        group: the first group of workers with copies.
     """
 
     elements: int
@@ -46,7 +46,7 @@ class Copied(NamedTuple):
 
 
 def parts_of(own: OwnTensors, layout: Layout) -> list[Copied]:
-    """A worker's parameters by who has copies: those of experts apart."""
+    """Return a worker's parameters by the group with copies of them; experts are a separate part."""
     experts = own.expert_elements
     if layout.expert == 1 or not experts:
         return [Copied(own.elements, layout.gradient_group)]
@@ -62,24 +62,24 @@ def laid_out(
     workers: Indices,
     able: NDArray[np.bool_],
 ) -> tuple[list[Traffic], Held]:
-    """What a worker sends in each setting, and how it holds its part of a replica.
+    """Return the traffic of a worker in each setting, and the memory plan of its part of a replica.
 
     Args:
-        specs: of the settings, of one model and layout.
-        method: in their precision.
-        own: what of the model a worker has.
-        layout: of a replica.
-        workers: ``(S,)``: P, all of them.
-        able: ``(S,)``: whether it is asked for.
+        specs: specs of the settings, which share model and layout.
+        method: the method, in the settings' precision.
+        own: a worker's part of the model.
+        layout: layout of a replica.
+        workers: ``(S,)``: P, all workers.
+        able: ``(S,)``: mask of the settings that include the method.
 
     Raises:
         SpecError: the method cannot serve so many replicas.
     """
     spec, tensors = specs[0], list(own.tensors)
     parts, replicas = parts_of(own, layout), workers // layout.workers
-    counts = [one.elements for one in tensors]
+    counts = [tensor.elements for tensor in tensors]
     number_format = spec.number_format
-    counted = spec.memory.counted_in(number_format)
+    precision = spec.memory.counted_in(number_format)
     share = sum(part.elements / len(part.group) for part in parts) / own.elements
 
     def between(count: int) -> list[Exchange]:
@@ -90,49 +90,53 @@ def laid_out(
     sent = traffic_of(method, tensors, workers, able, spec.steps, between)
     wire = np.zeros(len(specs))
     for traffic in sent:
-        here = traffic.settings
+        selected = traffic.settings
         sizes = [
-            [call_bytes(one, len(one.group) if one.group else replicas[here]) for one in pattern.calls]
+            [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]
             for pattern in traffic.patterns
         ]
-        together = [[sum(of)] if sends_together(method) else of for of in sizes if of]
-        for size in (each for of in together for each in of):
-            wire[here] = np.maximum(wire[here], size)
-    kept = kept_of(method, tensors, replicas, able)
-    whole = model_memory(own.elements, kept.state, kept.errors, counted, wire)
+        together = [[sum(call_sizes)] if sends_together(method) else call_sizes for call_sizes in sizes if call_sizes]
+        for size in (nbytes for call_sizes in together for nbytes in call_sizes):
+            wire[selected] = np.maximum(wire[selected], size)
+    kept_numbers = kept_of(method, tensors, replicas, able)
+    memory = model_memory(own.elements, kept_numbers.state, kept_numbers.errors, precision, wire)
     units = gradient_buckets(counts, max(1.0, sum(counts) / _layers(spec, layout)), element_bytes=1)
-    parameter_bytes = MODEL_BYTES[counted]
+    parameter_bytes = MODEL_BYTES[precision]
     unit_bytes = max(unit.share for unit in units) * parameter_bytes * own.elements
     inside = layout.sharers > 1
     sharers = np.full(len(specs), 1 / share) if inside else replicas
-    room, asked = _room(specs, layout, own), spec.memory
-    if layout.pipeline > 1 and asked.micro_batches is None:
-        asked = asked.model_copy(update={"micro_batches": max(1, int(room.sequences[0]))})
-    # Beside a pipeline nobody scatters gradients, or gathers weights, for each of its many micro-batches.
+    room, memory_spec = _room(specs, layout, own), spec.memory
+    if layout.pipeline > 1 and memory_spec.micro_batches is None:
+        memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(room.sequences[0]))})
+    # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
-    how = held(asked, room, whole, sharers, inside or method.shares_out, unit_bytes, choices)
+    memory_plan = held(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
     gradient_bytes = bytes_per_gradient(number_format)
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
     averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
-    parted: list[Traffic] = []
-    for sharding, micro in sorted({*zip(how.sharding[able].tolist(), how.micro_batches[able].tolist(), strict=True)}):
-        here = able & (how.sharding == sharding) & (how.micro_batches == micro)
+    split_traffics: list[Traffic] = []
+    for sharding, micro in sorted(
+        {*zip(memory_plan.sharding[able].tolist(), memory_plan.micro_batches[able].tolist(), strict=True)}
+    ):
+        selected = able & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
-            kind, beside = SHARDINGS[sharding], spec.overlap != "none"
+            kind, overlapped = SHARDINGS[sharding], spec.overlap != "none"
             if not inside and sharding:
                 n, w = averaged_bytes * own.elements, parameter_bytes * own.elements
-                return sharded_exchanges(n, w, count // layout.workers, kind, units, micro, beside=beside)
+                return sharded_exchanges(n, w, count // layout.workers, kind, units, micro, beside=overlapped)
             out: list[Exchange] = []
             for part in parts if inside else ():
                 if len(part.group) > 1:
                     sizes = (averaged_bytes * part.elements, parameter_bytes * part.elements)
-                    out += _inside(part.group, *sizes, kind, units, micro, beside)
+                    out += _inside(part.group, *sizes, kind, units, micro, overlapped)
             return [*out, *between(count)]
 
-        made = traffic_of(method, tensors, workers, here, spec.steps, exchanges)
-        parted += [one._replace(buckets=after_micro_batches(buckets, micro)) for one in made]
-    return parted, how
+        traffics = traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
+        split_traffics += [
+            group_traffic._replace(buckets=after_micro_batches(buckets, micro)) for group_traffic in traffics
+        ]
+    return split_traffics, memory_plan
 
 
 def _layers(spec: ProjectSpec, layout: Layout) -> int:
@@ -143,54 +147,57 @@ def _layers(spec: ProjectSpec, layout: Layout) -> int:
 @lru_cache(maxsize=32)
 def _inside(
     group: range, gradient_bytes: float, parameter_bytes: float, kind: str, units: tuple[Bucket, ...], micro: int,
-    beside: bool,
+    overlapped: bool,
 ) -> list[Exchange]:  # fmt: skip
-    """What those who have the same parameters in a replica send in every step."""
+    """Return the exchanges of every step between the workers of a replica that have the same parameters."""
     if kind == "none":
         return [Exchange(gradient_bytes, label="gradient inside", in_backward=True, part=group)]
-    sent = sharded_exchanges(gradient_bytes, parameter_bytes, len(group), kind, units, micro, beside=beside)
-    return [replace(one, part=group) for one in sent]
+    sent = sharded_exchanges(gradient_bytes, parameter_bytes, len(group), kind, units, micro, beside=overlapped)
+    return [replace(exchange, part=group) for exchange in sent]
 
 
 def _between(
     method: MethodBase, tensors: Sequence[object], replicas: int, layout: Layout, share: float
 ) -> Iterator[Exchange]:
-    """What a worker sends to its like in other replicas, and then gathers inside its own."""
-    for one in method.exchanges(tensors, replicas):  # type: ignore[arg-type]
-        size = share * one.payload_bytes
-        part = one.part
+    """Yield a worker's exchanges with its counterparts in other replicas, each before a gather inside the replica."""
+    for exchange in method.exchanges(tensors, replicas):  # type: ignore[arg-type]
+        size = share * exchange.payload_bytes
+        part = exchange.part
         if part is not None:
-            each = layout.workers
-            part = range(part.start * each, part.stop * each, part.step * each)
-        yield replace(one, payload_bytes=size, encoded_bytes=share * one.encoded_bytes, part=part)
+            stride = layout.workers
+            part = range(part.start * stride, part.stop * stride, part.step * stride)
+        yield replace(exchange, payload_bytes=size, encoded_bytes=share * exchange.encoded_bytes, part=part)
         if layout.sharers > 1 and not method.sends_in_backward:
-            come = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
+            growth = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
             yield replace(
-                one,
-                payload_bytes=size * come.get(one.collective, 1.0),
+                exchange,
+                payload_bytes=size * growth.get(exchange.collective, 1.0),
                 encoded_bytes=0.0,
                 collective="all_gather",
-                label=f"{one.label} inside".strip(),
+                label=f"{exchange.label} inside".strip(),
                 part=layout.gradient_group,
             )
 
 
-def _room(specs: Sequence[ProjectSpec], layout: Layout, own: OwnTensors) -> Room:
-    """What each setting offers to a worker: `Room.activations_bytes` over the micro-batches are what it keeps."""
-    ways = layout.workers // layout.data
+def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: OwnTensors) -> Room:
+    """Return a worker's memory budget in each setting.
 
-    def asked(spec: ProjectSpec) -> tuple[float, float, float]:
-        model, machine, counted = spec.model, spec.memory_machine, spec.memory
+    A worker keeps `Room.activations_bytes` divided by the number of micro-batches.
+    """
+    model_parallel = layout.workers // layout.data
+
+    def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
+        model, machine, memory_spec = spec.model, spec.memory_machine, spec.memory
         assert isinstance(model, ModelShape)
-        sequences = ways * spec.tokens_per_worker / model.sequence
+        sequences = model_parallel * spec.tokens_per_worker / model.sequence
         limit = machine.memory_bytes if machine else None
         activations = 0.0
-        if counted.activations is not None:
-            micro = counted.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
-            width = 2 if counted.counted_in(spec.number_format) == "mixed" else 4
-            one = own_activation_bytes(model, layout, sequences, micro, counted.activations, width)
-            activations = micro * one
+        if memory_spec.activations is not None:
+            micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+            width = 2 if memory_spec.counted_in(spec.number_format) == "mixed" else 4
+            micro_bytes = own_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
+            activations = micro * micro_bytes
         return np.inf if limit is None else limit, sequences, activations
 
-    told: Floats = np.array(once_each(specs, asked), dtype=np.float64)
-    return Room(*told.T)
+    room_columns: Floats = np.array(once_each(specs, room_fields), dtype=np.float64)
+    return Room(*room_columns.T)

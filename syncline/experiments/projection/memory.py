@@ -1,4 +1,4 @@
-"""What a method needs of one worker's memory."""
+"""Memory of one worker by method."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from syncline.specs.memory import MemorySpec
 def memory_of(
     method: MethodBase, model: Tensors, workers: int, steps: int = 10_000, spec: MemorySpec | None = None
 ) -> Memory:
-    """One worker's memory, without activations, which depend on more than the parameters.
+    """Return one worker's memory, without activations, which depend on more than the parameters.
 
     Args:
-        method: what keeps and sends.
+        method: method whose states and buffers count.
         model: the parameters' shapes, or their number.
-        workers: P.
-        steps: T; what is sent for the first time in a later step needs no buffer.
-        spec: how it is counted; None: in fp32.
+        workers: P, the number of workers.
+        steps: T; calls that are first due in a later step need no buffer.
+        spec: options of the count; None: in fp32.
     """
     tensors = tensors_of(model)
     errors = method.error_feedback_elements(tensors, workers)
@@ -46,20 +46,22 @@ def memory_of(
 
 
 def sends_together(method: MethodBase) -> bool:
-    """Whether all calls of a step are under way at once, as in a stream."""
+    """Return whether all calls of a step are in flight at once, as in a stream."""
     return hasattr(method, "stream")
 
 
 def with_activations(
     memory: Memory, shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str = "fp32"
 ) -> Memory:
-    """The same with an estimate of the activations of one micro-batch, if the spec asks for it."""
-    every = activations_of(shape, tokens_per_worker, spec, number_format)
-    return dataclasses.replace(memory, activations_bytes=every / (spec.micro_batches or 1)) if every else memory
+    """Return the memory with an estimate of the activations of one micro-batch, if the spec counts activations."""
+    step_bytes = activations_of(shape, tokens_per_worker, spec, number_format)
+    return (
+        dataclasses.replace(memory, activations_bytes=step_bytes / (spec.micro_batches or 1)) if step_bytes else memory
+    )
 
 
 def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str) -> float:
-    """Bytes of the activations of a step that is computed at once; 0 unless the spec asks for them."""
+    """Return the bytes of activations of a step that is computed at once, or 0 if the spec does not count them."""
     if spec.activations is None or not isinstance(shape, ModelShape):
         return 0.0
     width = 2 if spec.counted_in(number_format) == "mixed" else 4
@@ -67,9 +69,9 @@ def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec, num
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
-    """The fields of a row: every part, the sum as ``memory_bytes``, and whether it ``fits``.
+    """Return the fields of a row: every part, the sum as ``memory_bytes``, and whether it ``fits``.
 
-    ``update_s``, the least time that an update takes by the memory's bandwidth, is part of no step time.
+    ``update_s``, the least time of an update by the memory's bandwidth, is part of no step time.
     """
     timed = hardware is not None and hardware.memory_bytes_per_s is not None
     return memory.parts | {

@@ -1,4 +1,4 @@
-"""What settings that share a model, computing and a batch are asked once."""
+"""A cache of values by model, computing and batch, for settings that share them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ A = TypeVar("A")
 
 
 def once_each(specs: Sequence[ProjectSpec], ask: Callable[[ProjectSpec], A]) -> list[A]:
-    """An answer for each spec, asked once for those of the same model, computing and batch."""
-    known: dict[tuple[int, int, int], A] = {}
+    """Return a value for each spec, computed once for specs of the same model, computing and batch."""
+    cache: dict[tuple[int, int, int], A] = {}
     answers = []
     for spec in specs:
         key = id(spec.model), id(spec.compute), spec.tokens_per_worker
-        if key not in known:
-            known[key] = ask(spec)
-        answers.append(known[key])
+        if key not in cache:
+            cache[key] = ask(spec)
+        answers.append(cache[key])
     return answers

@@ -19,11 +19,11 @@ from syncline.interrupts import raise_if_interrupted
 UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "bytes_per_worker": "B", "speedup": "1",
          "energy_j": "J", "_low_j": "J", "_high_j": "J", "_kg": "kg", "tokens": "tokens",
          "communication_share": "1", "sequence": "tokens", "tokens_per_worker": "tokens", "steps": "steps"}  # fmt: skip
-"""By how a column's name ends."""
+"""Units by the end of a column's name."""
 
 
 def unit_of_column(name: str) -> str:
-    """What it is measured in; nothing for names.
+    """Return the unit of a column, or an empty text for names.
 
     >>> unit_of_column("faster_bandwidth_bytes_per_s"), unit_of_column("step_time_s"), unit_of_column("method")
     ('B/s', 's', '')
@@ -34,19 +34,19 @@ def unit_of_column(name: str) -> str:
 def write_parquet(
     parts: Iterable[Columns], file: Path, about: Mapping[str, str], done: Callable[[int], None] = lambda rows: None
 ) -> int:
-    """Write rows, some at a time, each time a row group; the file is there when all are written, or not at all.
+    """Write rows in row groups; the file appears once it is complete, or not at all.
 
     Args:
-        parts: columns of the same names, one below the other.
-        file: where.
-        about: what else its metadata hold.
-        done: is told how many rows are written.
+        parts: columns of the same names, one part below the other.
+        file: path of the file.
+        about: further entries of its metadata.
+        done: called with the number of rows written so far.
 
     Returns:
-        How many rows.
+        The number of rows.
 
     Raises:
-        SpecError: a place that cannot be written to, or a full disk.
+        SpecError: the path cannot be written to, or the disk is full.
     """
     rows = 0
     try:
@@ -68,7 +68,7 @@ def write_parquet(
 
 
 def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
-    """Write the rows of a projection.
+    """Write the rows of a projection, and return the path.
 
     Raises:
         SpecError: as `write_parquet`; or the rows are a paper's.
@@ -85,11 +85,11 @@ def _with_unit(field: pa.Field) -> pa.Field:
 
 
 def _array(column: RowColumn) -> pa.Array:
-    """Numbers, yes and no, or texts by their places in a list; null where there is nothing."""
+    """Return a column as numbers, booleans, or texts as indices into a list, with null for missing values."""
     if not isinstance(column, Coded):
         return pa.array(column, from_pandas=True)
-    known = [value for value in column.values if value is not None]
-    if known and all(isinstance(value, bool | int | float) for value in known):
+    values = [value for value in column.values if value is not None]
+    if values and all(isinstance(value, bool | int | float) for value in values):
         return pa.array(column.values).take(pa.array(column.codes))
     nothing = np.array([value is None for value in column.values])[column.codes]
     codes = pa.array(column.codes.astype(np.int32), mask=nothing)

@@ -1,7 +1,7 @@
-"""What a projection needs to know of settings that share a model and its methods, to price them on any network at once.
+"""The plan of settings that share a model and methods, which prices them on any network at once.
 
-A *setting* is a number of workers on some hardware. What is computed for settings has them along the first axis of its
-arrays, and networks along the second.
+A *setting* is a number of workers on some hardware. Arrays have settings along the first axis and networks along the
+second.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from syncline.methods import MethodBase, tensors_of
 from syncline.specs import ProjectSpec
 
 Known = dict[Any, PricedMany]
-"""Collectives of one network that are priced, for all methods that send the same."""
+"""A cache of priced collectives on one network, for all methods that send the same."""
 
 
 class Scheduled(NamedTuple):
-    """What a worker goes through in every step.
+    """The schedule of a worker's step.
 
     Attributes:
-        busy_s: that it computes, with what it waits for inside its replica.
-        exchanges: what is sent beside.
-        timed: the calls in which a call travels, and what they take.
-        trigger_s: in which it finds out whether to send.
-        optimizer_s: in which it updates.
+        busy_s: seconds of computing, and of waiting inside the replica.
+        exchanges: exchanges of the method.
+        timed: splits a call into the calls in which it travels, with their costs.
+        trigger_s: seconds of the decision whether to send.
+        optimizer_s: seconds of the optimizer's update.
     """
 
     busy_s: float
@@ -65,8 +65,8 @@ class ProjectionPlan:
     """Computing and traffic of every method in every setting, whatever the network.
 
     Args:
-        specs: of the settings; they differ in workers, in what computes, and in which methods are left out.
-        methods: of all of them; those of the first spec unless given.
+        specs: specs of the settings; they differ in workers, in computing, and in the methods that are left out.
+        methods: the methods of all settings; those of the first spec by default.
 
     Raises:
         SpecError: a method cannot serve so many workers.
@@ -74,19 +74,21 @@ class ProjectionPlan:
 
     def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:
         self.specs, self.spec = specs, specs[0]
-        asked = tuple(methods or self.spec.methods)
-        self.methods = tuple(method.in_precision(self.spec.number_format) for method in asked)
+        base_methods = tuple(methods or self.spec.methods)
+        self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
         self.compute_s = np.array(once_each(specs, _compute_s))
         self.layout = self.spec.layout.made()
-        self.replicas: Indices = np.array([self.layout.replicas(one) for one in self.workers.tolist()], dtype=np.int64)
+        self.replicas: Indices = np.array(
+            [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
+        )
         self.inside = Inside(specs, self.layout) if self.layout.workers > 1 else None
         self.tensors = tensors_of(self.inside.own.tensors if self.inside else self.spec.model.tensors)
         self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
             if len(spec.methods) < len(self.methods):
-                here = set(map(id, spec.methods))
-                self.able[index] = [id(method) in here for method in asked]
+                spec_methods = set(map(id, spec.methods))
+                self.able[index] = [id(method) in spec_methods for method in base_methods]
         self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
         self.optimizer_s = [
             np.array(once_each(specs, partial(_optimizer_s, method, self.tensors))) for method in self.methods
@@ -97,15 +99,15 @@ class ProjectionPlan:
         room = None if self.inside else room_of(specs)
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
-                able = self.able[:, number]
+                mask = self.able[:, number]
                 if room is None:
                     assert self.inside is not None
-                    own = self.inside.own
-                    traffic, how = laid_out(self.specs, method, own, self.layout, self.workers, able)
+                    own_part = self.inside.own
+                    traffic, memory_plan = laid_out(self.specs, method, own_part, self.layout, self.workers, mask)
                 else:
-                    traffic, how = carried_and_held(self.specs, method, self.tensors, self.workers, able, room)
+                    traffic, memory_plan = carried_and_held(self.specs, method, self.tensors, self.workers, mask, room)
             self.traffic.append(traffic)
-            self.held.append(how)
+            self.held.append(memory_plan)
 
     def step(
         self,
@@ -115,33 +117,33 @@ class ProjectionPlan:
         known: Known | None = None,
         factors: Factors = AS_PREDICTED,
     ) -> StepTime:
-        """The mean step of a method on networks.
+        """Return the mean step of a method on networks.
 
         Args:
-            number: of the method.
+            number: index of the method.
             network: a link, whose fields may be arrays with the settings, or one for all, along the first axis; or
                 another network.
-            settings: which of them are along that axis, each as often as it is wanted; all unless given.
-            known: calls that have been priced in all settings, to which it adds.
-            factors: by what computing and communication are off.
+            settings: settings along that axis, each as often as wanted; all by default.
+            known: cache of calls priced in all settings, to which this call adds.
+            factors: factors of computing and communication.
         """
         ndim = axes_of(network)
-        every = settings is None
-        wanted = np.arange(len(self.specs)) if settings is None else settings
+        all_settings = settings is None
+        selected = np.arange(len(self.specs)) if settings is None else settings
         parts = []
         for traffic in self.traffic[number]:
-            place = traffic.place[wanted]
+            place = traffic.place[selected]
             rows = np.flatnonzero(place >= 0)
             if not rows.size:
                 continue
-            here = network if len(rows) == len(wanted) else links_of_rows(network, rows)
-            memo = known if every and known is not None else {}
-            off = factors if len(rows) == len(wanted) else factors_of(factors, rows)
-            step = self._step(traffic, number, here, wanted[rows], place[rows], ndim, memo, off)
+            row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
+            memo = known if all_settings and known is not None else {}
+            row_factors = factors if len(rows) == len(selected) else factors_of(factors, rows)
+            step = self._step(traffic, number, row_links, selected[rows], place[rows], ndim, memo, row_factors)
             parts.append((rows, step))
-        if len(parts) == 1 and len(parts[0][0]) == len(wanted):
+        if len(parts) == 1 and len(parts[0][0]) == len(selected):
             return parts[0][1]
-        return joined_rows(parts, len(wanted), ndim)
+        return joined_rows(parts, len(selected), ndim)
 
     def _step(
         self,
@@ -151,29 +153,29 @@ class ProjectionPlan:
         settings: Indices,
         place: Indices,
         ndim: int,
-        known: Known,
-        off: Factors,
+        cache: Known,
+        factors: Factors,
     ) -> StepTime:
-        """Of settings that all send this."""
-        timed = self._timed(traffic, network, settings, place, ndim, known, off)
-        slower = along_rows(off.computing, settings, ndim)
+        """Return the step of settings that all have this traffic."""
+        timed = self._timed(traffic, network, settings, place, ndim, cache, factors)
+        slower = along_rows(factors.computing, settings, ndim)
         trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
         optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
         compute_s = slower * along_rows(self.compute_s, settings, ndim)
         steps = self.spec.steps
         if self.inside is None:
             return priced_step(compute_s, traffic.exchanges, traffic.patterns, steps, timed, trigger_s, optimizer_s)
-        inside = self._inside(number, network, settings, ndim, off)
-        each, rare = _each_and_rare(traffic.exchanges)
-        first = self.every_step.priced(traffic.buckets, inside.step_s, each, timed)
+        inside = self._inside(number, network, settings, ndim, factors)
+        regular, rare = _each_and_rare(traffic.exchanges)
+        first = self.every_step.priced(traffic.buckets, inside.step_s, regular, timed)
         busy_s = inside.step_s + first.exposed_communication_s
-        of = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
+        rare_step = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
         return StepTime(
             inside.compute_s,
-            first.communication_s + of.communication_s,
-            first.encode_s + of.encode_s,
+            first.communication_s + rare_step.communication_s,
+            first.encode_s + rare_step.encode_s,
             trigger_s,
-            first.hidden_communication_s + of.hidden_communication_s,
+            first.hidden_communication_s + rare_step.hidden_communication_s,
             inside.step_s - inside.compute_s,
             optimizer_s,
         )
@@ -185,136 +187,138 @@ class ProjectionPlan:
         settings: Indices,
         place: Indices,
         ndim: int,
-        known: Known,
-        off: Factors,
+        cache: Known,
+        factors: Factors,
     ) -> Callable[[Call], list[PricedCall]]:
-        """What prices the calls of settings that all send this."""
+        """Return a function that prices the calls of settings that all have this traffic."""
         rate = self.spec.compute.encode
-        slower = along_rows(off.computing, settings, ndim)
+        slower = along_rows(factors.computing, settings, ndim)
 
-        taken: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
+        costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
 
-        def takes(one: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
-            priced = self.carried(one, network, settings, place, ndim, known)
-            workers, size = along_rows(self.replicas, settings, ndim), along_rows(one.payload_bytes, place, ndim)
-            workers = workers if one.group is None else np.full_like(workers, len(one.group))
-            encode_s = 0.0 if rate is None else slower * along_rows(one.encoded_bytes, place, ndim) / rate
-            opening = after_idling(one.collective, workers, size, network, priced.names, priced.chosen)
-            longer = None if opening is None else opening.times(off.communication)
-            return off.communication * _or_nothing(priced), encode_s, longer
+        def takes(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
+            priced = self.carried(part, network, settings, place, ndim, cache)
+            workers, size = along_rows(self.replicas, settings, ndim), along_rows(part.payload_bytes, place, ndim)
+            workers = workers if part.group is None else np.full_like(workers, len(part.group))
+            encode_s = 0.0 if rate is None else slower * along_rows(part.encoded_bytes, place, ndim) / rate
+            opening = after_idling(part.collective, workers, size, network, priced.names, priced.chosen)
+            longer = None if opening is None else opening.times(factors.communication)
+            return factors.communication * _or_nothing(priced), encode_s, longer
 
         def timed(call: Call) -> list[PricedCall]:
             out = []
-            for one in split(call, self.spec.overlap, traffic.buckets):
-                key = told_apart_by(one)
-                if key not in taken:
-                    taken[key] = takes(one)
-                out.append(PricedCall(one, *taken[key]))
+            for part in split(call, self.spec.overlap, traffic.buckets):
+                key = told_apart_by(part)
+                if key not in costs:
+                    costs[key] = takes(part)
+                out.append(PricedCall(part, *costs[key]))
             return out
 
         return timed
 
     def scheduled(self, number: int, network: Network, known: Known | None = None) -> Scheduled:
-        """What a worker of the first setting goes through by a method, which serves it.
+        """Return the schedule of a worker of the first setting by a method that serves it.
 
         Args:
-            number: of the method.
-            network: no arrays.
+            number: index of the method.
+            network: a network without arrays.
             known: see `step`.
         """
         settings = np.zeros(1, dtype=np.int64)
-        traffic = next(one for one in self.traffic[number] if one.place[0] >= 0)
+        traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
         memo = {} if known is None else known
         timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
         trigger_s, optimizer_s = self.spec.compute.readback * self.readbacks[number], float(self.optimizer_s[number][0])
         if self.inside is None:
             return Scheduled(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s, optimizer_s)
         busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
-        each, rare = _each_and_rare(traffic.exchanges)
-        if each and rare:
-            first = self.every_step.priced(traffic.buckets, busy_s, each, timed)
+        regular, rare = _each_and_rare(traffic.exchanges)
+        if regular and rare:
+            first = self.every_step.priced(traffic.buckets, busy_s, regular, timed)
             busy_s = busy_s + first.exposed_communication_s
-        return Scheduled(float(np.ravel(busy_s)[0]), rare or each, timed, trigger_s, optimizer_s)
+        return Scheduled(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
 
     def inside_times(self, number: int, network: Network) -> InsideTimes | None:
-        """What each setting's step takes inside a replica by a method; None where a replica is one worker."""
+        """Return the times of each setting's step inside a replica by a method, or None if a replica is one worker."""
         if self.inside is None:
             return None
         return self._inside(number, network, np.arange(len(self.specs)), axes_of(network), AS_PREDICTED)
 
-    def _inside(self, number: int, network: Network, settings: Indices, ndim: int, off: Factors) -> InsideTimes:
+    def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> InsideTimes:
         assert self.inside is not None
-        compute_s = along_rows(off.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
+        compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
         micro = self.held[number].micro_batches
         algorithm = self.spec.algorithm_on(network)
-        return self.inside.times(compute_s, micro, self.workers, settings, network, ndim, off, algorithm)
+        return self.inside.times(compute_s, micro, self.workers, settings, network, ndim, factors, algorithm)
 
     def carried(
         self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, known: Known
     ) -> PricedMany:
-        """What carries a call, and what it takes."""
+        """Return the algorithm that carries a call, and its cost."""
         size = along_rows(call.payload_bytes, place, ndim)
         key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
         if key not in known and self.inside is not None and not isinstance(network, Link):
             assert call.group is None or isinstance(call.group, range)
             workers = self.workers[settings].tolist()
-            groups = [call.group or self.layout.replica_group(one) for one in workers]
-            wanted = self.spec.algorithm_on(network)
-            known[key] = carried_by_groups(call.collective, groups, workers, size, network, wanted, self.spec.rule)
+            groups = [call.group or self.layout.replica_group(count) for count in workers]
+            algorithm = self.spec.algorithm_on(network)
+            known[key] = carried_by_groups(call.collective, groups, workers, size, network, algorithm, self.spec.rule)
         elif key not in known and call.group is not None:
             known[key] = self._among_parts(call, network, settings, ndim)
         elif key not in known:
             workers = along_rows(self.replicas, settings, ndim)
-            wanted = self.spec.algorithm_on(network)
-            known[key] = carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
+            algorithm = self.spec.algorithm_on(network)
+            known[key] = carried(call.collective, workers, size, network, algorithm, self.spec.rule, played_s)
         return known[key]
 
     def _among_parts(self, call: Call, network: Network, settings: Indices, ndim: int) -> PricedMany:
-        """What a call takes that every part of the workers makes at once; the settings have the same parts.
+        """Return the cost of a call that all parts of the workers make at once; the settings have the same parts.
 
-        Where links differ it is played, by the algorithm that is wanted or, of several, the first.
+        If links differ, the call is simulated, by the selected algorithm or, of several, the first.
         """
         assert isinstance(call.group, range)
-        wanted = algorithm_of(self.spec.algorithm_on(network), call.collective)
+        algorithm = algorithm_of(self.spec.algorithm_on(network), call.collective)
         size = call.payload_bytes
         if isinstance(network, Link):
             workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
-            return carried(call.collective, workers, size, network, wanted, self.spec.rule, played_s)
-        name = wanted if wanted in ALGORITHMS[call.collective] else first_on(call.collective, network)
+            return carried(call.collective, workers, size, network, algorithm, self.spec.rule, played_s)
+        name = algorithm if algorithm in ALGORITHMS[call.collective] else first_on(call.collective, network)
         together = int(self.workers[settings[0]])
-        seconds, way = played_parts_s(
+        seconds, evaluator = played_parts_s(
             call.collective, call.group, together, float(size), network, str(name), self.spec.rule
         )
-        return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (way,))
+        return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (evaluator,))
 
     def known_by(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
-        """How the times of a method are known: of its calls, the way that is furthest from a closed form.
+        """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.
 
         Returns:
-            Texts, ``HOW`` first and then why there is no time, and the number of each setting's, ``(S, 1)`` or
-            ``(S, n)`` for n links.
+            Texts, ``HOW`` first and then reasons why there is no time, and the index of each setting's text, ``(S, 1)``
+            or ``(S, n)`` for n links.
         """
         texts = {text: code for code, text in enumerate(HOW)}
-        if all(one.ways == (CLOSED_FORM,) for one in known.values()):
+        if all(entry.ways == (CLOSED_FORM,) for entry in known.values()):
             return list(texts), np.zeros((1, 1), dtype=np.int64)
         ndim = axes_of(network)
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
         codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
         for traffic in self.traffic[number]:
-            here = traffic.settings
+            settings = traffic.settings
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
-                for one in split(call, self.spec.overlap, traffic.buckets):
-                    priced = self.carried(one, network, here, traffic.place[here], ndim, known)
-                    own = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
-                    told = np.reshape(own[priced.known_by], (len(here) if np.ndim(priced.known_by) else 1, -1))
-                    codes[here] = np.maximum(codes[here], told)
+                for part in split(call, self.spec.overlap, traffic.buckets):
+                    priced = self.carried(part, network, settings, traffic.place[settings], ndim, known)
+                    code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
+                    new_codes = np.reshape(
+                        code_of[priced.known_by], (len(settings) if np.ndim(priced.known_by) else 1, -1)
+                    )
+                    codes[settings] = np.maximum(codes[settings], new_codes)
         return list(texts), codes
 
     def algorithms(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
-        """Which algorithms carry a method's calls, the largest call's first and each named once.
+        """Return the algorithms of a method's calls, from the largest call to the smallest, each named once.
 
         Returns:
-            Texts, and the number of each setting's, ``(S, 1)`` or ``(S, n)`` for n links.
+            Texts, and the index of each setting's text, ``(S, 1)`` or ``(S, n)`` for n links.
         """
         ndim = axes_of(network)
         texts: dict[str, int] = {}
@@ -324,39 +328,39 @@ class ProjectionPlan:
             settings = traffic.settings
             place = traffic.place[settings]
             for rows, calls in _largest_first(traffic, place):
-                here = settings[rows]
-                told, numbers = self._named(calls, network, here, place[rows], ndim, known)
-                own = np.array([texts.setdefault(text, len(texts)) for text in told])
-                codes[here] = np.reshape(own[numbers], (len(here) if np.ndim(numbers) else 1, -1))
+                members = settings[rows]
+                names, numbers = self._named(calls, network, members, place[rows], ndim, known)
+                code_of = np.array([texts.setdefault(text, len(texts)) for text in names])
+                codes[members] = np.reshape(code_of[numbers], (len(members) if np.ndim(numbers) else 1, -1))
         return list(texts) or [""], codes
 
     def _named(
-        self, calls: Sequence[Call], network: Network, settings: Indices, place: Indices, ndim: int, known: Known
+        self, calls: Sequence[Call], network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
     ) -> tuple[list[str], NDArray[np.int64]]:
         combined: list[tuple[str, ...]] = [()]
         numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
-            whole = call._replace(payload_bytes=1.0 * call.payload_bytes)
-            one = self.carried(whole, network, settings, place, ndim, known)
-            both = numbers * len(one.names) + one.chosen
-            used, inverse = np.unique(both, return_inverse=True)
-            numbers = inverse.reshape(both.shape)
-            combined = [(*combined[i // len(one.names)], one.names[i % len(one.names)]) for i in used.tolist()]
+            float_call = call._replace(payload_bytes=1.0 * call.payload_bytes)
+            priced = self.carried(float_call, network, settings, place, ndim, cache)
+            pairs = numbers * len(priced.names) + priced.chosen
+            used, inverse = np.unique(pairs, return_inverse=True)
+            numbers = inverse.reshape(pairs.shape)
+            combined = [(*combined[i // len(priced.names)], priced.names[i % len(priced.names)]) for i in used.tolist()]
         return [", ".join(dict.fromkeys(names)) for names in combined], numbers
 
 
 def _each_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
-    """What every step sends inside a replica, which is priced by one step, and what comes after it.
+    """Return the exchanges of every step inside a replica, and the remaining ones, which follow them.
 
-    Where the method itself sends something in every step, too, all is priced together.
+    One step prices the first. If the method itself sends something in every step, too, all are priced together.
     """
-    each = [one for one in exchanges if one.part is not None and one.period == 1]
-    rare = [one for one in exchanges if one.part is None or one.period != 1]
-    return (exchanges, []) if any(one.period == 1 for one in rare) else (each, rare)
+    regular = [exchange for exchange in exchanges if exchange.part is not None and exchange.period == 1]
+    rare = [exchange for exchange in exchanges if exchange.part is None or exchange.period != 1]
+    return (exchanges, []) if any(exchange.period == 1 for exchange in rare) else (regular, rare)
 
 
 def _or_nothing(priced: PricedMany) -> FloatOrArray:
-    """What it takes; 0 where nobody knows, which ``known_by`` says."""
+    """Return the seconds of a priced call, or 0 if they are unknown, which ``known_by`` reports."""
     if priced.ways == (CLOSED_FORM,):
         return priced.seconds
     return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
@@ -369,7 +373,7 @@ def _compute_s(spec: ProjectSpec) -> float:
 
 def _flops(spec: ProjectSpec) -> float:
     flops = spec.model.flops_per_token * spec.tokens_per_worker
-    return RECOMPUTED * flops if spec.memory.activations == "recomputed" else flops  # given seconds have it in them
+    return RECOMPUTED * flops if spec.memory.activations == "recomputed" else flops  # seconds from the spec include it
 
 
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
@@ -379,16 +383,16 @@ def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: Proje
 
 
 def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list[Call]]]:
-    """Calls of all patterns, the largest first; rows of settings apart where that is another order."""
+    """Return the calls of all patterns, the largest first, with the rows of settings that have this order."""
     calls: dict[Any, Call] = {}
     for pattern in traffic.patterns:
         for call in pattern.calls:
             size = call.payload_bytes
             calls.setdefault((call.collective, size.tobytes() if isinstance(size, np.ndarray) else size), call)
-    each = list(calls.values())
-    if not any(isinstance(call.payload_bytes, np.ndarray) for call in each):
-        return [(np.arange(len(place)), sorted(each, key=lambda call: -call.payload_bytes))]
-    sizes = np.stack([np.broadcast_to(call.payload_bytes, place.shape) for call in each], axis=1)
-    orders, which = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
-    which = which.reshape(-1)
-    return [(np.flatnonzero(which == i), [each[j] for j in order]) for i, order in enumerate(orders.tolist())]
+    distinct = list(calls.values())
+    if not any(isinstance(call.payload_bytes, np.ndarray) for call in distinct):
+        return [(np.arange(len(place)), sorted(distinct, key=lambda call: -call.payload_bytes))]
+    sizes = np.stack([np.broadcast_to(call.payload_bytes, place.shape) for call in distinct], axis=1)
+    orders, order_index = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
+    order_index = order_index.reshape(-1)
+    return [(np.flatnonzero(order_index == i), [distinct[j] for j in order]) for i, order in enumerate(orders.tolist())]

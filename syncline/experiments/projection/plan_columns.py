@@ -1,4 +1,4 @@
-"""The rows of a plan as columns: settings before networks before methods."""
+"""The rows of a plan as columns, sorted by settings, then networks, then methods."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from syncline.experiments.projection.played import HOW
 from syncline.experiments.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
 
 NOT_SOUGHT = ("nccl",)
-"""Policies whose choice jumps with the bandwidth, by tables; of these no threshold is told."""
+"""Policies whose choice jumps with the bandwidth, by tables; they have no thresholds."""
 
 TIMES = (
     "step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "communication_s",
     "exposed_communication_s",
 )  # fmt: skip
-"""Of a `syncline.costmodel.StepTime`."""
+"""Fields of a `syncline.costmodel.StepTime` with a column."""
 
 INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
-"""Of `syncline.costmodel.layouts.inside.InsideTimes`: what ``inside_s`` is the sum of."""
+"""Fields of `syncline.costmodel.layouts.inside.InsideTimes`; ``inside_s`` is their sum."""
 
 FITS = (None, False, True)
 
 CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS}
-"""What of the memory's columns are places in these."""
+"""Columns of the memory that are indices into these values."""
 
 ENDS = ("", "_low", "_high")
-"""What a threshold's columns are called behind its name: it, and its bounds."""
+"""Suffixes of a threshold's columns: its value, and its bounds."""
 
 
 class PricedTogether(NamedTuple):
-    """Networks that are priced at once: their places among all, and a link of arrays ``(1, n)``, or the only one."""
+    """Networks that are priced at once: their indices among all, and a link of arrays ``(1, n)``, or the only one."""
 
     places: list[int]
     network: Network
 
 
 def together(networks: Sequence[Network]) -> list[PricedTogether]:
-    """Links that differ in numbers alone as one; every other network for itself."""
+    """Return the networks in groups: links that differ only in numbers as one, every other network by itself."""
     groups: dict[Any, list[int]] = {}
     for place, network in enumerate(networks):
         key: Any = place
@@ -69,25 +69,25 @@ def together(networks: Sequence[Network]) -> list[PricedTogether]:
         groups.setdefault(key, []).append(place)
     out = []
     for places in groups.values():
-        links = [one for place in places if isinstance(one := networks[place], Link)]
+        links = [link for place in places if isinstance(link := networks[place], Link)]
         out.append(PricedTogether(places, stacked_links(links) if links else networks[places[0]]))
     return out
 
 
 Beside = Mapping[str, tuple[Indices, tuple[Any, ...]]]
-"""More columns by name: the place of each row's value, which broadcasts to ``(S, N, M)``, and the values."""
+"""Further columns by name: the index of each row's value, which broadcasts to ``(S, N, M)``, and the values."""
 
 
 def plan_columns(
     plan: ProjectionPlan, networks: Sequence[Network], with_thresholds: bool, beside: Beside | None = None
 ) -> Columns:
-    """Mean step of each method on each network; speedups are over the first method, in the same setting.
+    """Return the mean step of each method on each network; speedups are over the first method, in the same setting.
 
     Args:
-        plan: of the settings.
-        networks: on which.
-        with_thresholds: whether the bandwidths are told at which a method is worth it.
-        beside: what else rows have.
+        plan: plan of the settings.
+        networks: the networks.
+        with_thresholds: whether to find the bandwidths at which a method is worth it.
+        beside: further columns of the rows.
 
     Raises:
         SpecError: a number of workers that a network cannot join.
@@ -96,36 +96,40 @@ def plan_columns(
     rows = np.broadcast_to(plan.able[:, None, :], shape)
     times = {name: np.zeros(shape) for name in (*TIMES, *INSIDE)}
     texts: dict[str, int] = {}
-    ways = {way: code for code, way in enumerate(HOW)}
+    evaluators = {evaluator: code for code, evaluator in enumerate(HOW)}
     algorithms, known_by = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     groups = together(networks)
     computing, communicating = of_settings(plan), of_networks(plan, networks)
     bounded = Varied(*(np.zeros(shape) for _ in Varied._fields))
     for places, network in groups:
-        known: Known = {}
-        here = communicating.of(places)
+        cache: Known = {}
+        link_sides = communicating.of(places)
         for number in range(len(plan.methods)):
-            step = plan.step(number, network, known=known)
+            step = plan.step(number, network, known=cache)
             for name in TIMES:
                 times[name][:, places, number] = by_link(getattr(step, name))
             inside = plan.inside_times(number, network)
             for name in INSIDE if inside is not None else ():
                 times[name][:, places, number] = by_link(getattr(inside, name))
-            for whole, one in zip(bounded, varied(plan, number, network, known, step, computing, here), strict=True):
-                whole[:, places, number] = one
-            names, codes = plan.algorithms(number, network, known)
-            own = np.array([texts.setdefault(text, len(texts)) for text in names], dtype=np.int64)
-            algorithms[:, places, number] = own[codes]
-            told, codes = plan.known_by(number, network, known)
-            own = np.array([ways.setdefault(way, len(ways)) for way in told], dtype=np.int64)
-            known_by[:, places, number] = own[codes]
-    if len(ways) > len(HOW):  # some are not known
+            for bound, bound_s in zip(
+                bounded, varied(plan, number, network, cache, step, computing, link_sides), strict=True
+            ):
+                bound[:, places, number] = bound_s
+            names, codes = plan.algorithms(number, network, cache)
+            code_of = np.array([texts.setdefault(text, len(texts)) for text in names], dtype=np.int64)
+            algorithms[:, places, number] = code_of[codes]
+            reasons, codes = plan.known_by(number, network, cache)
+            code_of = np.array(
+                [evaluators.setdefault(evaluator, len(evaluators)) for evaluator in reasons], dtype=np.int64
+            )
+            known_by[:, places, number] = code_of[codes]
+    if len(evaluators) > len(HOW):  # some times are unknown
         for name in ("step_time_s", "communication_s", "exposed_communication_s"):
             times[name][known_by >= len(HOW)] = np.nan
     step_s, communication_s = times["step_time_s"], times["communication_s"]
     step_low_s, step_high_s = between(step_s, bounded)
     speedup = ratio(step_s[:, :, :1], step_s)
-    speedup_low, speedup_high = between(speedup, [ratio(one[:, :, :1], one) for one in bounded])
+    speedup_low, speedup_high = between(speedup, [ratio(bound_s[:, :, :1], bound_s) for bound_s in bounded])
     rests_on, bases = based_on(computing, communicating)
     share = np.divide(communication_s, step_s, out=np.zeros(shape), where=~(step_s <= 0))
 
@@ -136,13 +140,13 @@ def plan_columns(
         return Coded(flat(codes), tuple(values))
 
     def by_setting(values: Sequence[Any]) -> Coded:
-        known = {value: code for code, value in enumerate(dict.fromkeys(values))}
-        return coded(np.array([known[value] for value in values])[:, None, None], list(known))
+        code_by_value = {value: code for code, value in enumerate(dict.fromkeys(values))}
+        return coded(np.array([code_by_value[value] for value in values])[:, None, None], list(code_by_value))
 
-    machines = [one.compute.hardware.name if one.compute.hardware else None for one in plan.specs]
+    machines = [setting.compute.hardware.name if setting.compute.hardware else None for setting in plan.specs]
     columns: Columns = {
         **{name: coded(codes, values) for name, (codes, values) in (beside or {}).items()},
-        "model": by_setting([one.model.name for one in plan.specs]),
+        "model": by_setting([setting.model.name for setting in plan.specs]),
         "hardware": by_setting(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
@@ -153,7 +157,7 @@ def plan_columns(
         "precision": coded(0, [spec.number_format]),
         "algorithm": coded(algorithms, list(texts)),
         "timed_by": coded(np.minimum(known_by, len(HOW)), (*HOW, None)),
-        "not_timed": coded(np.maximum(known_by - len(HOW) + 1, 0), (None, *list(ways)[len(HOW) :])),
+        "not_timed": coded(np.maximum(known_by - len(HOW) + 1, 0), (None, *list(evaluators)[len(HOW) :])),
         **{name: flat(times[name]) for name in (*TIMES[:-1], *INSIDE)},
         "communication_share": flat(share),
         "exposed_communication_s": flat(times["exposed_communication_s"]),
@@ -182,16 +186,21 @@ def _bytes(plan: ProjectionPlan) -> Floats:
     out = np.zeros((len(plan.specs), len(plan.methods)))
     for number, several in enumerate(plan.traffic):
         for traffic in several:
-            sent = [one for one in traffic.exchanges if plan.inside is None or one.part is None]
+            sent = [exchange for exchange in traffic.exchanges if plan.inside is None or exchange.part is None]
             out[traffic.settings, number] = bytes_per_step(sent, plan.spec.steps)
     return out
 
 
 def _utilisation(plan: ProjectionPlan) -> Floats:
-    """Seconds of a step at the hardware's peak, in each setting; nan where none is known."""
-    machines = [one.compute.hardware for one in plan.specs]
-    flops = [one.model.flops_per_token * one.tokens_per_worker for one in plan.specs]
-    return np.array([of / one.peak_flops if one else np.nan for of, one in zip(flops, machines, strict=True)])
+    """Return a step's seconds at the hardware's peak rate in each setting; nan if no hardware is known."""
+    machines = [spec.compute.hardware for spec in plan.specs]
+    flops = [spec.model.flops_per_token * spec.tokens_per_worker for spec in plan.specs]
+    return np.array(
+        [
+            step_flops / machine.peak_flops if machine else np.nan
+            for step_flops, machine in zip(flops, machines, strict=True)
+        ]
+    )
 
 
 def _thresholds(
@@ -201,12 +210,13 @@ def _thresholds(
     computing: Sides,
     communicating: Sides,
 ) -> dict[str, tuple[NDArray[Any], ...]]:
-    """Below which bandwidth a method is faster than the first one, and faster by a twentieth; and its bounds.
+    """Return the bandwidth below which a method is faster than the first one, or 5 % faster, with its bounds.
 
-    Unknown for the first one, on a network that is more than one link, with a policy of `NOT_SOUGHT`, and where either
-    of the two is not ``closed`` ``(S, N, M)``, a closed form. A bound is unknown where nothing crosses there.
+    A threshold is unknown for the first method, on a network that is more than one link, with a policy of `NOT_SOUGHT`,
+    and if one of the two methods is not ``closed`` ``(S, N, M)``, a closed form. A bound is unknown if nothing crosses
+    there.
     """
-    told = {
+    columns = {
         name: (np.zeros(closed.shape, dtype=np.int64), *(np.full(closed.shape, np.nan) for _ in ENDS))
         for name in RATIOS
     }
@@ -214,42 +224,46 @@ def _thresholds(
         if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NOT_SOUGHT:
             continue
         numbers, settings = np.nonzero(plan.able[:, 1:].T)
-        which = np.tile(np.arange(len(places)), len(settings))
-        numbers, settings = (np.repeat(one, len(places)) for one in (numbers + 1, settings))
+        link_index = np.tile(np.arange(len(places)), len(settings))
+        numbers, settings = (np.repeat(values, len(places)) for values in (numbers + 1, settings))
         if not closed.all():
-            there = np.array(places)[which]
-            sought = closed[settings, there, numbers] & closed[settings, there, 0]
-            numbers, settings, which = numbers[sought], settings[sought], which[sought]
+            network_index = np.array(places)[link_index]
+            mask = closed[settings, network_index, numbers] & closed[settings, network_index, 0]
+            numbers, settings, link_index = numbers[mask], settings[mask], link_index[mask]
         for begin in range(0, len(settings), AT_A_TIME):
             part = slice(begin, begin + AT_A_TIME)
-            triples = settings[part], which[part], numbers[part]
-            at = triples[0], np.array(places)[triples[1]], triples[2]
-            off = of_thresholds(computing, communicating, at[0], at[1])
-            for end, factors in enumerate((None, *off)):
-                found = thresholds(of_links(plan, links, triples, factors), len(triples[0]))
-                for name, (when, bytes_per_s) in found.items():
-                    told[name][1 + end][at] = bytes_per_s
+            triples = settings[part], link_index[part], numbers[part]
+            index = triples[0], np.array(places)[triples[1]], triples[2]
+            bounds = of_thresholds(computing, communicating, index[0], index[1])
+            for end, factors in enumerate((None, *bounds)):
+                crossings = thresholds(of_links(plan, links, triples, factors), len(triples[0]))
+                for name, (when, bytes_per_s) in crossings.items():
+                    columns[name][1 + end][index] = bytes_per_s
                     if factors is None:
-                        told[name][0][at] = when
-    return told
+                        columns[name][0][index] = when
+    return columns
 
 
 def _memory(plan: ProjectionPlan) -> dict[str, NDArray[Any]]:
-    """The fields of `memory_record`, ``(S, M)`` each; ``fits`` as a place in `FITS`; and how a step is held."""
+    """Return the fields of `memory_record`, ``(S, M)`` each, ``fits`` as an index into `FITS`; and the memory plan."""
     specs = plan.specs
     machines: dict[int, tuple[Hardware | None, list[int]]] = {}
-    for index, one in enumerate(specs):
-        machine = one.memory_machine
+    for index, spec in enumerate(specs):
+        machine = spec.memory_machine
         machines.setdefault(id(machine), (machine, []))[1].append(index)
     columns: dict[str, list[NDArray[Any]]] = {}
-    for how in plan.held:
-        own: dict[str, NDArray[Any]] = {}
+    for memory_plan in plan.held:
+        method_fields: dict[str, NDArray[Any]] = {}
         for machine, settings in machines.values():
-            for name, told in memory_record(how.memory, machine).items():
+            for name, field_value in memory_record(memory_plan.memory, machine).items():
                 missing = 0 if name == "fits" else np.nan
-                value = missing if told is None else 1 + np.asarray(told) if name == "fits" else told
+                value = (
+                    missing if field_value is None else 1 + np.asarray(field_value) if name == "fits" else field_value
+                )
                 column = np.broadcast_to(value, (len(specs),))
-                own.setdefault(name, np.zeros(len(specs), dtype=column.dtype))[settings] = column[settings]
-        for name, column in (own | {"micro_batches": how.micro_batches, "sharding": how.sharding}).items():
+                method_fields.setdefault(name, np.zeros(len(specs), dtype=column.dtype))[settings] = column[settings]
+        for name, column in (
+            method_fields | {"micro_batches": memory_plan.micro_batches, "sharding": memory_plan.sharding}
+        ).items():
             columns.setdefault(name, []).append(column)
-    return {name: np.stack(each, axis=1) for name, each in columns.items()}
+    return {name: np.stack(by_method, axis=1) for name, by_method in columns.items()}

@@ -1,4 +1,4 @@
-"""What a collective takes that has no closed form on a network: played by itself, in lockstep or in events."""
+"""Cost of a collective without a closed form on a network: a simulation of it alone, in lockstep or by events."""
 
 from __future__ import annotations
 
@@ -12,49 +12,51 @@ from syncline.costmodel.collectives.many import CLOSED_FORM
 from syncline.costmodel.traffic.call import Call, parts_like
 
 MOST_PLAYED = {"lockstep": 4_000_000, "events": 300_000}
-"""How many messages of one collective each evaluator plays: a second's worth or two."""
+"""Limit on the messages of one collective that each evaluator simulates: they take a second or two."""
 
 MOST_AROUND = 64_000_000
-"""How many lockstep plays of rings, whose rounds are all the same."""
+"""Limit on the messages of a ring in lockstep, because all of its rounds are the same."""
 
 HOW = (CLOSED_FORM, *MOST_PLAYED)
-"""How a time is known, from a formula to one event after another; anything else says why it is not."""
+"""Evaluators of a time, from a formula to the event simulation; any other text is the reason for an unknown time."""
 
 
 @lru_cache(maxsize=4096)
 def played_s(
     kind: str, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
 ) -> tuple[float, str]:
-    """Seconds of a collective whose workers start together, and who played it; or nan, and why nobody did.
+    """Return the seconds of a collective whose workers start together, and the evaluator; or nan, and the reason.
 
     Args:
         kind: one of `syncline.costmodel.COLLECTIVES`.
-        workers: P.
-        nbytes: n.
-        network: what joins them.
-        algorithm: what carries it.
-        rule: when a message starts.
+        workers: P, the number of workers.
+        nbytes: n, the bytes of the collective.
+        network: network that joins the workers.
+        algorithm: algorithm of the collective.
+        rule: condition under which a message starts.
 
     Raises:
         SpecError: a number of workers that the network cannot join.
     """
-    what = f"{kind} by {algorithm} among {workers:,}"
+    description = f"{kind} by {algorithm} among {workers:,}"
     messages = most_messages(kind, algorithm, workers, network, nbytes)
     played = MOST_PLAYED | ({"lockstep": MOST_AROUND} if algorithm == "ring" else {})
     if messages > max(played.values()):
-        return math.nan, f"{what} has no closed form here, and {messages:,} messages are too many to play"
+        return math.nan, f"{description} has no closed form here, and {messages:,} messages are too many to play"
 
     from syncline.sim import collective_finish_s  # only here: most projections play nothing
     from syncline.sim.lockstep.routed import Contention
 
-    for by, most in played.items():
-        if messages > most:
+    for evaluator, limit in played.items():
+        if messages > limit:
             return (
                 math.nan,
-                f"{what} has no closed form here; {messages:,} messages that meet are too many for events",
+                f"{description} has no closed form here; {messages:,} messages that meet are too many for events",
             )
         try:
-            return float(collective_finish_s(kind, workers, nbytes, network, algorithm, by=by, rule=rule).max()), by
+            return float(
+                collective_finish_s(kind, workers, nbytes, network, algorithm, by=evaluator, rule=rule).max()
+            ), evaluator
         except Contention:
             continue
     raise AssertionError("the events play everything")
@@ -64,16 +66,16 @@ def played_s(
 def played_parts_s(
     kind: str, part: range, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
 ) -> tuple[float, str]:
-    """Seconds of a collective among each of the parts that are like one, all at once; or nan, and why nobody played it.
+    """Return the seconds of a collective among all parts like ``part`` at once, and the evaluator, or nan and a reason.
 
     Args:
         kind: one of `syncline.costmodel.COLLECTIVES`.
-        part: the first of them, see `syncline.costmodel.traffic.call.parts_like`.
-        workers: P.
-        nbytes: n.
-        network: what joins all of them.
-        algorithm: what carries it.
-        rule: when a message starts.
+        part: the first part, see `syncline.costmodel.traffic.call.parts_like`.
+        workers: P, the number of workers.
+        nbytes: n, the bytes of the collective.
+        network: network that joins all workers.
+        algorithm: algorithm of the collective.
+        rule: condition under which a message starts.
     """
     parts = parts_like(part, workers)
     messages = len(parts) * most_messages(kind, algorithm, len(part), network, nbytes)
@@ -82,6 +84,6 @@ def played_parts_s(
 
     from syncline.sim import clock
 
-    calls = [Call(0, kind, nbytes, each) for each in parts]
-    told = clock(calls, 0.0, network, workers, 1, algorithm=algorithm, rule=rule)
-    return told.wall_s, told.evaluator
+    calls = [Call(0, kind, nbytes, group) for group in parts]
+    result = clock(calls, 0.0, network, workers, 1, algorithm=algorithm, rule=rule)
+    return result.wall_s, result.evaluator

@@ -14,20 +14,20 @@ from syncline.methods import MethodBase, tensors_of
 from syncline.specs import Experiment, ProjectSpec, study_of
 
 FEW = 1000
-"""Rows whose thresholds are looked for where nobody says whether."""
+"""Number of rows up to which thresholds are found by default."""
 
 
 def project(spec: Experiment) -> list[dict[str, Any]]:
-    """The rows of a projection, one per method and network; of a study that answers at once, its own."""
+    """Return the rows of a projection, one per method and network, or of a study that needs no training."""
     return list(project_all([spec]))
 
 
 def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
-    """The rows of several projections, one after another, or of a study.
+    """Return the rows of several projections, one after another, or of a study.
 
     Args:
-        specs: of projections; or one of a study.
-        thresholds: whether to say at which bandwidths a method is worth it; unless given, where there are few rows.
+        specs: specs of projections; or one of a study.
+        thresholds: whether to find the bandwidths at which a method is worth it; by default, if there are few rows.
 
     Raises:
         SpecError: a method cannot serve so many workers, or a network can join none of the numbers of workers.
@@ -44,22 +44,22 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
 
 
 def check_joined(specs: Sequence[ProjectSpec]) -> None:
-    """Refuse a network that can join none of the numbers of workers; where it can some, rows of others say why not.
+    """Refuse a network that can join none of the numbers of workers; if it joins some, rows of others give a reason.
 
     Raises:
-        SpecError: as the network does.
+        SpecError: the error of the network.
     """
     counts: dict[str, tuple[Network, dict[int, None]]] = {}
     for spec in specs:
         for network in spec.networks:
             if not isinstance(network, Link):
                 counts.setdefault(network.name, (network, {}))[1][spec.workers] = None
-    for network, asked in counts.values():
+    for network, worker_counts in counts.values():
         refused: SpecError | None = None
-        for workers in asked:
+        for workers in worker_counts:
             try:
-                if workers > 1:  # one by itself needs no network
-                    # What sizes tell takes no memory, whatever the number of workers.
+                if workers > 1:  # a single worker needs no network
+                    # `sizes` takes no memory, whatever the number of workers.
                     getattr(network, "sizes", network.among)(workers)
             except SpecError as error:
                 refused = refused or error
@@ -72,7 +72,7 @@ def check_joined(specs: Sequence[ProjectSpec]) -> None:
 
 
 def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
-    """Neighbours that differ in workers and in what computes alone, with the methods of all of them."""
+    """Yield runs of specs that differ only in workers and computing, with the methods of all of them."""
     tensors: dict[int, Any] = {}
     group: list[ProjectSpec] = []
     methods: tuple[MethodBase, ...] = ()
@@ -83,26 +83,26 @@ def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tup
         key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket, spec.algorithm, spec.rule,
                spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format, spec.layout,
                spec.tokens_per_worker if spec.layout.made().workers > 1 else None)  # fmt: skip
-        most = _most(methods, spec.methods) if group and _same(key, shared) else None
-        if group and most is None:
+        merged = _most(methods, spec.methods) if group and _same(key, shared) else None
+        if group and merged is None:
             yield group, methods
-            group, most = [], spec.methods
+            group, merged = [], spec.methods
         group.append(spec)
-        methods, shared = most or spec.methods, key
+        methods, shared = merged or spec.methods, key
     if group:
         yield group, methods
 
 
 def _same(key: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return all(one is another or one == another for one, another in zip(key, other, strict=True))
+    return all(value is other_value or value == other_value for value, other_value in zip(key, other, strict=True))
 
 
-def _most(one: tuple[MethodBase, ...], other: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
-    """Of two lists the one that has all of the other's methods, in its order; None if neither has."""
-    if one is other:
-        return one
-    for longer, shorter in ((one, other), (other, one)):
+def _most(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
+    """Return the list of methods that contains all methods of the other, in its order, or None if neither does."""
+    if first is second:
+        return first
+    for longer, shorter in ((first, second), (second, first)):
         of_longer = iter(longer)
-        if all(any(method is each for each in of_longer) for method in shorter):
+        if all(any(method is candidate for candidate in of_longer) for method in shorter):
             return longer
     return None

@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 6
 MOST_LINES = 4
-"""About numbers of workers that one method cannot serve."""
+"""Number of lines about refused numbers of workers, per method."""
 POINTS = 161
 RANGE = 1.25e6, 1.25e11
-"""Bytes per second from and to which speedups are drawn: 10 Mbit/s to 1 Tbit/s, more if a network has less or more."""
+"""Range of bandwidths in a figure, in bytes per second: 10 Mbit/s to 1 Tbit/s, extended to the networks' own."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of a projection, by the command line or by Python; nothing stands for what the spec has.
+    """The options of a projection from the command line or Python; an empty option leaves the value of the spec.
 
     Args:
         workers: numbers, or text with commas between.
-        models, hardware, methods: names, each with commas between; fields in braces; or what specs take.
-        sequence: T of the models.
+        models, hardware, methods: names, each with commas between; fields in braces; or values that specs take.
+        sequence: T, the sequence length of the models.
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: the name of an algorithm or of a policy.
         precision: ``fp32``, ``bf16`` or ``fp16``.
-        layouts: of a replica, ``tensor=8,pipeline=4`` or fields each.
+        layouts: layouts of a replica, ``tensor=8,pipeline=4`` or fields each.
     """
 
     workers: str | int | Sequence[int] | None = None
@@ -62,7 +62,7 @@ class Options:
     layouts: Sequence[Any] = ()
 
     def given(self) -> dict[str, Any]:
-        """The options that are there, by their names on the command line."""
+        """Return the options that are set, by their names on the command line."""
         options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
                    "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
                    "--sequence": self.sequence, "--precision": self.precision,
@@ -71,50 +71,56 @@ class Options:
 
 
 def variants(spec: Experiment, options: Options) -> list[Experiment]:
-    """The specs that the options ask for: models before hardware before layouts before workers.
+    """Return the specs that the options select, sorted by models, then hardware, layouts and workers.
 
     Raises:
-        SpecError: names the option that cannot be used.
+        SpecError: names the invalid option.
     """
-    given = options.given()
+    set_options = options.given()
     if not isinstance(spec, ProjectSpec):
-        for name, value in given.items():
+        for name, value in set_options.items():
             raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
         return [spec]
     models = _models(spec, options)
     machines = [hardware(name, "--hardware") for name in names_of(options.hardware)]
-    computing = [spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": one}) for one in machines]
+    computing = [
+        spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": machine}) for machine in machines
+    ]
     workers = counts_of(options.workers) if options.workers else [spec.workers]
     changed: dict[str, Any] = {}
     if options.methods:
         changed["methods"] = names_of(options.methods)
-        for one in changed["methods"]:
-            if isinstance(one, str):
-                named(one, "--method")
-    known: dict[str, tuple[str | None, tuple[str, ...]]] = {
+        for candidate in changed["methods"]:
+            if isinstance(candidate, str):
+                named(candidate, "--method")
+    checked: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
         "precision": (options.precision, NUMBER_FORMATS),
     }
-    for name, (value, choices) in known.items():
+    for name, (value, choices) in checked.items():
         if value is not None and value not in choices:
             raise SpecError(f"--{name}", value, one_of(choices, value))
         if value is not None:
             changed[name] = value
     specs: list[Experiment] = []
-    layouts = [layout_of(one) for one in options.layouts] or [spec.layout]
+    layouts = [layout_of(text) for text in options.layouts] or [spec.layout]
     for shape, compute, layout in product(models, computing or [spec.compute], layouts):
         fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
-        one = validate(ProjectSpec, dict(spec) | changed | fields)
-        specs += with_workers(one, workers, refused_by(one.methods, workers)) if len(workers) > 1 else [one]
+        candidate = validate(ProjectSpec, dict(spec) | changed | fields)
+        specs += (
+            with_workers(candidate, workers, refused_by(candidate.methods, workers))
+            if len(workers) > 1
+            else [candidate]
+        )
     return specs
 
 
 def layout_of(given: Any) -> LayoutSpec:
-    """The layout that an option means.
+    """Return the layout that an option describes.
 
     Raises:
-        SpecError: text of another form, or a field that cannot be used.
+        SpecError: text of another form, or an invalid field.
     """
     if isinstance(given, LayoutSpec):
         return given
@@ -122,56 +128,58 @@ def layout_of(given: Any) -> LayoutSpec:
     try:
         return LayoutSpec.model_validate(fields)
     except ValidationError as error:
-        told = explain(error, lambda _: list(LayoutSpec.model_fields))
-        raise SpecError(f"layout.{told.path}".rstrip("."), told.value, told.expected) from None
+        problem = explain(error, lambda _: list(LayoutSpec.model_fields))
+        raise SpecError(f"layout.{problem.path}".rstrip("."), problem.value, problem.expected) from None
 
 
 def _models(spec: ProjectSpec, options: Options) -> list[Any]:
-    """Those of the options, or the spec's; with the sequence that is asked for."""
-    models = [model(one, "--model") for one in names_of(options.models)] or [spec.model]
-    for one in models:
-        if sum(one.name == other.name for other in models) > 1:
-            raise SpecError("--model", one.name, "different models: two are called so (a config's 'name' changes it)")
+    """Return the models of the options, or the spec's, with the sequence length of the options."""
+    models = [model(shape, "--model") for shape in names_of(options.models)] or [spec.model]
+    for shape in models:
+        if sum(shape.name == other.name for other in models) > 1:
+            raise SpecError("--model", shape.name, "different models: two are called so (a config's 'name' changes it)")
     if options.sequence is None:
         return models
-    for one in models:
-        if not isinstance(one, ModelShape):
-            raise SpecError("--sequence", options.sequence, f"none, as {one.name} is a module, with inputs of its own")
+    for shape in models:
+        if not isinstance(shape, ModelShape):
+            raise SpecError(
+                "--sequence", options.sequence, f"none, as {shape.name} is a module, with inputs of its own"
+            )
     try:
-        return [replace(one, sequence=options.sequence) for one in models]
+        return [replace(shape, sequence=options.sequence) for shape in models]
     except SpecError as error:
         raise SpecError("--sequence", options.sequence, error.expected) from None
 
 
 def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[set[int]]) -> list[ProjectSpec]:
-    """The spec with each number of workers, without methods that refuse it; `left_out` says which.
+    """Return the spec with each number of workers, without methods that refuse it; `left_out` names them.
 
     Args:
-        spec: of any number.
-        workers: one after another.
-        refused: by each of the spec's methods, of `refused_by`; nothing by any if it is empty.
+        spec: spec with any number of workers.
+        workers: numbers of workers.
+        refused: numbers that each of the spec's methods refuses, of `refused_by`; empty: no method refuses any.
     """
     if not any(refused):
         return [spec.model_copy(update={"workers": count}) for count in workers]
     specs = []
     for count in workers:
-        able = tuple(method for method, too_many in zip(spec.methods, refused, strict=True) if count not in too_many)
-        kept = spec.methods if len(able) == len(spec.methods) else able
-        specs.append(spec.model_copy(update={"workers": count, "methods": kept}))
+        serving = tuple(method for method, too_many in zip(spec.methods, refused, strict=True) if count not in too_many)
+        methods = spec.methods if len(serving) == len(spec.methods) else serving
+        specs.append(spec.model_copy(update={"workers": count, "methods": methods}))
     return specs
 
 
 def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
-    """Those of the numbers of workers that each method cannot serve; of the first, the baseline, none is told."""
+    """Return the numbers of workers that each method cannot serve; the first method, the baseline, refuses none."""
     refused: list[set[int]] = [set()]
     for method in methods[1:]:
         same = method.same_for_any_group and refusal_of(method, workers[-1]) is None
-        refused.append(set() if same else {one for one in workers if refusal_of(method, one) is not None})
+        refused.append(set() if same else {count for count in workers if refusal_of(method, count) is not None})
     return refused
 
 
 def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
-    """Why a method cannot serve so many workers; None if it can."""
+    """Return the reason why a method cannot serve so many workers, or None if it can."""
     try:
         method.exchanges(1, workers)
     except SpecError as error:
@@ -180,13 +188,13 @@ def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
 
 
 def left_out(specs: Sequence[Experiment]) -> list[str]:
-    """Lines that say which methods some of the specs do not have, as they cannot serve so many workers."""
+    """Return lines that name the methods missing in some specs, because they cannot serve so many workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     methods = {method.name: method for spec in projections for method in spec.methods}
     lacking: dict[str, dict[int, None]] = {}
     for spec in projections:
         if len(spec.methods) < len(methods):
-            names = {one.name for one in spec.methods}
+            names = {method.name for method in spec.methods}
             for name in methods:
                 if name not in names:
                     lacking.setdefault(name, {})[spec.workers] = None
@@ -194,9 +202,9 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
 
 
 def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
-    """What a method says to numbers of workers that it cannot serve: a line each, or one for many."""
+    """Return a method's refusals of numbers of workers: a line each, or a single line for many."""
     if len(workers) <= MOST_LINES:
-        return [f"{method.name}: left out for {one:,} workers: {refusal_of(method, one)}" for one in workers]
+        return [f"{method.name}: left out for {count:,} workers: {refusal_of(method, count)}" for count in workers]
     return [
         f"{method.name}: left out for {len(workers):,} numbers of workers from {min(workers):,} to {max(workers):,}; "
         f"for {workers[0]:,}: {refusal_of(method, workers[0])}"
@@ -204,17 +212,17 @@ def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
 
 
 def names_of(given: Iterable[Any]) -> list[Any]:
-    """What is between the commas of texts, unless they are in braces, and what is no text, each once."""
+    """Return the distinct values: texts without braces split at commas, and anything that is not a text."""
     parts = [
         part
-        for one in given
-        for part in (map(str.strip, one.split(",")) if isinstance(one, str) and "{" not in one else [one])
+        for value in given
+        for part in (map(str.strip, value.split(",")) if isinstance(value, str) and "{" not in value else [value])
     ]
-    return [one for number, one in enumerate(parts) if one not in parts[:number]]
+    return [part for number, part in enumerate(parts) if part not in parts[:number]]
 
 
 def counts_of(given: str | int | Sequence[int]) -> list[int]:
-    """Numbers of workers, each once."""
+    """Return the distinct numbers of workers."""
     parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
@@ -223,15 +231,15 @@ def counts_of(given: str | int | Sequence[int]) -> list[int]:
 
 
 def projection_rows(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
-    """The rows of all of them; see `project_all`."""
+    """Return the rows of all specs; see `project_all`."""
     return project_all(specs, thresholds)
 
 
 def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
-    """Write the rows with a line of names above; what is a list is joined by spaces.
+    """Write the rows below a line of names, with lists joined by spaces, and return the path.
 
     Raises:
-        SpecError: a place that cannot be written to.
+        SpecError: the path cannot be written to.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -249,10 +257,10 @@ def _cell(value: Any) -> Any:
 
 
 def plot_projection(specs: Sequence[Experiment], file: Path, rows: Sequence[dict[str, Any]] | None = None) -> Path:
-    """Draw `projection_figure` into a file.
+    """Draw `projection_figure` into a file, and return its path.
 
     Raises:
-        SpecError: a file of no known kind, in a place that cannot be written to, or nothing that can be drawn.
+        SpecError: an unknown kind of file, a path that cannot be written to, or nothing to draw.
     """
     from syncline.analysis import save  # only here: matplotlib is slow to load
 
@@ -266,10 +274,10 @@ def plot_projection(specs: Sequence[Experiment], file: Path, rows: Sequence[dict
 
 
 def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
-    """A figure of a paper, of its rows if they are there, or speedups against the bandwidth.
+    """Return a paper's figure, from its rows if available, or a figure of speedups against the bandwidth.
 
     Raises:
-        SpecError: nothing that can be drawn.
+        SpecError: there is nothing to draw.
     """
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     return _speedup_figure(projections) if projections else _study_figure(specs[0], rows)
@@ -283,7 +291,7 @@ def _study_figure(spec: Experiment, rows: Sequence[dict[str, Any]] | None) -> An
 
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
-    """A panel per projection, the first ones of many; curves at the latency of the first network that is a link."""
+    """Return a figure with a panel per projection, up to a limit, at the latency of the first single link."""
     from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
 
     links = [network for network in specs[0].networks if isinstance(network, Link)]
@@ -293,7 +301,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
         raise SpecError("--plot", specs[0].methods[0].name, "two methods, of which the first is the baseline")
     ends = [float(link.bandwidth_bytes_per_s) for link in links]
     bandwidths = np.geomspace(min(RANGE[0], *ends), max(RANGE[1], *ends), POINTS)
-    several = {name: len({of(spec) for spec in specs}) > 1 for name, of in LABELS.items()}
+    several = {name: len({label_of(spec) for spec in specs}) > 1 for name, label_of in LABELS.items()}
     panels = []
     for spec in specs[:MOST_PANELS]:
         plan = ProjectionPlan([spec])
@@ -301,14 +309,17 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
         for number, method in enumerate(spec.methods[1:], start=1):
             curves[method.name] = speedups(plan, number, links[0], bandwidths)
             points[method.name] = [
-                (one, float(speedups(plan, number, link, np.array([one]))[0]))
-                for link, one in zip(links, ends, strict=True)
+                (bandwidth, float(speedups(plan, number, link, np.array([bandwidth]))[0]))
+                for link, bandwidth in zip(links, ends, strict=True)
             ]
-        told = [of(spec) for name, of in LABELS.items() if several[name] or name == "workers"]
+        labels = [label_of(spec) for name, label_of in LABELS.items() if several[name] or name == "workers"]
         panels.append(
-            SpeedupPanel(", ".join([*([] if several["model"] else [spec.model.name]), *told]), curves, points)
+            SpeedupPanel(", ".join([*([] if several["model"] else [spec.model.name]), *labels]), curves, points)
         )
-    marks = {", ".join(link.name for link, other in zip(links, ends, strict=True) if other == one): one for one in ends}
+    marks = {
+        ", ".join(link.name for link, other in zip(links, ends, strict=True) if other == bandwidth): bandwidth
+        for bandwidth in ends
+    }
     for name, preset in NETWORKS.items():
         if isinstance(preset.network, Link):
             marks.setdefault(name, float(preset.network.bandwidth_bytes_per_s))
@@ -327,4 +338,4 @@ LABELS = {
     "layout": lambda spec: spec.layout.made().describe() if spec.layout.made().workers > 1 else "",
     "workers": lambda spec: f"{spec.workers:,} workers",
 }
-"""What tells projections apart."""
+"""Labels that distinguish projections."""

@@ -1,4 +1,4 @@
-"""Numbers of some of a projection's settings: what is an array has them along its first axis."""
+"""Arrays of some of a projection's settings, which lie along the first axis."""
 
 from __future__ import annotations
 
@@ -15,36 +15,40 @@ from syncline.experiments.bounds import Factors
 
 
 def factors_of(factors: Factors, rows: Indices) -> Factors:
-    """Those of some settings, where communication has one for each."""
-    of = factors.communication
-    return factors._replace(communication=of[rows] if isinstance(of, np.ndarray) and np.ndim(of) == 2 else of)
+    """Return the factors of some settings, if communication has one for each setting."""
+    communication = factors.communication
+    return factors._replace(
+        communication=communication[rows]
+        if isinstance(communication, np.ndarray) and np.ndim(communication) == 2
+        else communication
+    )
 
 
 def axes_of(network: Network) -> int:
-    """Of the arrays of what is priced there."""
+    """Return the number of axes of arrays that are priced on a network."""
     return max([1, *map(np.ndim, network.arrays.values())]) if isinstance(network, Link) else 1
 
 
 def along_rows(values: Any, rows: Indices, ndim: int) -> Any:
-    """A number, or those of the rows of an array, along the first of so many axes."""
+    """Return a number, or the rows of an array, along the first of ``ndim`` axes."""
     return values[rows].reshape(-1, *(1,) * (ndim - 1)) if isinstance(values, np.ndarray) else values
 
 
 def links_of_rows(network: Network, rows: Indices) -> Network:
-    """The links of some settings, where there is one for each."""
+    """Return the links of some settings, if there is a link for each setting."""
     if not isinstance(network, Link):
         return network
     return network.with_numbers({name: value[rows] for name, value in network.arrays.items() if len(value) > 1})
 
 
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
-    """One for all settings; nothing where a method is left out."""
+    """Return the step times of all settings from those of parts; settings without the method have 0."""
     names = [field.name for field in fields(StepTime)]
-    told: dict[str, NDArray[np.float64]] = {}
+    columns: dict[str, NDArray[np.float64]] = {}
     for name in names:
         pieces = [(rows, np.asarray(getattr(step, name), dtype=np.float64)) for rows, step in parts]
         shape = np.broadcast_shapes((1,) * (ndim - 1), *(piece.shape[1:] for _, piece in pieces))
-        told[name] = np.zeros((count, *shape))
+        columns[name] = np.zeros((count, *shape))
         for rows, piece in pieces:
-            told[name][rows] = piece
-    return StepTime(**told)
+            columns[name][rows] = piece
+    return StepTime(**columns)

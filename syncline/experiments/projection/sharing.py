@@ -1,4 +1,4 @@
-"""What a method sends, and how workers hold it: their memory decides between micro-batches, and what is shared out."""
+"""Traffic and memory plan of a method whose replicas are single workers."""
 
 from __future__ import annotations
 
@@ -28,44 +28,46 @@ def carried_and_held(
     able: NDArray[np.bool_],
     room: Room,
 ) -> tuple[list[Traffic], Held]:
-    """What a method sends in each setting, and how a worker holds it.
+    """Return the traffic of a method in each setting, and its memory plan.
 
     Args:
-        specs: of the settings.
-        method: it, in their precision.
+        specs: specs of the settings.
+        method: the method, in the settings' precision.
         tensors: the parameters' shapes.
-        workers: ``(S,)``: P.
-        able: ``(S,)``: whether it is asked for.
-        room: for activations, in each setting.
+        workers: ``(S,)``: P, the number of workers.
+        able: ``(S,)``: mask of the settings that include the method.
+        room: memory budget of each setting.
 
     Raises:
-        SpecError: it cannot serve so many workers.
+        SpecError: the method cannot serve so many workers.
     """
     spec = specs[0]
     number_format, counts = spec.number_format, [tensor.elements for tensor in tensors]
     sent = traffic_of(method, tensors, workers, able, spec.steps)
-    kept = kept_of(method, tensors, workers, able)
+    kept_numbers = kept_of(method, tensors, workers, able)
     wire = np.zeros(len(specs))
     for traffic in sent:
-        here = traffic.settings
-        wire[here] = largest_call_bytes(traffic.patterns, workers[here], sends_together(method))
-    counted = spec.memory.counted_in(number_format)
-    whole = model_memory(elements(tensors), kept.state, kept.errors, counted, wire)
+        selected = traffic.settings
+        wire[selected] = largest_call_bytes(traffic.patterns, workers[selected], sends_together(method))
+    precision = spec.memory.counted_in(number_format)
+    memory = model_memory(elements(tensors), kept_numbers.state, kept_numbers.errors, precision, wire)
     units = _units(spec, counts)
-    parameter_bytes = MODEL_BYTES[counted] * elements(tensors)
+    parameter_bytes = MODEL_BYTES[precision] * elements(tensors)
     unit_bytes = max(unit.share for unit in units) * parameter_bytes
-    how = held(spec.memory, room, whole, workers, method.shares_out, unit_bytes)
-    if not any(one.in_backward for traffic in sent for one in traffic.exchanges):
-        return sent, how
+    memory_plan = held(spec.memory, room, memory, workers, method.shares_out, unit_bytes)
+    if not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
+        return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=bytes_per_gradient(number_format))
     gradient_bytes = BYTES_PER_ELEMENT[method.travels_as] * elements(tensors)
-    parted: list[Traffic] = []
-    for sharding, micro in sorted({*zip(how.sharding[able].tolist(), how.micro_batches[able].tolist(), strict=True)}):
-        here = able & (how.sharding == sharding) & (how.micro_batches == micro)
+    split_traffics: list[Traffic] = []
+    for sharding, micro in sorted(
+        {*zip(memory_plan.sharding[able].tolist(), memory_plan.micro_batches[able].tolist(), strict=True)}
+    ):
+        selected = able & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
         if not sharding:
             later = after_micro_batches(buckets, micro)
-            masked = [one._replace(place=np.where(here, one.place, -1), buckets=later) for one in sent]
-            parted += [one for one in masked if one.settings.size]
+            masked = [group._replace(place=np.where(selected, group.place, -1), buckets=later) for group in sent]
+            split_traffics += [group for group in masked if group.settings.size]
             continue
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
@@ -73,12 +75,12 @@ def carried_and_held(
                 gradient_bytes, parameter_bytes, count, SHARDINGS[sharding], units, micro, beside=spec.overlap != "none"
             )
 
-        parted += traffic_of(method, tensors, workers, here, spec.steps, exchanges)
-    return parted, how
+        split_traffics += traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
+    return split_traffics, memory_plan
 
 
 def _units(spec: ProjectSpec, counts: Sequence[int]) -> tuple[Bucket, ...]:
-    """What is gathered at once: about a layer of a transformer, a bucket of anything else."""
+    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
     if not isinstance(spec.model, ModelShape):
         return gradient_buckets(counts, spec.bucket)
     return gradient_buckets(counts, max(1.0, sum(counts) / spec.model.layers), element_bytes=1)

@@ -1,4 +1,4 @@
-"""What ``syncline project`` shows to people: a table per network, or a paper's."""
+"""The tables of ``syncline project`` for the terminal: one per network, or a paper's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 TOO_LARGE = " *"
-"""Behind the memory of a method that does not fit into the hardware's."""
+"""Mark behind the memory of a method that exceeds the hardware's."""
 
 WORTH_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else as it is."
 WAYS = {"below": "<", "above": ">", "always": "any", "never": "none"}
 
 
 def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
-    """One table per model, hardware and network, with all numbers of workers; or the table of a paper."""
+    """Return a table per model, hardware and network, with all numbers of workers; or the table of a paper."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     if not projections:
         return study_of(specs[0]).tables(rows, specs[0])
@@ -38,7 +38,9 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
         group = list(alike)
         several = len({_subject(spec) for spec in projections}) > 1
         for network in group[0].networks:
-            of = [row for row in rows if (row["model"], row["hardware"], row["layout"]) == (model, machine, layout)]
+            subject_rows = [
+                row for row in rows if (row["model"], row["hardware"], row["layout"]) == (model, machine, layout)
+            ]
             title = network_title(network, group[0].workers, group[0].steps)
             if len(counts) > 1:
                 title = title.replace(f", {group[0].workers:,} workers", "")
@@ -46,7 +48,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
                 title = f"{model}{f' on {machine}' if machine else ''}; {title}"
             if layout:
                 title += f"; {layout}"
-            shown = [row for row in of if row["network"] == network.name]
+            shown = [row for row in subject_rows if row["network"] == network.name]
             tables.append((title, shown))
     note = few_note(rows, projections[0].methods[0].name)
     if any(heading.startswith("5%") for heading, _ in columns):
@@ -61,10 +63,10 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
 
 
 def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
-    """The few that matter: 80 characters hold them.
+    """Return the few most important columns, which fit into 80 characters.
 
-    Of whole trainings their time and loss are in the place of bandwidths, of their money in that of steps; where there
-    are several numbers of workers, the memory is there if something does not fit into it.
+    For whole trainings, time and loss replace the bandwidths, and money replaces the step time. With several numbers of
+    workers, the memory has a column only if something does not fit.
     """
     training = training_columns(rows)
     headings = [heading for heading, _ in training]
@@ -102,7 +104,7 @@ def _memory(row: Record) -> str:
 
 
 def played_note(rows: Sequence[Record]) -> str:
-    """Which methods send what has no closed form on a network: who played it, or why nobody did."""
+    """Return lines with the methods that have no closed form on a network, and their evaluator or the reason."""
     played: dict[str, dict[str, None]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -110,43 +112,49 @@ def played_note(rows: Sequence[Record]) -> str:
             reasons.setdefault(row["not_timed"], {})[row["method"]] = None
         elif row["timed_by"] != CLOSED_FORM:
             played.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
-    lines = [f"\nNo closed form, played in {by}: {_listed(names)}." for by, names in played.items()]
+    lines = [f"\nNo closed form, played in {evaluator}: {_listed(names)}." for evaluator, names in played.items()]
     lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in [*reasons.items()][:MOST_NAMED]]
     more = len(reasons) - MOST_NAMED
     return "".join([*lines, f"\n-: {more} more, which --json has in 'not_timed'."] if more > 0 else lines)
 
 
 MOST_NAMED = 8
-"""Methods of a note that are named, and reasons that are told."""
+"""Limit on the methods and reasons that a note names."""
 
 
 def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    return ", ".join(every[:MOST_NAMED]) + (f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else "")
+    all_names = list(names)
+    return ", ".join(all_names[:MOST_NAMED]) + (
+        f" and {len(all_names) - MOST_NAMED} more" if len(all_names) > MOST_NAMED else ""
+    )
 
 
 def model_note(specs: Sequence[ProjectSpec]) -> str:
-    """What each model is, a line each: its parameters, and its sequence where it has one; then what computes."""
+    """Return a line per model with its parameters and its sequence length, and a line with the hardware."""
     lines = []
     for name, shape in {spec.model.name: spec.model for spec in specs}.items():
         sequences = f", sequences of {shape.sequence:,}" if shape.sequence > 1 else ""
         lines.append(f"\n{name}: {shape.parameters:,} parameters{sequences}.")
     machines = dict.fromkeys(spec.compute.hardware for spec in specs)
-    told = [f"{one.name}, {one.mfu:.0%} of {one.peak_flops / 1e12:.3g} TFLOP/s" for one in machines if one]
-    lines += [f"\nEach worker: {'; '.join(told)}."] if told else []
+    texts = [
+        f"{machine.name}, {machine.mfu:.0%} of {machine.peak_flops / 1e12:.3g} TFLOP/s"
+        for machine in machines
+        if machine
+    ]
+    lines += [f"\nEach worker: {'; '.join(texts)}."] if texts else []
     return "".join(lines)
 
 
 def held_lines(rows: Iterable[Record]) -> list[str]:
-    """Whose steps are computed in micro-batches, or whose states are shared out so that they fit, a line each kind."""
-    how: dict[str, dict[str, None]] = {}
+    """Return a line for each memory plan with micro-batches or sharded states, with its methods."""
+    methods_by_text: dict[str, dict[str, None]] = {}
     for row in rows:
         parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []
         parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
         if parts:
-            how.setdefault(", ".join(parts), {})[row["method"]] = None
-    lines = [f"\n{_listed(methods)}: {what}." for what, methods in [*how.items()][:MOST_NAMED]]
-    return [*lines, "\nMore of that: --json."] if len(how) > MOST_NAMED else lines
+            methods_by_text.setdefault(", ".join(parts), {})[row["method"]] = None
+    lines = [f"\n{_listed(methods)}: {text}." for text, methods in [*methods_by_text.items()][:MOST_NAMED]]
+    return [*lines, "\nMore of that: --json."] if len(methods_by_text) > MOST_NAMED else lines
 
 
 SHARED_OUT = {
@@ -154,16 +162,16 @@ SHARED_OUT = {
     "gradients": "gradients and optimizer states shared out over the workers",
     "full": "weights, gradients and optimizer states shared out over the workers",
 }
-"""What it is called in a sentence."""
+"""Phrases for each kind of sharding."""
 
 
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
-    """What gradients are computed in, what the memory is of and how it is made to do, and what its mark means."""
-    counted = specs[0].memory
+    """Return a note on the gradients' format, on the memory plan, and on the mark of memory that does not fit."""
+    memory_spec = specs[0].memory
     formats = dict.fromkeys(spec.number_format for spec in specs)
-    kept = " or ".join(dict.fromkeys(counted.counted_in(one) for one in formats))
-    note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {kept}"
-    note += f"{f', {counted.activations} activations' if counted.activations else ', without activations'}."
+    counting = " or ".join(dict.fromkeys(memory_spec.counted_in(number_format) for number_format in formats))
+    note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {counting}"
+    note += f"{f', {memory_spec.activations} activations' if memory_spec.activations else ', without activations'}."
     note += "".join(held_lines(rows))
     if all(row["fits"] is not False for row in rows):
         return note
@@ -172,5 +180,5 @@ def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
         machine = spec.memory_machine
         if machine is not None and machine.memory_bytes is not None:
             sizes[machine.name] = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
-    what = " or ".join(f"the {size} of {name}" for name, size in sizes.items())
-    return f"{note} {TOO_LARGE.strip()}: does not fit into {what}."
+    limits = " or ".join(f"the {size} of {name}" for name, size in sizes.items())
+    return f"{note} {TOO_LARGE.strip()}: does not fit into {limits}."

@@ -1,4 +1,4 @@
-"""What a method sends and keeps among many numbers of workers: exchanges whose bytes are arrays."""
+"""Traffic and states of a method for many numbers of workers at once, as exchanges whose bytes are arrays."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.methods import MethodBase
 
 SIZES = ("payload_bytes", "encoded_bytes")
-"""Of an exchange: what may differ between numbers of workers. Where anything else does, they are apart."""
+"""Fields of an exchange that may differ between numbers of workers; any other difference makes separate traffic."""
 
 
 class Traffic(NamedTuple):
-    """What is sent in some of the settings: exchanges that are due at the same steps.
+    """The traffic of some settings: exchanges that are due at the same steps.
 
     Attributes:
-        place: ``(S,)``: of each setting where in arrays of sizes it is; -1 where this is not what is sent.
-        exchanges: whose sizes are numbers or arrays of one per place.
-        patterns: by `calls_by_step`.
-        buckets: of gradients that travel during the backward pass.
+        place: ``(S,)``: index of each setting in arrays of sizes; -1 if the setting has other traffic.
+        exchanges: exchanges whose sizes are numbers, or arrays with one entry per index.
+        patterns: call patterns of `calls_by_step`.
+        buckets: buckets of gradients that travel during the backward pass.
     """
 
     place: Indices
@@ -36,7 +36,7 @@ class Traffic(NamedTuple):
 
     @property
     def settings(self) -> Indices:
-        """Those that it is of, in their order."""
+        """Return the indices of the settings with this traffic, in order."""
         return np.flatnonzero(self.place >= 0)
 
 
@@ -55,52 +55,55 @@ def traffic_of(
     steps: int,
     exchanges_of: Callable[[int], list[Exchange]] | None = None,
 ) -> list[Traffic]:
-    """What a method sends in settings of so many workers each.
+    """Return the traffic of a method in settings with ``workers`` workers each.
 
     Args:
-        method: it.
+        method: the method.
         tensors: the parameters' shapes.
-        workers: ``(S,)``: P.
-        able: ``(S,)``: whether it is asked for.
-        steps: T.
-        exchanges_of: what is sent in its place among so many.
+        workers: ``(S,)``: P, the number of workers.
+        able: ``(S,)``: mask of the settings that include the method.
+        steps: T, the number of steps.
+        exchanges_of: returns the exchanges among a number of workers, in place of the method's own.
 
     Raises:
-        SpecError: it cannot serve so many workers.
+        SpecError: the method cannot serve so many workers.
     """
-    asked = distinct(workers[able])
-    several = [count for count in asked if count > 1]
+    counts = distinct(workers[able])
+    several = [count for count in counts if count > 1]
     if exchanges_of is None:
         sent = _by_count(several, method, lambda p: method.exchanges(tensors, p))
     else:
         sent = {count: exchanges_of(count) for count in several}
     groups: dict[Any, list[int]] = {}
-    for count in asked:
+    for count in counts:
         groups.setdefault(_structure(sent.get(count, [])), []).append(count)
-    found = []
+    traffics = []
     for members in groups.values():
-        at = np.minimum(np.searchsorted(members, workers), len(members) - 1)
-        row = np.where(able & (np.array(members)[at] == workers), at, -1)
-        here = np.flatnonzero(row >= 0)
+        member = np.minimum(np.searchsorted(members, workers), len(members) - 1)
+        row = np.where(able & (np.array(members)[member] == workers), member, -1)
+        settings = np.flatnonzero(row >= 0)
         place = np.full(len(workers), -1)
-        place[here] = np.arange(len(here))
-        exchanges = _joined([sent.get(count, []) for count in members], row[here])
-        found.append(Traffic(place, exchanges, calls_by_step(exchanges, steps) if exchanges else []))
-    return found
+        place[settings] = np.arange(len(settings))
+        exchanges = _joined([sent.get(count, []) for count in members], row[settings])
+        traffics.append(Traffic(place, exchanges, calls_by_step(exchanges, steps) if exchanges else []))
+    return traffics
 
 
 def distinct(counts: Indices) -> list[int]:
-    """Each once, in order. ``np.unique`` would import masked arrays, which takes as long as a projection."""
+    """Return the distinct counts, in order.
+
+    ``np.unique`` would import masked arrays, which takes as long as a projection.
+    """
     return sorted(set(counts.tolist()))
 
 
 def kept_of(
     method: MethodBase, tensors: Sequence[TensorShape], workers: Indices, able: NDArray[np.bool_]
 ) -> KeptNumbers:
-    """What a method keeps in settings of so many workers each; nothing is told where it is not asked for."""
+    """Return the numbers that a method keeps in each setting; in settings outside ``able`` they are arbitrary."""
     counts = distinct(workers[able])
 
-    def told(ask: Callable[[int], int]) -> IntOrArray:
+    def per_setting(ask: Callable[[int], int]) -> IntOrArray:
         by_count = _by_count(counts, method, ask)
         if len(set(by_count.values())) <= 1:
             return next(iter(by_count.values()), 0)
@@ -109,14 +112,14 @@ def kept_of(
             column[workers == count] = number
         return column
 
-    errors = told(lambda p: method.error_feedback_elements(tensors, p))
-    return KeptNumbers(told(lambda p: method.kept_elements(tensors, p)) - errors, errors)
+    errors = per_setting(lambda p: method.error_feedback_elements(tensors, p))
+    return KeptNumbers(per_setting(lambda p: method.kept_elements(tensors, p)) - errors, errors)
 
 
 def _by_count(counts: Sequence[int], method: MethodBase, ask: Callable[[int], Any]) -> dict[int, Any]:
-    """The answer for each number of workers; where it is the same for all, asked for the fewest and the most alone."""
-    if len(counts) > 2 and method.same_for_any_group and (told := ask(counts[0])) == ask(counts[-1]):
-        return dict.fromkeys(counts, told)
+    """Return the answer for each number of workers; if it is the same for all, ask only for the first and the last."""
+    if len(counts) > 2 and method.same_for_any_group and (answer := ask(counts[0])) == ask(counts[-1]):
+        return dict.fromkeys(counts, answer)
     return {count: ask(count) for count in counts}
 
 
@@ -124,17 +127,17 @@ _names = [field.name for field in dataclasses.fields(Exchange) if field.name not
 
 
 def _structure(exchanges: Sequence[Exchange]) -> tuple[Any, ...]:
-    """What decides when calls are due, and which of them join."""
-    return tuple(tuple(getattr(one, name) for name in _names) for one in exchanges)
+    """Return the key that determines when calls are due, and which calls join."""
+    return tuple(tuple(getattr(exchange, name) for name in _names) for exchange in exchanges)
 
 
 def _joined(alike: Sequence[list[Exchange]], row: Indices) -> list[Exchange]:
-    """Exchanges of several numbers of workers as one list, with a size for each setting where they differ."""
+    """Return exchanges of several numbers of workers as one list, with a size for each setting if sizes differ."""
     exchanges = []
     for several in zip(*alike, strict=True):
         sizes: dict[str, Any] = {}
         for name in SIZES:
-            values = [getattr(one, name) for one in several]
+            values = [getattr(exchange, name) for exchange in several]
             if any(value != values[0] for value in values):
                 sizes[name] = np.array(values, dtype=np.float64)[row]
         exchanges.append(dataclasses.replace(several[0], **sizes) if sizes else several[0])

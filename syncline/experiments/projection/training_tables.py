@@ -1,4 +1,4 @@
-"""What a whole training takes, for people: time, loss, money, energy, and what these rest on."""
+"""Tables and notes of a whole training: time, loss, money, energy, and the basis of these."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from syncline.specs.study import Record
 
 EXTRAPOLATED = " ~"
-"""Behind a loss that a fit has not seen the like of."""
+"""Mark behind a loss outside the range that a fit has seen."""
 
 
 def training_columns(rows: Sequence[Record]) -> list[Column]:
-    """Those that rows have."""
+    """Return the columns of a whole training that the rows have."""
     has = rows[0].keys() if rows else ()
     columns: list[Column] = []
     if "training_s" in has:
@@ -53,8 +53,8 @@ def _energy(row: Record) -> str:
 
 
 def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
-    """Where losses are from, which are extrapolation, and why others are unknown; what money and energy count."""
-    known = {spec.model.name: spec for spec in specs}
+    """Return the notes on losses (fit, extrapolation, reasons for unknown ones), on failures, and on the cost."""
+    spec_by_name = {spec.model.name: spec for spec in specs}
     lines: dict[str, None] = {}
     unknown: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -63,7 +63,7 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
             mark = f"{EXTRAPOLATED.strip()}: extrapolation, {row['beyond']}" if row["extrapolation"] else "seen"
             lines[f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {mark}."] = None
         elif row.get("loss_unknown"):
-            unknown.setdefault(_reason(row, known[row["model"]]), {})[row["method"]] = None
+            unknown.setdefault(_reason(row, spec_by_name[row["model"]]), {})[row["method"]] = None
     for reason, names in unknown.items():
         lines[f"\nLoss unknown of {', '.join(names)}: {reason}."] = None
     shown = [*lines][:MOST_LINES]
@@ -79,24 +79,24 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
 
 
 def _reason(row: Record, spec: ProjectSpec) -> str:
-    """Why nobody knows a loss, in few words; what rows say at length otherwise."""
-    method = next(one for one in spec.methods if one.name == row["method"])
+    """Return in few words the reason for an unknown loss; rows have the long reason."""
+    method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
     try:
         fit = fit_named(None, method_covered(method))
     except SpecError:
         return "no published fit covers such a method"
-    if row["tokens"] is None:  # of a target
+    if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
     fields = at_scale(method, spec, row["tokens"]).by(fit).fields(fit)
     beyond = [name for name, span in fit.seen.items() if name in fields and span.beyond(fields[name]) != 1]
     if not beyond:
         return str(row["loss_unknown"])
-    told = (
+    texts = (
         f"{_count(fields[name])} {name.replace('_', ' ')}, where fits have seen "
         f"{_count(fit.seen[name].low)} to {_count(fit.seen[name].high)}"
         for name in beyond[:1]
     )
-    return f"{', '.join(told)}; --extrapolate tells it all the same"
+    return f"{', '.join(texts)}; --extrapolate tells it all the same"
 
 
 def _count(value: float) -> str:
@@ -104,7 +104,7 @@ def _count(value: float) -> str:
 
 
 NAMED = 1e6
-"""Numbers from here on are told in billions."""
+"""Number from which on numbers are shown in billions."""
 
 MOST_LINES = 8
-"""Of losses in a note."""
+"""Limit on the lines about losses in a note."""

@@ -1,4 +1,4 @@
-"""What measures found along trainings: rows of a stage, and what a page says of them."""
+"""Measures along trainings: the rows of a stage, and the part of a page about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.experiments.result_files import read_parquet
 from syncline.experiments.sweep.swept import Swept
 
 ALONG = "along "
-"""What names of such stages begin with."""
+"""Prefix of the names of such stages."""
 
 Lines = dict[str, dict[str, dict[int, list[float]]]]
 """Measure -> method -> step -> values of its seeds and layers."""
@@ -23,7 +23,10 @@ Layers = dict[str, dict[str, dict[str, list[float]]]]
 
 
 def measured_rows(swept: Swept, runs: Path) -> list[dict[str, Any]]:
-    """Method, seed, step, measure, layer and value; of what found nothing, as it never averages, no row."""
+    """Return rows with method, seed, step, measure, layer and value.
+
+    A training without measurements, for example because it never averages, has no rows.
+    """
     rows: list[dict[str, Any]] = []
     for row in swept.rows:
         path = runs / row["run"] / "watched.parquet"
@@ -33,7 +36,10 @@ def measured_rows(swept: Swept, runs: Path) -> list[dict[str, Any]]:
 
 
 def measured_lines(rows: Sequence[Mapping[str, Any]]) -> Lines:
-    """What was found, to be drawn. Of a measure ``match: one bit`` the panel is ``match``, its lines have the rest."""
+    """Return the measured values as the lines of a figure.
+
+    The measure ``match: one bit`` belongs to the panel ``match``; its lines are named after the rest.
+    """
     lines: Lines = {}
     several = len({row["method"] for row in rows}) > 1
     for row in rows:
@@ -45,11 +51,11 @@ def measured_lines(rows: Sequence[Mapping[str, Any]]) -> Lines:
 
 
 def measured_layers(rows: Iterable[Mapping[str, Any]]) -> Layers:
-    """What was found of layers in the later half of the steps."""
-    kept = [row for row in rows if row["layer"] and math.isfinite(row["value"])]
-    half = max((row["step"] for row in kept), default=0) / 2
+    """Return the measured values of layers in the later half of the steps."""
+    finite_rows = [row for row in rows if row["layer"] and math.isfinite(row["value"])]
+    half = max((row["step"] for row in finite_rows), default=0) / 2
     layers: Layers = {}
-    for row in kept:
+    for row in finite_rows:
         if row["step"] >= half:
             of_method = layers.setdefault(row["measure"], {}).setdefault(row["method"], {})
             of_method.setdefault(row["layer"], []).append(row["value"])
@@ -57,12 +63,12 @@ def measured_layers(rows: Iterable[Mapping[str, Any]]) -> Layers:
 
 
 def layers_figure(name: str) -> str:
-    """The file of a stage's second picture."""
+    """Return the file name of a stage's second figure."""
     return f"along-{name}-layers.png"
 
 
 def along_page(name: str, rows: Sequence[Mapping[str, Any]], figure: str) -> Iterator[str]:
-    """Tables of the medians of the later half of the steps, and pictures; nothing of trainings that are too short."""
+    """Yield tables of the medians of the later half of the steps, and figures; a note if no value was measured."""
     yield f"## Along a training: {name}\n"
     lines, layers = measured_lines(rows), measured_layers(rows)
     if not lines:
@@ -73,26 +79,29 @@ def along_page(name: str, rows: Sequence[Mapping[str, Any]], figure: str) -> Ite
         yield f"![{name} by layer]({layers_figure(name)})\n"
     yield "Medians over the later half of the steps.\n"
     by_lines: dict[tuple[str, ...], dict[str, Any]] = {}
-    for panel, found in lines.items():
-        by_lines.setdefault(tuple(found), {})[panel] = found
+    for panel, measured in lines.items():
+        by_lines.setdefault(tuple(measured), {})[panel] = measured
     for heads, panels in by_lines.items():
         yield f"| measure | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}"
-        for panel, found in panels.items():
-            yield f"| {panel} | {' | '.join(_later(found[head]) for head in heads)} |"
+        for panel, measured in panels.items():
+            yield f"| {panel} | {' | '.join(_later(measured[head]) for head in heads)} |"
         yield ""
     for measure, methods in layers.items():
-        told = [f"{method}: from {_extreme(found, min)} to {_extreme(found, max)}" for method, found in methods.items()]
-        yield f"- {measure} by layer, {'; '.join(told)}."
+        ranges = [
+            f"{method}: from {_extreme(measured, min)} to {_extreme(measured, max)}"
+            for method, measured in methods.items()
+        ]
+        yield f"- {measure} by layer, {'; '.join(ranges)}."
     if layers:
         yield ""
 
 
-def _extreme(found: Mapping[str, Sequence[float]], which: Callable[..., str]) -> str:
-    """The layer whose median is the lowest, or the highest."""
-    layer = which(found, key=lambda one: median(found[one]))
-    return f"{four_digits(median(found[layer]))} ({layer})"
+def _extreme(values: Mapping[str, Sequence[float]], which: Callable[..., str]) -> str:
+    """Return the layer whose median is the lowest or the highest, with its median."""
+    layer = which(values, key=lambda name: median(values[name]))
+    return f"{four_digits(median(values[layer]))} ({layer})"
 
 
-def _later(found: Mapping[int, list[float]]) -> str:
-    half = max(found) / 2
-    return four_digits(median(value for step, values in found.items() if step >= half for value in values))
+def _later(by_step: Mapping[int, list[float]]) -> str:
+    half = max(by_step) / 2
+    return four_digits(median(value for step, values in by_step.items() if step >= half for value in values))

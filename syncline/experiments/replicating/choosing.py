@@ -1,4 +1,4 @@
-"""Which knobs a method gets: the rule that a replication fixes before its first training."""
+"""The rule that chooses a method's knobs: a replication fixes it before its first training."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from syncline.specs.load import with_overrides
 from syncline.specs.replications import ReplicationSpec, SearchedMethod
 
 Trial = Mapping[str, Any]
-"""``method``, ``trial`` from 1, ``seed``, ``loss`` (infinite of what diverged), ``knobs`` as JSON by path."""
+"""A row with ``method``, ``trial`` from 1, ``seed``, ``loss`` (infinite if it diverged), ``knobs`` as JSON by path."""
 
 DIGITS_KEPT = 3
-"""Of a knob that is chosen: more say nothing."""
+"""Number of significant digits of a chosen knob; more digits carry no information."""
 
 
 def to_three_digits(value: float) -> float:
-    """Three digits of a value; of what is a bit below 1, three digits of what it lacks.
+    """Return a value with three significant digits; for a value a bit below 1, three digits of its distance to 1.
 
     >>> to_three_digits(1.26543), to_three_digits(0.0123456), to_three_digits(0.9912345)
     (1.27, 0.0123, 0.99123)
@@ -33,12 +33,12 @@ def to_three_digits(value: float) -> float:
 
 
 def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, int]:
-    """Trials by method.
+    """Return the number of trials by method.
 
     Raises:
-        SynclineError: they are not as many for each.
+        SynclineError: the methods do not all have the number of trials of the spec.
     """
-    counts = {label: len({one["trial"] for one in trials if one["method"] == label}) for label in spec.labels}
+    counts = {label: len({trial["trial"] for trial in trials if trial["method"] == label}) for label in spec.labels}
     if set(counts.values()) != {spec.search.trials}:
         shown = ", ".join(f"{label} {count}" for label, count in counts.items())
         raise SynclineError(
@@ -48,18 +48,18 @@ def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, in
 
 
 def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> list[int]:
-    """The numbers of a method's best trials, the best first: the lowest means over the search's seeds."""
+    """Return the numbers of a method's best trials, the best first: the lowest means over the search's seeds."""
     losses = _losses(trials, label)
     return sorted(losses, key=lambda number: (fmean(losses[number]), number))[: spec.again.best if spec.again else 1]
 
 
 def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence[Trial], label: str) -> int:
-    """Of those that were trained again the one with the lowest mean of all losses; the better of two equal ones.
+    """Return the repeated trial with the lowest mean of all losses; ties go to the better trial of the search.
 
-    Where none was trained again it is the search's best.
+    Without repeated trials it is the search's best.
 
     Raises:
-        SynclineError: none of them ends with a loss.
+        SynclineError: none of the trials ends with a loss.
     """
     best = best_trials(spec, trials, label)
     first, second = _losses(trials, label), _losses(again, label)
@@ -72,30 +72,30 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence
 
 
 def chosen_trials(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence[Trial]) -> dict[str, dict[str, Any]]:
-    """``trial`` and ``knobs`` of each method, by the rule of `chosen_trial`."""
+    """Return ``trial`` and ``knobs`` of each method, by the rule of `chosen_trial`."""
     chosen = {label: chosen_trial(spec, trials, again, label) for label in spec.labels}
     return {label: {"trial": number, "knobs": knobs_of(trials, label, number)} for label, number in chosen.items()}
 
 
 def knobs_of(trials: Sequence[Trial], label: str, number: int) -> dict[str, float]:
-    """What a trial took, to three digits, by path below the method."""
-    told = next(one["knobs"] for one in trials if one["method"] == label and one["trial"] == number)
+    """Return the knobs of a trial, with three digits, by path below the method."""
+    knobs = next(trial["knobs"] for trial in trials if trial["method"] == label and trial["trial"] == number)
     return {
-        path: value if isinstance(value, int) else to_three_digits(value) for path, value in json.loads(told).items()
+        path: value if isinstance(value, int) else to_three_digits(value) for path, value in json.loads(knobs).items()
     }
 
 
 def method_with(searched: SearchedMethod, knobs: Mapping[str, float], label: str = "") -> dict[str, Any]:
-    """A method's fields with knobs that were searched, and a label of its own if there is one."""
+    """Return a method's fields with searched knobs, and with another label if there is one."""
     fields = with_overrides({"method": searched.method}, {f"method.{path}": value for path, value in knobs.items()})
     method: dict[str, Any] = fields["method"]
     return method | {"label": label or searched.label}
 
 
 def _losses(trials: Sequence[Trial], label: str) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
-    for one in trials:
-        if one["method"] == label:
-            loss = one["loss"]
-            found.setdefault(one["trial"], []).append(math.inf if loss is None or math.isnan(loss) else loss)
-    return found
+    losses: dict[int, list[float]] = {}
+    for trial in trials:
+        if trial["method"] == label:
+            loss = trial["loss"]
+            losses.setdefault(trial["trial"], []).append(math.inf if loss is None or math.isnan(loss) else loss)
+    return losses

@@ -1,4 +1,4 @@
-"""From which step on a method's loss is below another's."""
+"""Crossings: the step from which on a method's loss is below another's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Evaluations = Mapping[Cell, Mapping[int, Mapping[int, float]]]
 
 
 def below_from(own: Mapping[int, float], other: Mapping[int, float]) -> int | None:
-    """The first of the steps at which both are evaluated from which on ``own`` is always below; None if it never is.
+    """Return the first common evaluation step from which on ``own`` is always below ``other``; None if there is none.
 
     >>> below_from({10: 3.0, 20: 2.0, 30: 1.0}, {10: 2.5, 20: 2.1, 30: 1.2})
     20
@@ -27,25 +27,25 @@ def below_from(own: Mapping[int, float], other: Mapping[int, float]) -> int | No
 
 
 def crossing_rows(crossings: Sequence[Crossing], losses: Evaluations) -> list[dict[str, Any]]:
-    """A row for each pair of which both were trained: ``less``, ``than``, the ``steps`` by seed."""
+    """Return a row for each pair whose methods are both trained: ``less``, ``than``, the ``steps`` by seed."""
     rows = []
-    for one in crossings:
-        (less,), (than,) = cells_of(one.less), cells_of(one.than)
+    for crossing in crossings:
+        (less,), (than,) = cells_of(crossing.less), cells_of(crossing.than)
         if less in losses and than in losses:
             seeds = sorted(losses[less].keys() & losses[than].keys())
             steps = {seed: below_from(losses[less][seed], losses[than][seed]) for seed in seeds}
             last = max(max(losses[less][seed]) for seed in seeds)
-            rows.append({"less": one.less, "than": one.than, "steps": steps, "last": last})
+            rows.append({"less": crossing.less, "than": crossing.than, "steps": steps, "last": last})
     return rows
 
 
 def crossings_page(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each pair."""
+    """Yield a table with a line for each pair."""
     yield "## From which step\n"
     yield "The first evaluation from which on the loss stays below the other's, on the same seed.\n"
     yield "| below | of steps | from step: median (lowest to highest) | seeds that end below |\n|---|---|---|---|"
     for row in rows:
-        known = sorted(step for step in row["steps"].values() if step is not None)
-        shown = f"{median(known):g} ({known[0]} to {known[-1]})" if known else "never"
-        yield f"| {row['less']} < {row['than']} | {row['last']:,} | {shown} | {len(known)} of {len(row['steps'])} |"
+        crossed = sorted(step for step in row["steps"].values() if step is not None)
+        shown = f"{median(crossed):g} ({crossed[0]} to {crossed[-1]})" if crossed else "never"
+        yield f"| {row['less']} < {row['than']} | {row['last']:,} | {shown} | {len(crossed)} of {len(row['steps'])} |"
     yield ""

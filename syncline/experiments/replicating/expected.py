@@ -1,4 +1,4 @@
-"""What a replication will take, from one training that is measured before it starts, or from those that it has."""
+"""Expected effort of a replication, from a brief training measured before it starts, or from its completed stages."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from syncline.specs.watch import WatchSpec
 from syncline.units import format_seconds
 
 STEPS_MEASURED, STEPS_BEFORE = 20, 2
-"""Of the training that is measured where nobody says how often it is evaluated, and of brief ones before it."""
+"""Default number of steps of the measured training, and of the brief trainings before it."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is left of a replication.
+    """The remaining work of a replication.
 
     Args:
-        trainings: how many.
-        steps: of all of them.
-        cpu_s: of all of them, s of one core; of the clock on the wall, where they train on a GPU.
-        measured: on what this rests.
-        effort: of the search, of every method.
+        trainings: number of trainings.
+        steps: steps of all trainings together.
+        cpu_s: seconds of one core for all trainings; wall-clock seconds if they train on a GPU.
+        measured: the measurement that the seconds rest on.
+        effort: the effort of the search for every method.
     """
 
     trainings: int
@@ -39,44 +39,47 @@ class Expected:
     effort: str
 
     def __str__(self) -> str:
-        left = f"{self.trainings:,} training{'s' * (self.trainings != 1)}, {self.steps:,} steps in all"
-        return f"{self.effort}; {left}: about {format_seconds(self.cpu_s)} of one core, by {self.measured}"
+        remaining = f"{self.trainings:,} training{'s' * (self.trainings != 1)}, {self.steps:,} steps in all"
+        return f"{self.effort}; {remaining}: about {format_seconds(self.cpu_s)} of one core, by {self.measured}"
 
 
 def planned_steps(spec: ReplicationSpec) -> dict[str, int]:
-    """Steps of all trainings of each stage."""
-    own = {f"extra {one.name}": one.set for one in spec.extras} | {f"along {one.name}": one.set for one in spec.along}
-    own |= {"search": spec.search.set, "again": spec.search.set, "finals": spec.finals.set}
+    """Return the steps of all trainings of each stage."""
+    changes = {f"extra {stage.name}": stage.set for stage in spec.extras} | {
+        f"along {stage.name}": stage.set for stage in spec.along
+    }
+    changes |= {"search": spec.search.set, "again": spec.search.set, "finals": spec.finals.set}
     steps: int = spec.training.get("steps", 0)
-    return {name: number * int(own[name].get("steps", steps)) for name, number in spec.planned().items()}
+    return {name: number * int(changes[name].get("steps", steps)) for name, number in spec.planned().items()}
 
 
 def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
-    """What the stages that are not whole will take; None if all are.
+    """Return the effort of the stages that are not complete; None if all are.
 
-    From the seconds that whole stages took, if there are any; else the first method trains from one evaluation to the
-    next. All steps are taken to be alike: methods and sizes differ, and processes side by side take each other's time.
+    The seconds per step come from the completed stages, if there are any; otherwise the first method trains from one
+    evaluation to the next. All steps are assumed to be alike, although methods and sizes differ, and although processes
+    side by side slow each other down.
 
     Raises:
-        SynclineError: a spec that cannot be trained, or a table that is not as it was written.
+        SynclineError: the spec cannot be trained, or a table was changed after it was written.
     """
     steps = planned_steps(spec)
-    kept = dict(_kept(folder, steps))
-    left = [name for name in steps if name not in kept]
-    if not left:
+    completed = dict(_kept(folder, steps))
+    remaining = [name for name in steps if name not in completed]
+    if not remaining:
         return None
-    if kept:
-        trained = sum(steps[name] for name in kept)
-        each_s = sum(float(about["seconds"]) for about in kept.values()) / trained
-        whose = f"the {trained:,} steps that are done"
+    if completed:
+        trained = sum(steps[name] for name in completed)
+        step_s = sum(float(about["seconds"]) for about in completed.values()) / trained
+        basis = f"the {trained:,} steps that are done"
     else:
-        measured, each_s = trained_step_cpu_s(search_stage(spec))
-        whose = f"{measured} steps of {spec.labels[0]}"
-    number, total = sum(spec.planned()[name] for name in left), sum(steps[name] for name in left)
+        measured, step_s = trained_step_cpu_s(search_stage(spec))
+        basis = f"{measured} steps of {spec.labels[0]}"
+    number, total = sum(spec.planned()[name] for name in remaining), sum(steps[name] for name in remaining)
     methods, knobs = len(spec.methods), len(spec.methods[0].tune)
     trials = f"{spec.search.trials} trial{'s' * (spec.search.trials > 1)}"
     effort = f"equal effort: {trials} of each of {methods} methods, {knobs} knobs each"
-    return Expected(number, total, each_s * total, whose, effort)
+    return Expected(number, total, step_s * total, basis, effort)
 
 
 def _kept(folder: Path, steps: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -87,10 +90,10 @@ def _kept(folder: Path, steps: Mapping[str, int]) -> Iterator[tuple[str, Mapping
 
 
 def trained_step_cpu_s(stage: ReplicationStage) -> tuple[int, float]:
-    """Steps of a stage's first training from one evaluation to the next, and CPU seconds of each, evaluation and all.
+    """Return the steps of a stage's first training from one evaluation to the next, and the CPU seconds of each.
 
-    What a training takes beside its steps, and evaluations at both ends, are in a brief one, which is subtracted.
-    Seconds are those on the wall where it is computed elsewhere.
+    The seconds include the evaluation. A brief training has the start-up and the evaluations at both ends; its seconds
+    are subtracted. The seconds are wall-clock seconds if the device is not the CPU.
     """
     from syncline.experiments.trained import train_method
 
@@ -99,7 +102,7 @@ def trained_step_cpu_s(stage: ReplicationStage) -> tuple[int, float]:
     measured = min(run.eval_every or STEPS_MEASURED, run.steps)
     clock = time.process_time if run.device == "cpu" else time.perf_counter
     took_s = []
-    for steps in (STEPS_BEFORE, STEPS_BEFORE, STEPS_BEFORE + measured):  # code is loaded in the first one
+    for steps in (STEPS_BEFORE, STEPS_BEFORE, STEPS_BEFORE + measured):  # the first one loads the code
         begin_s = clock()
         brief = {"steps": steps, "schedule": ScheduleSpec(), "watch": WatchSpec()}
         train_method(run.model_copy(update=brief), run.method)

@@ -1,4 +1,4 @@
-"""What is kept of a stage that is whole: a table, with what it was made of and by which code."""
+"""Tables of completed stages, with the spec and the code version that made them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from syncline.experiments.result_files import read_parquet
 from syncline.files import as_written, whole_file
 
 IDENTITY, ABOUT = b"stage", b"about"
-"""Of a table's metadata: a digest of all that was asked for; and commit, versions, day, trainings, seconds."""
+"""Keys of a table's metadata: a digest of the stage's spec; and commit, versions, day, trainings, seconds."""
 
 StageRows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class KeptStage:
-    """A stage's rows, and what is to be said of how they were made."""
+    """A stage's rows, and facts about how they were made."""
 
     rows: StageRows
     about: Mapping[str, Any]
 
 
 def stage_table(folder: Path, stage: str) -> Path:
-    """Where a stage's table is.
+    """Return the path of a stage's table.
 
     >>> stage_table(Path("mt-dao"), "extra K8").as_posix()
     'mt-dao/extra-K8.parquet'
@@ -40,24 +40,24 @@ def stage_table(folder: Path, stage: str) -> Path:
 
 
 def read_stage(path: Path, identity: str) -> KeptStage | None:
-    """A stage that is whole; None if it is not.
+    """Return a completed stage; None if it is not complete.
 
     Raises:
-        SpecError: the file is of another spec, as another number of seeds.
+        SpecError: the file belongs to another spec, for example with another number of seeds.
     """
     if not path.is_file():
         return None
-    found, kept = stage_in(path)
-    if found != identity:
+    digest, stage = stage_in(path)
+    if digest != identity:
         raise SpecError("--out", str(path.parent), f"a folder without results of another spec: {path.name} is of one")
-    return kept
+    return stage
 
 
 def stage_in(path: Path) -> tuple[str, KeptStage]:
-    """The digest of what was asked for, and the stage, of a table that is there.
+    """Return the digest of the spec, and the stage, from an existing table.
 
     Raises:
-        SynclineError: it is not as it was written.
+        SynclineError: the table was changed after it was written.
     """
     with as_written(path.parent):
         table = read_parquet(path, {})
@@ -67,13 +67,13 @@ def stage_in(path: Path) -> tuple[str, KeptStage]:
 
 
 def keep_stage(path: Path, rows: Sequence[Mapping[str, Any]], identity: str, about: Mapping[str, Any]) -> KeptStage:
-    """Write the table of a stage that is whole."""
+    """Write the table of a completed stage."""
     table = pa.Table.from_pylist([dict(row) for row in rows])
-    told = json.dumps(plain(about), sort_keys=True)
+    about_json = json.dumps(plain(about), sort_keys=True)
     with whole_file(path) as working:
         pq.write_table(
-            table.replace_schema_metadata({IDENTITY: identity.encode(), ABOUT: told.encode()}),
+            table.replace_schema_metadata({IDENTITY: identity.encode(), ABOUT: about_json.encode()}),
             working,
             compression="zstd",
         )
-    return KeptStage([dict(row) for row in rows], json.loads(told))
+    return KeptStage([dict(row) for row in rows], json.loads(about_json))

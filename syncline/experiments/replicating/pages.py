@@ -1,4 +1,4 @@
-"""What all parts of a replication's page share."""
+"""A function that all parts of a replication's page share."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import textwrap
 
 
 def filled(text: str) -> str:
-    """A paragraph in lines; names are not parted at their hyphens."""
+    """Return a paragraph in lines of 120 characters; names are not broken at their hyphens."""
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)

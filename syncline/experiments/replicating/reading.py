@@ -1,4 +1,4 @@
-"""A replication's folder read again: nothing is trained, and nothing is written."""
+"""Reading of a replication's folder: nothing is trained, and nothing is written."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PAGE, SEARCH = "README.md", "search"
 
 
 def is_replication(folder: Path) -> bool:
-    """Whether a folder has what a replication leaves once its search is whole."""
+    """Return whether a folder has the files of a replication whose search is complete."""
     return (folder / PAGE).is_file() and (folder / f"{SEARCH}.parquet").is_file()
 
 
 def command_in(folder: Path) -> str:
-    """The command that its page says made a replication.
+    """Return the command that made a replication, from its page.
 
     Raises:
-        SpecError: the page says none.
+        SpecError: the page has no command.
     """
     with as_written(folder):
         lines = (folder / PAGE).read_text(encoding="utf-8").splitlines()
@@ -39,10 +39,10 @@ def command_in(folder: Path) -> str:
 
 
 def read_replication(folder: Path) -> Replicated:
-    """A replication as far as its folder has whole stages, by the spec that its command names.
+    """Return a replication with the completed stages of its folder, by the spec that its command names.
 
     Raises:
-        SynclineError: the folder is none, or not as it was written; or there is no such spec any more.
+        SynclineError: the folder is no replication, or was changed after it was written; or the spec no longer exists.
     """
     if not is_replication(folder):
         raise SpecError("folder", str(folder), "a replication's, as 'syncline replicate' writes it")
@@ -57,11 +57,11 @@ def read_replication(folder: Path) -> Replicated:
             if path.is_file():
                 result.kept[name] = stage_in(path)[1]
                 result.finished[name] = trainings
-        trials, again = result.kept.get(SEARCH), result.kept.get("again") if spec.again else NOBODY
+        trials, repeated = result.kept.get(SEARCH), result.kept.get("again") if spec.again else NOBODY
         if trials is not None:
             result.effort = check_effort(spec, trials.rows)
-        if trials is not None and again is not None:
-            result.chosen = chosen_trials(spec, trials.rows, again.rows)
+        if trials is not None and repeated is not None:
+            result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
         networks = folder / NETWORKS_TABLE
         result.networks = list(stage_in(networks)[1].rows) if networks.is_file() else []
         result.verdicts = verdict_rows(spec.claims, result.losses(), spec.least_seeds)

@@ -1,4 +1,4 @@
-"""What a replication's folder says of itself: a page and a picture, made of the stages that are whole."""
+"""The page and the figures of a replication's folder, made of its completed stages."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 SEARCH_FIGURE = "search.png"
 FIGURE, AVERAGES_FIGURE = "losses.png", "averages.png"
 VERDICTS = "verdicts.json"
-"""What a replication without anything left says, for those beside it: the same at other sizes."""
+"""File with the verdicts of a complete replication, for replications of other sizes in neighbouring folders."""
 
 TOLD_OF_A_PROBLEM = ("text", "layers", "width", "context", "experts")
-"""Fields that a setting is told with, where a spec has them."""
+"""Fields of a problem that the description of a setting has, if the spec sets them."""
 
 NEAR_AN_END = 1.1
-"""A knob is told to be at an end of its range within this factor of it: the best may lie beyond."""
+"""A knob within this factor of an end of its range is reported: the best value may lie beyond."""
 
 
 def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) -> None:
-    """Write ``README.md`` and, once the finals are whole, ``losses.png``.
+    """Write ``README.md`` and, once the finals are complete, ``losses.png``.
 
     Raises:
         SynclineError: the folder cannot be written.
@@ -51,9 +51,9 @@ def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) ->
             _draw(result)
             _draw_along(result)
         if not result.left:
-            told = {"name": result.spec.name, "setting": setting(result.spec.training), "rows": result.verdicts}
+            verdicts = {"name": result.spec.name, "setting": setting(result.spec.training), "rows": result.verdicts}
             with whole_file(result.folder / VERDICTS) as path:
-                path.write_text(json.dumps(plain(told), indent=1) + "\n", encoding="utf-8")
+                path.write_text(json.dumps(plain(verdicts), indent=1) + "\n", encoding="utf-8")
         with whole_file(result.folder / "README.md") as path:
             path.write_text("\n".join(_page(result, command, claims)), encoding="utf-8")
     except OSError as error:
@@ -71,25 +71,27 @@ def _draw(result: Replicated) -> None:
 
 
 def _draw_search(result: Replicated) -> None:
-    """Every trial, over the first knob and in the colour of the second."""
+    """Draw every trial over the first knob, coloured by the second."""
     from syncline.analysis import save
     from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 
     knobs: dict[str, tuple[str, str]] = {}
     tried: dict[str, list[TriedTrial]] = {}
-    for one in result.spec.methods:
-        first, other = [*one.tune, ""][:2]
-        knobs[one.label] = first, other
+    for method in result.spec.methods:
+        first, other = [*method.tune, ""][:2]
+        knobs[method.label] = first, other
         for row in result.kept["search"].rows:
-            if row["method"] == one.label:
+            if row["method"] == method.label:
                 values = json.loads(row["knobs"])
-                tried.setdefault(one.label, []).append(TriedTrial(values[first], values.get(other, 0.0), row["loss"]))
-    if any(math.isfinite(one.loss) for found in tried.values() for one in found):
+                tried.setdefault(method.label, []).append(
+                    TriedTrial(values[first], values.get(other, 0.0), row["loss"])
+                )
+    if any(math.isfinite(method.loss) for trials in tried.values() for method in trials):
         save(trials_over_knob(tried, knobs, title=f"{result.spec.name}: search"), result.folder / SEARCH_FIGURE)
 
 
 def along_stages(result: Replicated) -> list[tuple[str, KeptStage]]:
-    """Those that are whole, by name."""
+    """Return the completed stages with measures along trainings, by name."""
     return [(name.removeprefix(ALONG), stage) for name, stage in result.kept.items() if name.startswith(ALONG)]
 
 
@@ -98,7 +100,7 @@ def _draw_along(result: Replicated) -> None:
     from syncline.analysis.figures.along import Placed, averages_over_steps, measures_over_steps
     from syncline.analysis.figures.layers import measures_by_layer
 
-    thresholds = {one.label: one.method.get("threshold") for one in result.spec.methods}
+    thresholds = {method.label: method.method.get("threshold") for method in result.spec.methods}
     thresholds |= {
         f"{label}, {extra.name}": extra.set.get("method.threshold", thresholds[label])
         for extra in result.spec.extras
@@ -108,8 +110,8 @@ def _draw_along(result: Replicated) -> None:
     for cell, seeds in read_averages(result.tables()).items():
         label = f"{cell.method}, {cell.extra}" if cell.extra else cell.method
         first = next(iter(seeds.values()))
-        seen = [one.averaged for one in seeds.values()]
-        placed.append(Placed(label, seen, first.trigger or [], thresholds.get(label)))
+        averaged = [training.averaged for training in seeds.values()]
+        placed.append(Placed(label, averaged, first.trigger or [], thresholds.get(label)))
     if placed:
         save(averages_over_steps(placed, title=result.spec.name), result.folder / AVERAGES_FIGURE)
     for name, stage in along_stages(result):
@@ -123,8 +125,8 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
     spec = result.spec
     yield f"# Replication: {spec.name}\n"
     for text in (spec.description, spec.source):
-        if said := " ".join(text.split()):
-            yield filled(said[0].upper() + said[1:]) + "\n"
+        if paragraph := " ".join(text.split()):
+            yield filled(paragraph[0].upper() + paragraph[1:]) + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
     if result.effort:
@@ -143,7 +145,7 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
 
 
 def setting(training: Mapping[str, Any]) -> str:
-    """In which all trainings are made, in a few words."""
+    """Return a short description of the setting of all trainings."""
     problem = training.get("problem")
     named = problem if isinstance(problem, Mapping) else {"kind": problem}
     size = "".join(f", {name} {named[name]}" for name in TOLD_OF_A_PROBLEM if name in named)
@@ -158,11 +160,11 @@ def _stages(result: Replicated) -> Iterator[str]:
         yield f"{result.left} of {sum(result.planned.values())} trainings are still to be made.\n"
     yield "| stage | trainings | made | hours of trainings | version | commit |\n|---|---|---|---|---|---|"
     for name, planned in result.planned.items():
-        kept = result.kept.get(name)
-        if kept is None:
+        stage = result.kept.get(name)
+        if stage is None:
             yield f"| {name} | {result.finished.get(name, 0)} of {planned} | not whole | | | |"
             continue
-        about = kept.about
+        about = stage.about
         versions = f"{about['syncline']}, Python {about['python']}, torch {about['packages'].get('torch')}"
         commit = (about["git_commit"] or "-")[:12] + ("+" if str(about["git_commit"]).endswith("+") else "")
         yield f"| {name} | {planned} | {about['day']} | {about['seconds'] / 3600:.2f} | {versions} | {commit} |"
@@ -171,33 +173,35 @@ def _stages(result: Replicated) -> Iterator[str]:
 
 def _effort(result: Replicated) -> Iterator[str]:
     spec = result.spec
-    search, again = spec.search, spec.again
+    search, rerun = spec.search, spec.again
     yield "## Effort, and what was chosen\n"
-    told = (
-        f"The best {again.best} of each were trained again on seeds {_listed(again.seeds)}, and the lowest mean of all "
+    rule = (
+        f"The best {rerun.best} of each were trained again on seeds {_listed(rerun.seeds)}, and the lowest mean of all "
         "losses was chosen."
-        if again
+        if rerun
         else "The lowest loss was chosen."
     )
     yield (
         filled(
             f"Equal: {search.trials} trial{'s' * (search.trials > 1)} of each of {len(spec.methods)} methods, over "
             f"{len(spec.methods[0].tune)} knobs each, on seeds {_listed(search.seeds)}; the first trial is what the "
-            f"spec says. {told}"
+            f"spec says. {rule}"
         )
         + "\n"
     )
     if (result.folder / SEARCH_FIGURE).is_file():
         yield f"![trials]({SEARCH_FIGURE})\n"
     yield "| method | trials | chosen | knobs | at an end of its range |\n|---|---|---|---|---|"
-    for one in spec.methods:
-        chosen = result.chosen.get(one.label)
+    for method in spec.methods:
+        chosen = result.chosen.get(method.label)
         if chosen is None:
-            yield f"| {one.label} | {result.effort[one.label]} | not yet | | |"
+            yield f"| {method.label} | {result.effort[method.label]} | not yet | | |"
             continue
         knobs = ", ".join(f"{path} {value:g}" for path, value in chosen["knobs"].items())
-        ends = ", ".join(path for path, value in chosen["knobs"].items() if _is_at_an_end(path, one.tune[path], value))
-        yield f"| {one.label} | {result.effort[one.label]} | {chosen['trial']} | {knobs} | {ends or '-'} |"
+        ends = ", ".join(
+            path for path, value in chosen["knobs"].items() if _is_at_an_end(path, method.tune[path], value)
+        )
+        yield f"| {method.label} | {result.effort[method.label]} | {chosen['trial']} | {knobs} | {ends or '-'} |"
     yield ""
 
 
@@ -218,28 +222,29 @@ def _losses(result: Replicated) -> Iterator[str]:
     for cell, losses in result.losses().items():
         values = sorted(losses.values())
         loss, low, high = (
-            four_digits(one) if math.isfinite(one) else "diverged" for one in (median(values), values[0], values[-1])
+            four_digits(value) if math.isfinite(value) else "diverged"
+            for value in (median(values), values[0], values[-1])
         )
         clock = _median_of(sent[cell].values(), format_bytes), _median_of(step_s[cell].values(), format_seconds)
         yield (
             f"| {cell.extra or 'finals'} | {cell.method} | {loss} ({low} to {high}) | {len(values)} "
             f"| {clock[0]} | {clock[1]} |"
         )
-    changes = [f"`{one.name}` is {_setting_of(one)}" for one in result.spec.extras]
+    changes = [f"`{extra.name}` is {_setting_of(extra)}" for extra in result.spec.extras]
     if changes:
         yield "\n" + filled(f"Settings: {'; '.join(changes)}.")
     yield ""
 
 
 def _setting_of(extra: ExtraStage) -> str:
-    """What it changes."""
+    """Return a description of the changes of an extra."""
     counted = [f"as many averages on each seed as {extra.as_many_as}"] if extra.as_many_as else []
     return ", ".join([*([json.dumps(extra.set)[1:-1]] if extra.set else []), *counted])
 
 
 def _median_of(values: Iterable[float | None], shown: Callable[[float], str]) -> str:
-    known = [one for one in values if one is not None]
-    return shown(median(known)) if known else "-"
+    present = [value for value in values if value is not None]
+    return shown(median(present)) if present else "-"
 
 
 def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
@@ -256,32 +261,38 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     yield "| claim | | comparison | difference: median (lowest to highest) | seeds as claimed | would be settled by |"
     yield "|---|---|---|---|---|---|"
     for row in result.verdicts:
-        said = claims.get(row["claim"], row["claim"])
+        claim_text = claims.get(row["claim"], row["claim"])
         numbers = [f"{row[name]:+.3f}" for name in ("difference", "difference_min", "difference_max")]
         yield (
-            f"| {said} | **{row['state']}** | {row['comparison']} | {numbers[0]} ({numbers[1]} to {numbers[2]}) "
+            f"| {claim_text} | **{row['state']}** | {row['comparison']} | {numbers[0]} ({numbers[1]} to {numbers[2]}) "
             f"| {row['as_claimed']} of {row['seeds']} | {row['settled_by']} |"
         )
     yield from _elsewhere(result, claims)
-    told = {row["claim"] for row in result.verdicts}
-    waiting = [claims.get(one.claim, one.claim) for one in spec.claims if one.claim not in told]
+    judged = {row["claim"] for row in result.verdicts}
+    waiting = [claims.get(claim.claim, claim.claim) for claim in spec.claims if claim.claim not in judged]
     if waiting:
         yield "\n" + filled(f"Not trained yet: {'; '.join(waiting)}.")
     yield ""
 
 
 def _elsewhere(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
-    """What became of the same claims at other sizes, in folders beside this one: a verdict that changes is told."""
-    here = {row["claim"]: row["state"] for row in result.verdicts}
+    """Yield the verdicts on the same claims at other sizes, from neighbouring folders, and whether they differ."""
+    own_states = {row["claim"]: row["state"] for row in result.verdicts}
     for path in sorted(result.folder.resolve().parent.glob(f"*/{VERDICTS}")):
         if path.parent == result.folder.resolve():
             continue
         with as_written(path.parent):
-            told = read_json(path)
-            there = {row["claim"]: row["state"] for row in told["rows"]} if told["name"] == result.spec.name else {}
-            where = f"[{path.parent.name}](../{path.parent.name}/README.md) ({told['setting']})"
-        for claim in (one for one in here if one in there):
-            changed = "the same" if here[claim] == there[claim] else f"**changed**: {there[claim]}, here {here[claim]}"
+            content = read_json(path)
+            other_states = (
+                {row["claim"]: row["state"] for row in content["rows"]} if content["name"] == result.spec.name else {}
+            )
+            where = f"[{path.parent.name}](../{path.parent.name}/README.md) ({content['setting']})"
+        for claim in (name for name in own_states if name in other_states):
+            changed = (
+                "the same"
+                if own_states[claim] == other_states[claim]
+                else f"**changed**: {other_states[claim]}, here {own_states[claim]}"
+            )
             yield f"\n- In {where}, {claims.get(claim, claim)}: {changed}."
 
 

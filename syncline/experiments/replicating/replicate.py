@@ -1,4 +1,4 @@
-"""``syncline replicate``: the stages one after another, as far as is allowed now; each whole one is kept as a table."""
+"""The command ``syncline replicate``: runs the stages in order, within its allowance, and stores each as a table."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ from syncline.experiments.sweep.swept import Swept
 from syncline.specs.replications import CPU, Cell, ReplicationSpec
 
 EXTRA = "extra "
-"""What names of extras begin with."""
+"""Prefix of the names of extras."""
 
 TRAININGS = "trainings"
-"""Of a replication's folder: what its tables are made of, a sweep's folder per stage."""
+"""Folder inside a replication's folder with the sources of its tables: a sweep's folder per stage."""
 
 NOBODY = KeptStage([], {})
-"""What is trained again where the search alone chooses."""
+"""The empty stage of repeated trials, for a spec in which the search alone chooses."""
 
 StageListener = Callable[[ReplicationStage], AbstractContextManager[Listener]]
 
 
 @dataclass
 class Replicated:
-    """How far a replication is, and what came out.
+    """The progress of a replication, and its results.
 
     Attributes:
-        spec: what is replicated.
-        folder: where everything is.
+        spec: the replication.
+        folder: folder of the replication.
         planned: trainings by stage.
-        finished: those of them that are done.
-        kept: stages that are whole, by name.
-        effort: trials of each method, once the search is whole.
-        chosen: ``trial`` and ``knobs`` of each method, once both searches are whole.
+        finished: completed trainings by stage.
+        kept: completed stages, by name.
+        effort: trials of each method, once the search is complete.
+        chosen: ``trial`` and ``knobs`` of each method, once both searches are complete.
         verdicts: a row per comparison whose cells are all trained.
-        networks: a row per method, setting and network, once the finals are whole.
+        networks: a row per method, setting and network, once the finals are complete.
         interrupted: whether Ctrl-C ended it.
     """
 
@@ -80,11 +80,11 @@ class Replicated:
 
     @property
     def left(self) -> int:
-        """Trainings that are still to be made."""
+        """Return the number of trainings that are still to be done."""
         return sum(self.planned.values()) - sum(self.finished.values())
 
     def json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         stages = [
             {"stage": name, "trainings": number, "finished": self.finished.get(name, 0), "whole": name in self.kept}
             for name, number in self.planned.items()
@@ -95,44 +95,44 @@ class Replicated:
         }  # fmt: skip
 
     def losses(self) -> dict[Cell, dict[int, float]]:
-        """The last loss of each method and seed, of finals and extras that are whole."""
+        """Return the last loss of each method and seed, for completed finals and extras."""
         return self.last("loss")
 
     def last(self, column: str) -> dict[Cell, dict[int, Any]]:
-        """What a column of finals and extras ends with: ``loss``, ``bytes_per_worker`` or ``step_time_s``."""
-        found: dict[Cell, dict[int, Any]] = {}
+        """Return the last value of a column of finals and extras: ``loss``, ``bytes_per_worker`` or ``step_time_s``."""
+        values: dict[Cell, dict[int, Any]] = {}
         for name, extra in self._judged():
-            for row in sorted(self.kept[name].rows, key=lambda one: one["step"]):
+            for row in sorted(self.kept[name].rows, key=lambda evaluation: evaluation["step"]):
                 cell = Cell(row["method"], extra)
-                found.setdefault(cell, {})[row["seed"]] = row.get(column)
-        return found
+                values.setdefault(cell, {})[row["seed"]] = row.get(column)
+        return values
 
     def evaluations(self) -> dict[Cell, dict[int, dict[int, float]]]:
-        """Losses of finals and extras that are whole, by seed and step."""
-        found: dict[Cell, dict[int, dict[int, float]]] = {}
+        """Return the losses of completed finals and extras, by seed and step."""
+        losses: dict[Cell, dict[int, dict[int, float]]] = {}
         for name, extra in self._judged():
             for row in self.kept[name].rows:
-                of_seed = found.setdefault(Cell(row["method"], extra), {}).setdefault(row["seed"], {})
+                of_seed = losses.setdefault(Cell(row["method"], extra), {}).setdefault(row["seed"], {})
                 of_seed[row["step"]] = row["loss"]
-        return found
+        return losses
 
     def tables(self) -> dict[str, Path]:
-        """Of finals (no name) and extras that are whole, by the extra's name."""
+        """Return the tables of completed finals (empty name) and extras, by the extra's name."""
         return {extra: stage_table(self.folder, name) for name, extra in self._judged()}
 
     def _judged(self) -> list[tuple[str, str]]:
-        """Stages whose losses count, and what cells call them."""
+        """Return the stages whose losses count, with the names that cells give them."""
         names = [name for name in self.kept if name == "finals" or name.startswith(EXTRA)]
         return [(name, name.removeprefix(EXTRA) if name != "finals" else "") for name in names]
 
 
 def default_folder(spec: ReplicationSpec, scale: str | None) -> Path:
-    """Where a replication is kept if nobody says where."""
+    """Return the folder of a replication if the user names none."""
     return Path("results") / "replication" / (spec.name if scale in (None, CPU) else f"{spec.name}-{scale}")
 
 
 def command_of(spec: str, scale: str | None, seeds: Sequence[int] | None) -> str:
-    """The command that makes a replication, without the limits of one piece."""
+    """Return the command that makes a replication, without the limits of one piece."""
     parts = ["syncline", "replicate", spec, *(["--scale", scale] if scale else [])]
     if seeds is not None:
         counted = list(seeds) == list(range(len(seeds)))
@@ -151,47 +151,51 @@ def replicate(
     on_stage: StageListener | None = None,
     on_expected: Callable[[Expected], None] | None = None,
 ) -> Replicated:
-    """Search, choose, train the finals and the extras, and compare: as far as is allowed now.
+    """Search, choose, train the finals and the extras, and compare, as far as the allowance permits.
 
-    The same again goes on where the last one ended, however it ended: each training is kept as soon as it is done, and
-    of each stage that is whole a table. Stages that are whole stay so when the code changes; trainings of one that is
-    not are made anew by other code.
+    A second call continues where the last one ended, however it ended: each training is stored when it is done, and
+    each completed stage as a table. Completed stages stay valid when the code changes; other code repeats the trainings
+    of an incomplete stage.
 
     Args:
-        spec: what is replicated.
+        spec: the replication.
         out: its folder.
-        command: what is told to make it again.
-        claims: what is said, by the names of the spec's claims.
-        jobs: processes side by side; one per core if none. It changes no number.
-        allowance: how much is trained now; everything by default.
-        on_stage: who is told of a stage's trainings.
-        on_expected: who is told, before anything is trained, how long it will take.
+        command: the command that the page names to make the replication.
+        claims: texts of the claims, by the names in the spec.
+        jobs: number of processes side by side; one per core if None. It changes no number.
+        allowance: limit of the trainings of this call; no limit by default.
+        on_stage: function that gives the listener of a stage's trainings.
+        on_expected: function that is called with the expected effort before anything is trained.
 
     Raises:
-        SpecError: something that cannot be trained, or a folder of something else; before anything is trained.
-        SynclineError: trainings that failed, or methods of which not as many trials can be trained.
+        SpecError: the spec cannot be trained, or the folder has something else; raised before anything is trained.
+        SynclineError: trainings failed, or methods have different numbers of trials.
     """
     result = Replicated(spec, out, spec.planned())
     check_folder(out)
     search = search_stage(spec)
-    whole = partial(_whole, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener())))
+    completed = partial(_whole, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener())))
     if read_stage(stage_table(out, search.name), search.identity) is None:
         check_stages(spec)
-    if on_expected is not None and (left := expected(spec, out)) is not None:
-        on_expected(left)
-    trials = whole(search)
+    if on_expected is not None and (remaining := expected(spec, out)) is not None:
+        on_expected(remaining)
+    trials = completed(search)
     if trials is not None:
         result.effort = check_effort(spec, trials.rows)
-        again = whole(again_stage(spec, trials.rows)) if spec.again else NOBODY
-        if again is not None:
-            result.chosen = chosen_trials(spec, trials.rows, again.rows)
-            chosen = {one.label: method_with(one, result.chosen[one.label]["knobs"]) for one in spec.methods}
-            made: list[ReplicationStage] = []
+        repeated = completed(again_stage(spec, trials.rows)) if spec.again else NOBODY
+        if repeated is not None:
+            result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
+            chosen = {
+                method.label: method_with(method, result.chosen[method.label]["knobs"]) for method in spec.methods
+            }
+            finished_stages: list[ReplicationStage] = []
             for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
-                if whole(stage) is None:
+                if completed(stage) is None:
                     break
-                made.append(stage)
-            result.networks = over_networks(result, [one for one in made if not one.name.startswith(ALONG)])
+                finished_stages.append(stage)
+            result.networks = over_networks(
+                result, [stage for stage in finished_stages if not stage.name.startswith(ALONG)]
+            )
     result.verdicts = verdict_rows(spec.claims, result.losses(), spec.least_seeds)
     if result.kept:
         from syncline.experiments.replicating.readme import write_readme
@@ -202,17 +206,17 @@ def replicate(
 
 
 def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> StageRows:
-    """Losses over time and bytes on other networks, kept as a table and drawn; the table is read where it is there.
+    """Return the losses over time and bytes on other networks, and write them as a table and figures.
 
-    Empty until the finals are whole.
+    An existing table is read instead. The result is empty until the finals are complete.
     """
     if not stages:
         return []
     path, identity = result.folder / NETWORKS_TABLE, networks_identity(result.spec, stages, code_version())
     if path.is_file():
-        there, kept = stage_in(path)
-        if there == identity:
-            return list(kept.rows)
+        digest, stage = stage_in(path)
+        if digest == identity:
+            return list(stage.rows)
     from syncline.experiments.replicating.networks_page import draw_networks
 
     cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
@@ -224,10 +228,10 @@ def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> Sta
 def _whole(
     result: Replicated, jobs: int | None, allowance: Allowance, on_stage: StageListener, stage: ReplicationStage
 ) -> KeptStage | None:
-    """A stage, trained as far as is allowed; None if that is not enough."""
+    """Train a stage as far as the allowance permits, and return it; None if it is not complete."""
     path = stage_table(result.folder, stage.name)
-    kept = read_stage(path, stage.identity)
-    if kept is None and not result.interrupted:
+    completed = read_stage(path, stage.identity)
+    if completed is None and not result.interrupted:
         trained: list[TrainedPart] = []
         prepare_folder(result.folder)
         for part in stage.parts():
@@ -235,19 +239,19 @@ def _whole(
             with on_stage(part) as listener:
                 swept = part.swept(folder, jobs, allowance, listener)
             if swept.interrupted:
-                result.finished[stage.name] = sum(len(one.swept.rows) for one in trained) + len(swept.rows)
+                result.finished[stage.name] = sum(len(done.swept.rows) for done in trained) + len(swept.rows)
                 result.interrupted = not allowance.spent
                 return None
             trained.append(TrainedPart(part, swept, folder / "runs"))
-        kept = _kept(stage, trained, path)
-    if kept is not None:
-        result.kept[stage.name] = kept
+        completed = _kept(stage, trained, path)
+    if completed is not None:
+        result.kept[stage.name] = completed
         result.finished[stage.name] = stage.trainings
-    return kept
+    return completed
 
 
 class TrainedPart(NamedTuple):
-    """A sweep of a stage, and where its runs are."""
+    """A sweep of a stage, and the folder of its runs."""
 
     stage: ReplicationStage
     swept: Swept
@@ -281,10 +285,10 @@ def _rows(stage: ReplicationStage, part: TrainedPart) -> StageRows:
 
 
 def check_folder(out: Path) -> None:
-    """Refuse a folder in which a folder has the name of a file of ours, before anything is computed.
+    """Refuse a folder in which a subfolder has the name of an output file, before anything is computed.
 
     Raises:
-        SpecError: there is one.
+        SpecError: such a subfolder exists.
     """
     for path in out.iterdir() if out.is_dir() else ():
         if path.suffix in (".parquet", ".json", ".md", ".png") and path.is_dir():
@@ -292,7 +296,7 @@ def check_folder(out: Path) -> None:
 
 
 def prepare_folder(out: Path) -> None:
-    """Make the folder, and remove the manifest, as the files will change.
+    """Make the folder, and remove the manifest, because the files will change.
 
     Raises:
         SpecError: the place cannot be written to.

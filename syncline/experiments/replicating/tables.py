@@ -13,21 +13,21 @@ from syncline.experiments.replicating.replicate import Replicated
 
 
 def replication_tables(result: Replicated, claims: Mapping[str, str]) -> list[Group]:
-    """The stages and, as far as it is known, what came out."""
-    told = result.json()
+    """Return tables of the stages and of the results that exist so far."""
+    fields = result.json()
     columns: list[Column] = [text_of("stage"), count_of("finished"), count_of("trainings")]
-    made = [table(f"{result.spec.name}: {sum(result.planned.values())} trainings", columns, told["stages"])]
+    tables = [table(f"{result.spec.name}: {sum(result.planned.values())} trainings", columns, fields["stages"])]
     if result.chosen:
-        made.append(_chosen_table(result))
+        tables.append(_chosen_table(result))
     if result.networks:
-        made.append(_network_table(result))
+        tables.append(_network_table(result))
     if result.verdicts:
-        made.append(_verdict_table(result, claims))
-    return made
+        tables.append(_verdict_table(result, claims))
+    return tables
 
 
 def _network_table(result: Replicated) -> Group:
-    """Who is where first."""
+    """Return the table of the method that reaches a loss first on each network."""
     aims = {result.networks[0]["to_all_loss"]: TO_ALL, result.networks[0]["to_first_loss"]: TO_FIRST}
     rows = [
         {"loss": loss, "network": name, "method": row["method"], "seconds": row[column], "won": row[WON[column]]}
@@ -50,9 +50,9 @@ def _chosen_table(result: Replicated) -> Group:
         {
             "method": label,
             "trials": result.effort[label],
-            "knobs": ", ".join(f"{k} {v:g}" for k, v in one["knobs"].items()),
+            "knobs": ", ".join(f"{k} {v:g}" for k, v in choice["knobs"].items()),
         }
-        for label, one in result.chosen.items()
+        for label, choice in result.chosen.items()
     ]
     return table("tuning effort: equal", [text_of("method"), count_of("trials"), text_of("knobs")], rows, left=(0, 2))
 

@@ -1,6 +1,6 @@
-"""``syncline report``: kept results as one page that needs no network.
+"""The command ``syncline report``: stored results as one page that needs no network.
 
-Read `reported` (what a page is told of a result) and `themes` (its colours), then what is shown of it, each from the
-rows, tables and files that the commands write: `words` (the summary), `drawn` (tables), `series` (losses); and `page`,
-which puts them together. ``report.html`` and its neighbours are the template, the style sheet and the scripts.
+Read `reported` (the content of a result for a page) and `themes` (its colours), then the parts of the page, each made
+from the rows, tables and files that the commands write: `words` (the summary), `drawn` (tables), `series` (losses); and
+`page`, which puts them together. ``report.html`` and its neighbours are the template, the style sheet and the scripts.
 """

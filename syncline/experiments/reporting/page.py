@@ -1,4 +1,4 @@
-"""One page of results: a file without anything to load."""
+"""One page of results: a file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from syncline.files import as_written, whole_file
 from syncline.version import __version__
 
 GENERATOR = "syncline report"
-"""What a page says that made it: a file that does not is not replaced."""
+"""The generator that a page names; a file that does not name it is not replaced."""
 
 SCRIPTS = ("scales.js", "plot.js", "lines.js", "spans.js", "placement.js", "page.js")
-"""In the order in which they stand in the page."""
+"""Scripts in their order in the page."""
 
 HERE = Path(__file__).parent
 
 
 def report_page(results: Sequence[Reported], title: str = "") -> str:
-    """The page of one result or several, as HTML.
+    """Return the page of one result or several, as HTML.
 
     Args:
-        results: at least one.
-        title: above all of them; by default made of theirs.
+        results: at least one result.
+        title: title of the page; by default made of the results' titles.
 
     Raises:
-        SynclineError: a folder is not as it was written.
+        SynclineError: a folder was changed after it was written.
     """
     lines: dict[str, None] = {}
-    for one in results:
-        with as_written(_where(one)):
-            lines |= dict.fromkeys(named_lines(one))
+    for result in results:
+        with as_written(_where(result)):
+            lines |= dict.fromkeys(named_lines(result))
     styles = swatches(lines)
     names = [style["name"] for style in styles]
     charts: dict[str, Any] = {}
     sections = []
-    for number, one in enumerate(results, start=1):
-        with as_written(_where(one)):
-            sections.append(_section(number, one, names, charts))
+    for number, result in enumerate(results, start=1):
+        with as_written(_where(result)):
+            sections.append(_section(number, result, names, charts))
     environment = Environment(
         loader=PackageLoader("syncline.experiments.reporting", "."),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -64,21 +64,23 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
         generator=f"{GENERATOR} {__version__}",
         style=Markup(sheet(styles) + _read("report.css")),
         script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
-        data=in_a_script({"styles": [{"name": one["name"], "dash": one["dash"]} for one in styles], "charts": charts}),
+        data=in_a_script(
+            {"styles": [{"name": style["name"], "dash": style["dash"]} for style in styles], "charts": charts}
+        ),
         sections=sections,
     )
 
 
 def write_report(html: str, path: Path) -> Path:
-    """Write a page; one that is there is replaced, another file never.
+    """Write a page; an existing page is replaced, any other file is not.
 
     Raises:
-        SpecError: there is a file that is no such page, or it cannot be written.
+        SpecError: the path has another file, or it cannot be written.
     """
     try:
         if path.is_file() and path.stat().st_size:
-            with path.open(encoding="utf-8", errors="replace") as there:
-                if f'content="{GENERATOR}' not in there.read(2000):
+            with path.open(encoding="utf-8", errors="replace") as existing:
+                if f'content="{GENERATOR}' not in existing.read(2000):
                     raise SpecError("--out", str(path), "a new file, or a report, which is replaced")
         with whole_file(path) as working:
             working.write_text(html, encoding="utf-8")
@@ -88,7 +90,7 @@ def write_report(html: str, path: Path) -> Path:
 
 
 def in_a_script(value: Any) -> Markup:
-    """JSON that can stand in a script element: nothing in it ends that, or begins a comment.
+    """Return a value as JSON for a script element: nothing in it ends the element or begins a comment.
 
     >>> print(in_a_script({"name": "</script>"}))
     {"name":"\\u003c/script\\u003e"}
@@ -99,64 +101,64 @@ def in_a_script(value: Any) -> Markup:
     return Markup(text)
 
 
-def _where(one: Reported) -> Path:
-    return one.folder if one.folder is not None else Path(one.title)
+def _where(result: Reported) -> Path:
+    return result.folder if result.folder is not None else Path(result.title)
 
 
-def _section(number: int, one: Reported, names: Sequence[str], charts: dict[str, Any]) -> dict[str, Any]:
-    own = f"r{number}"
+def _section(number: int, result: Reported, names: Sequence[str], charts: dict[str, Any]) -> dict[str, Any]:
+    section_id = f"r{number}"
 
     def placed(name: str, chart: dict[str, Any] | None) -> str:
-        """What the page calls a chart; nothing of none."""
+        """Store a chart, and return its id on the page; empty without a chart."""
         if chart is None:
             return ""
-        charts[f"{own}-{name}"] = chart
-        return f"{own}-{name}"
+        charts[f"{section_id}-{name}"] = chart
+        return f"{section_id}-{name}"
 
-    lines, note = loss_lines(one, names)
-    timeline, ledger = one.file("timeline.parquet"), one.file("ledger.parquet")
-    stages = any("makespan_s" in row for row in one.rows)
+    lines, note = loss_lines(result, names)
+    timeline, ledger = result.file("timeline.parquet"), result.file("ledger.parquet")
+    stages = any("makespan_s" in row for row in result.rows)
     spans = spans_chart(timeline, "stage" if stages else "worker") if timeline is not None else None
     drawn = {
         "losses": lines is not None, "timeline": spans is not None,
         "ledger": ledger is not None and not stages,
     }  # fmt: skip
     return {
-        "id": own,
-        "title": one.title,
-        "named": "schedule" if stages else "comparison" if one.command == "replicate" else "method",
-        "words": summary_of_result(one),
-        "tables": [drawn_table(table) for table in one.tables],
-        "warnings": warnings_of(one),
-        "findings": one.findings,
-        "caveats": caveats_of(one),
+        "id": section_id,
+        "title": result.title,
+        "named": "schedule" if stages else "comparison" if result.command == "replicate" else "method",
+        "words": summary_of_result(result),
+        "tables": [drawn_table(table) for table in result.tables],
+        "warnings": warnings_of(result),
+        "findings": result.findings,
+        "caveats": caveats_of(result),
         "losses": lines
         and {
-            "id": placed("losses", lines), "seeds": max(each["seeds"] for each in lines["series"]), "note": note,
+            "id": placed("losses", lines), "seeds": max(line["seeds"] for line in lines["series"]), "note": note,
             "label": lines["label"],
         },
-        "shares": None if one.command == "sweep" else time_shares(one.rows),
-        "ranges": ranges_of(one.rows) if one.command != "sweep" else [],
+        "shares": None if result.command == "sweep" else time_shares(result.rows),
+        "ranges": ranges_of(result.rows) if result.command != "sweep" else [],
         "spans": spans
         and {
             "id": placed("spans", spans), "left": spans["left"],
             "title": "The schedules" if stages else "A round",
         },
         "placement": placed("placement", placement_chart(ledger, names)) if ledger is not None else "",
-        "missing": _missing(one, drawn),
-        "origin": origin_of(one),
+        "missing": _missing(result, drawn),
+        "origin": origin_of(result),
     }  # fmt: skip
 
 
-def _missing(one: Reported, drawn: Mapping[str, bool]) -> str:
-    """What a result of this kind does not have, for those who look for it."""
+def _missing(result: Reported, drawn: Mapping[str, bool]) -> str:
+    """Return a sentence about the parts that a result of this kind does not have."""
     kinds = {"losses": "losses over the steps", "timeline": "a timeline", "ledger": "a ledger of collectives"}
-    lacking = [kinds[name] for name, there in drawn.items() if not there]
+    lacking = [kinds[name] for name, is_drawn in drawn.items() if not is_drawn]
     return f"Not in this result: {', '.join(lacking)}." if lacking else ""
 
 
 def _title(results: Sequence[Reported]) -> str:
-    titles = [one.title for one in results]
+    titles = [result.title for result in results]
     return titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"
 
 

@@ -1,4 +1,4 @@
-"""When is sent what: the collectives of each method's first steps, of its ledger."""
+"""Placement of communication: the collectives of each method's first steps, from its ledger."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from syncline.experiments.result_files import LEDGER, read_parquet
 
 LEAST_STEPS, MOST_STEPS = 32, 256
-"""How many steps are shown: two rounds of the method that sends most rarely, between these."""
+"""Limits of the number of steps shown, which are otherwise two rounds of the method that sends least often."""
 
 
 def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
-    """Of each method, in which of its first steps a worker hands how many bytes to which collectives.
+    """Return for each method the collectives of its first steps, with the bytes that a worker sends in each.
 
     Args:
         path: a ``ledger.parquet``.
@@ -38,8 +38,8 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
     for method in methods:
         by_step: dict[int, dict[str, list[float]]] = {}
         for row in shown.filter(pc.equal(shown["method"], method)).to_pylist():
-            what = by_step.setdefault(row["step"], {}).setdefault(f"{row['collective']} of {row['label']}", [])
-            what.append(row["payload_bytes"])
+            sizes = by_step.setdefault(row["step"], {}).setdefault(f"{row['collective']} of {row['label']}", [])
+            sizes.append(row["payload_bytes"])
         lanes.append({
             "name": method,
             "style": styles.index(method),
@@ -51,7 +51,7 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
 
 
 MOST_NAMED = 4
-"""Kinds of calls of a step that are named."""
+"""Largest number of kinds of calls of a step that are named."""
 
 
 def _told(calls: dict[str, list[float]]) -> str:

@@ -1,4 +1,4 @@
-"""What a page is told of a result."""
+"""The content of a result for a page."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reported:
-    """A result, as the commands print it and as its folder keeps it.
+    """A result, as the commands print it and as its folder stores it.
 
     Attributes:
-        title: what it is called on the page.
-        command: which command made it: ``compare``, ``sweep``, ...
-        told: what ``--json`` prints.
-        tables: what the command prints.
-        spec: what was run; None where that is not known.
-        folder: where its files are; None of what leaves none.
-        findings: what was found about its methods elsewhere: ``title``, and ``claims`` with their ``state``.
+        title: title on the page.
+        command: command that made it: ``compare``, ``sweep``, ...
+        told: the object that ``--json`` prints.
+        tables: tables that the command prints.
+        spec: spec of the run; None if it is unknown.
+        folder: folder of its files; None if it has none.
+        findings: results about its methods from elsewhere: ``title``, and ``claims`` with their ``state``.
     """
 
     title: str
@@ -40,12 +40,12 @@ class Reported:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Its rows, with what is not finite as None."""
+        """Return the rows of the result; numbers that are not finite are None."""
         return plain(self.told["rows"])
 
     @cached_property
     def noted(self) -> dict[str, Any]:
-        """What ``run.json`` or ``sweep.json`` of its folder says, of a replication its finals; nothing without them."""
+        """Return ``run.json`` or ``sweep.json`` of the folder, or facts of a replication's finals, or nothing."""
         for name in ("run.json", "sweep.json"):
             path = self.folder / name if self.folder is not None else None
             if path is not None and path.is_file():
@@ -54,16 +54,16 @@ class Reported:
         return dict(stage_in(stages[0])[1].about) if self.command == "replicate" and stages else {}
 
     def file(self, name: str) -> Path | None:
-        """A file of its folder; None if it has none of this name."""
+        """Return the path of a file of the folder; None if the folder has no such file."""
         path = self.folder / name if self.folder is not None else None
         return path if path is not None and path.is_file() else None
 
     @property
     def methods(self) -> list[str]:
-        """Its methods in the order of its rows, scripts of a trace among them."""
+        """Return the methods, or a trace's scripts, in the order of the rows."""
         return list(dict.fromkeys(str(row["method"]) for row in self.rows if row.get("method") is not None))
 
     @property
     def paths(self) -> list[str]:
-        """The fields that a sweep sweeps; none of what is no sweep."""
+        """Return the paths of the fields of a sweep; empty for other results."""
         return [str(path) for name in ("grids", "tuned") for path in self.noted.get(name) or {}]

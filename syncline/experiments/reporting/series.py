@@ -20,60 +20,60 @@ from syncline.experiments.result_files import FINALS, NETWORKS, SWEEP_METRICS, T
 from syncline.experiments.sweep.ranking import ranked
 
 MOST_CONFIGURATIONS = 12
-"""Of a sweep: lines."""
+"""Largest number of lines of a sweep."""
 
 OWN_NETWORK = "the network of the finals"
 
 BY_MEANS = "Times and bytes are steps times those of the mean step."
-"""Their folders keep no clock of every step."""
+"""Note for folders that do not store the clock of every step."""
 
 MOST_POINTS = 500
-"""Of a line: of more, some are left out, none is averaged."""
+"""Largest number of points of a line; of more points some are left out, none is averaged."""
 
 DIGITS = 5
-"""Significant ones that the page keeps: more than can be seen."""
+"""Number of significant digits on the page, more than a reader can see."""
 
 
 def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINTS) -> dict[str, Any]:
-    """Medians over the seeds and their range, of what was evaluated.
+    """Return the medians over the seeds and their range, at the evaluations.
 
     Args:
         read: a folder's curves.
         styles: the page's methods, in the order of their colours.
-        limit: points of a line.
+        limit: largest number of points of a line.
 
     Returns:
-        ``panels`` (what is below each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of numbers
-        once; series have their numbers), ``label``, ``limits`` of the loss, ``target``.
+        ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
+        numbers once; series refer to them by index), ``label``, ``limits`` of the loss, ``target``.
     """
     columns = _Columns()
-    networks = [name for name in read.networks if any(name in one.clock_s for one in read.curves)]
+    networks = [name for name in read.networks if any(name in curve.clock_s for curve in read.curves)]
     series = []
-    for one in read.curves:
-        middle, low, high = median_and_range(one.loss)
-        shown = np.flatnonzero(one.shown)
-        kept = shown[thinned(shown.size, limit)]
-        lost = lost_seeds(one.loss)
+    for curve in read.curves:
+        middle, low, high = median_and_range(curve.loss)
+        shown = np.flatnonzero(curve.shown)
+        points = shown[thinned(shown.size, limit)]
+        lost = lost_seeds(curve.loss)
         series.append({
-            "name": one.label,
-            "style": styles.index(one.label),
-            "seeds": len(one.loss),
+            "name": curve.label,
+            "style": styles.index(curve.label),
+            "seeds": len(curve.loss),
             "lost": lost,
-            "diverged": one.diverged_at,
-            "y": columns.place(middle[kept]),
-            **({"low": columns.place(low[kept]), "high": columns.place(high[kept])} if len(one.loss) > 1 else {}),
+            "diverged": curve.diverged_at,
+            "y": columns.place(middle[points]),
+            **({"low": columns.place(low[points]), "high": columns.place(high[points])} if len(curve.loss) > 1 else {}),
             "x": {
-                "steps": columns.place(one.step[kept]),
-                **({"bytes": columns.place(read.sent[one.label][kept])} if one.label in read.sent else {}),
-                **{f"on {name}": columns.place(clock[kept]) for name, clock in one.clock_s.items()},
+                "steps": columns.place(curve.step[points]),
+                **({"bytes": columns.place(read.sent[curve.label][points])} if curve.label in read.sent else {}),
+                **{f"on {name}": columns.place(clock[points]) for name, clock in curve.clock_s.items()},
             },
         })  # fmt: skip
-    far = any(spans_differ([one for one in read.curves if name in one.clock_s], [name]) for name in networks)
+    far = any(spans_differ([curve for curve in read.curves if name in curve.clock_s], [name]) for name in networks)
     panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
     totals = [float(sent[-1]) for sent in read.sent.values() if float(sent[-1]) > 0]
     if totals:
-        apart = max(totals) > LOG_TIME_RATIO * min(totals)
-        panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": apart})
+        is_log = max(totals) > LOG_TIME_RATIO * min(totals)
+        panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
     panels += [
         {"x": f"on {name}", "title": f"Time on {name}", "told": _beside(name, read), "kind": "seconds", "log": far}
         for name in networks
@@ -81,17 +81,17 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
     limits = loss_limits(read.curves)
     return {
         "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
-        "limits": [shortened(one) for one in limits], "target": read.target,
+        "limits": [shortened(value) for value in limits], "target": read.target,
     }  # fmt: skip
 
 
 def _beside(name: str, read: FileCurves) -> str:
-    """What is known of a network beside its name."""
+    """Return the description of a network, if it differs from its name."""
     return "" if read.networks[name] == name else read.networks[name]
 
 
 def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
-    """The losses of a result as lines, and what is to be said of which they are; None where it has none."""
+    """Return the losses of a result as lines, and a note about which they are; None if it has no losses."""
     curves = one.file("curves.parquet")
     if curves is not None and (read := read_curves(curves)).curves:
         return lines_chart(read, styles), ""
@@ -106,7 +106,7 @@ def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | N
 
 
 def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
-    """Losses of a replication's finals; ``elsewhere`` has the time of a step of each method on other networks."""
+    """Return the losses of a replication's finals; ``elsewhere`` has the step time of each method on other networks."""
     frame = read_parquet(path, FINALS).to_pandas()
     step_time_s: dict[str, dict[str, float]] = {}
     if elsewhere is not None:
@@ -114,23 +114,23 @@ def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
             if row["setting"] == "finals":
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent = [], {}
-    for method, own in frame.groupby("method", sort=False):
-        by_step = own.pivot(index="seed", columns="step", values="loss")
-        of_step = step_time_s.get(str(method)) or {OWN_NETWORK: own["step_time_s"].median()}
+    for method, group in frame.groupby("method", sort=False):
+        by_step = group.pivot(index="seed", columns="step", values="loss")
+        network_step_s = step_time_s.get(str(method)) or {OWN_NETWORK: group["step_time_s"].median()}
         step = by_step.columns.to_numpy()
-        curves.append(Curve(str(method), step, by_step.to_numpy(), _clocks(step, of_step)))
-        sent[str(method)] = step * own["bytes_per_worker"].median()
+        curves.append(Curve(str(method), step, by_step.to_numpy(), _clocks(step, network_step_s)))
+        sent[str(method)] = step * group["bytes_per_worker"].median()
     networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
     return FileCurves(curves, sent, {name: name for name in networks}, "evaluation loss", None)
 
 
 def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
-    """Seconds at the steps by network, from the mean time of a step where that is known."""
-    return {name: step * each for name, each in step_time_s.items() if each is not None and each > 0}
+    """Return the seconds at the steps by network, from the mean step time if it is known."""
+    return {name: step * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
 
 
 def named_lines(one: Reported) -> list[str]:
-    """All that has a colour on the page."""
+    """Return all names that have a colour on the page."""
     if one.command == "sweep":
         return [name for name, _ in best_configurations(one)]
     names = one.methods
@@ -142,7 +142,7 @@ def named_lines(one: Reported) -> list[str]:
 
 
 def best_configurations(one: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The configurations of a sweep that are drawn, best first, as their ranking has them: a name, and their rows."""
+    """Return the drawn configurations of a sweep, best first as in their ranking: a name, and their rows."""
     finished = [row for row in one.rows if row.get("error") is None and row.get("loss") is not None]
     if not finished:
         return []
@@ -159,17 +159,17 @@ def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
 
 
 def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
-    """Losses of a sweep's best configurations, of the metrics that its runs have kept."""
+    """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note."""
     assert one.folder is not None
     curves, sent, label = [], {}, "evaluation loss"
     chosen = best_configurations(one)
     for name, rows in chosen:
-        kept = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
-        tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in kept if path.is_file()]
+        paths = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
+        tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in paths if path.is_file()]
         seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
         if not seeds:
             continue
-        shortest = min(seeds, key=len)["step"].to_numpy()  # a seed that diverged ends early
+        shortest = min(seeds, key=len)["step"].to_numpy()  # a diverged seed ends early
         losses = np.stack([seed["eval_loss"].to_numpy()[: len(shortest)] for seed in seeds])
         means = {key: _median(row.get(key) for row in rows) for key in ("step_time_s", "bytes_per_worker")}
         curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
@@ -182,18 +182,18 @@ def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
 
 
 def _median(values: Iterable[Any]) -> float | None:
-    """Over the seeds that have one."""
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known else None
+    """Return the median over the seeds that have a value; None without any."""
+    present = [value for value in values if value is not None]
+    return float(np.median(present)) if present else None
 
 
 def shortened(value: float) -> float:
-    """A number with the digits that a page keeps."""
+    """Return a number with the digits that a page keeps."""
     return float(f"{value:.{DIGITS}g}")
 
 
 class _Columns:
-    """Lists of numbers, of which many are the same."""
+    """Lists of numbers; equal lists are stored once."""
 
     def __init__(self) -> None:
         self.kept: list[list[float | int]] = []
@@ -213,5 +213,5 @@ def _short(value: float) -> float | int:
 
 
 def swatches(methods: Iterable[str]) -> list[dict[str, Any]]:
-    """How each method of a page is drawn, by number."""
+    """Return the style of each method of a page, by number."""
     return [{"name": name, **style} for name, style in styles_of(methods).items()]

@@ -1,4 +1,4 @@
-"""Where a step's time goes, and between which ends numbers are expected or were found: bars and ranges of the rows."""
+"""Parts of a step's time, and ranges in which numbers are expected or were measured: bars and ranges of the rows."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ PARTS = {
     "inside": ("inside_s", "waiting inside a replica"),
     "exposed": ("exposed_communication_s", "exposed: waiting for the network"),
 }
-"""What a step is made of: its colour, its field of the rows, what it is called."""
+"""Parts of a step: colour, field of the rows, and name."""
 
 HIDDEN = "hidden: on the network beside computing"
 REST = "the rest"
 LEAST = 0.0005
-"""A share of a step below which a part is not drawn."""
+"""Smallest share of a step at which a part is drawn."""
 
 FAR = 5.0
-"""ValueRange of a group's ranges further apart than by this factor are on a logarithmic track."""
+"""Ratio of a group's numbers above which its track is logarithmic."""
 
 
 def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Of each network, per method: the parts of its step, and what of its communication is hidden by computing.
+    """Return for each network and method the parts of a step, and the communication that computing hides.
 
-    Rows of several seeds are one, as the clock is the same for all of them.
+    Rows of several seeds are merged, because all seeds have the same clock.
 
     Returns:
-        ``kinds`` that are there, and ``groups``; None where no row has a time.
+        ``kinds`` that are drawn, and ``groups``; None if no row has a time.
     """
     timed = [row for row in rows if row.get("step_time_s") and row.get("exposed_communication_s") is not None]
     if not timed:
@@ -72,7 +72,7 @@ def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ValueRange(NamedTuple):
-    """Between which ends a number is."""
+    """A number with its lower and upper end."""
 
     low: float
     at: float
@@ -80,11 +80,11 @@ class ValueRange(NamedTuple):
 
 
 def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per network, of each method: step time and speedup with their bounds, loss and difference with their range.
+    """Return for each network and method the step time and speedup with bounds, loss and difference with their range.
 
-    A column is there if any row has two ends that differ.
+    A column is present if any row has two different ends.
     """
-    made = []
+    groups = []
     for title, named in _grouped(rows):
         columns = [
             _column("step time", _ranges(named, "step_time{}_s", "_low", "_high"), format_seconds),
@@ -94,30 +94,30 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "difference", _ranges(named, "difference{}", "_min", "_max"), lambda value: f"{value:+.3g}", mark=0.0
             ),
         ]
-        known = [column for column in columns if column is not None]
-        if known:
-            made.append({"title": title, "names": [name for name, _ in named], "columns": known})
-    return made
+        present = [column for column in columns if column is not None]
+        if present:
+            groups.append({"title": title, "names": [name for name, _ in named], "columns": present})
+    return groups
 
 
 def _ranges(named: Sequence[tuple[str, Mapping[str, Any]]], field: str, low: str, high: str) -> list[ValueRange | None]:
-    """Of each row; None where it lacks one of the three."""
-    found = []
+    """Return the range of each row; None if it lacks one of the three numbers."""
+    ranges = []
     for _, row in named:
         values = [row.get(field.format(end)) for end in (low, "", high)]
-        known = [float(one) for one in values if isinstance(one, int | float) and math.isfinite(one)]
-        found.append(ValueRange(*known) if len(known) == 3 else None)
-    return found
+        finite = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
+        ranges.append(ValueRange(*finite) if len(finite) == 3 else None)
+    return ranges
 
 
 def _column(
     title: str, cells: Sequence[ValueRange | None], show: Callable[[float], str], mark: float | None = None
 ) -> dict[str, Any] | None:
-    """One track per row: where its value and its ends are, in percent of what all of them span."""
-    known = [cell for cell in cells if cell is not None]
-    if all(cell.low == cell.high for cell in known):
+    """Return one track per row: the positions of its value and its ends, in percent of the span of all of them."""
+    present = [cell for cell in cells if cell is not None]
+    if all(cell.low == cell.high for cell in present):
         return None
-    ends = [value for cell in known for value in cell] + ([] if mark is None else [mark])
+    ends = [value for cell in present for value in cell] + ([] if mark is None else [mark])
     first, last = min(ends), max(ends)
     far = first > 0 and last > FAR * first
 
@@ -140,14 +140,14 @@ def _column(
 
 
 def _grouped(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
-    """Rows by their network, and what else they are told apart by; each with its name, once."""
-    made = []
+    """Return the rows grouped by network, and by model and hardware; each with its name, once."""
+    groups = []
     for title, group in groupby(rows, key=_title):
         named: dict[str, Mapping[str, Any]] = {}
         for row in group:
             named.setdefault(str(row.get("method") or row.get("comparison") or row.get("schedule") or ""), row)
-        made.append((title, list(named.items())))
-    return made
+        groups.append((title, list(named.items())))
+    return groups
 
 
 def _title(row: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The page's colours, light and dark; and the figures' colours of methods, so that both can be told from the ground."""
+"""The page's colours, light and dark; and the figures' colours of methods, with enough contrast to the background."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DARK = {
     "inside": "#c9713c", "exposed": "#e69f00", "network": "#e69f00", "wait": "#77828d", "forward": "#5fa8df",
     "backward": "#6cbf7c", "weight": "#d9a845", "on": "#0d1013",
 }  # fmt: skip
-"""What a style sheet calls ``--ink`` and so on."""
+"""Colours by the name of the CSS variable, for example ``--ink``."""
 
 TOLD_APART = 3.0
-"""The contrast of what is drawn with its ground, as WCAG 2.2 asks for (1.4.11)."""
+"""Smallest contrast of a graphic with its background, from WCAG 2.2 (1.4.11)."""
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast of two colours, ``(L1 + 0.05) / (L2 + 0.05)`` of their relative luminances (WCAG 2.2).
+    """Return the contrast of two colours, ``(L1 + 0.05) / (L2 + 0.05)`` of their relative luminances (WCAG 2.2).
 
     >>> contrast("#000000", "#ffffff")
     21.0
@@ -39,9 +39,9 @@ def contrast(one: str, other: str) -> float:
 
 
 def legible(color: str, ground: str, least: float = TOLD_APART) -> str:
-    """The colour, or one of its hue just as much lighter or darker as the ground needs.
+    """Return the colour, or one of its hue that is just as much lighter or darker as the background needs.
 
-    On a dark ground light and dark change sides first, so that shades of a hue stay as far apart as they are on white.
+    On a dark background light and dark are swapped first, so that shades of a hue differ as much as they do on white.
 
     >>> legible("#0072B2", "#ffffff"), legible("#000000", "#14181c")
     ('#0072b2', '#ffffff')
@@ -50,13 +50,13 @@ def legible(color: str, ground: str, least: float = TOLD_APART) -> str:
     dark = _luminance(ground) < 0.2
     light = 1 - light if dark else light
     step = 0.01 if dark else -0.01
-    while contrast(made := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < least:
+    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < least:
         light += step
-    return made
+    return candidate
 
 
 def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """How each method is drawn, everywhere on the page as in the figures: two colours, the dashes in pixels."""
+    """Return the style of each method, the same on the page as in figures: two colours, and the dashes in pixels."""
     return {
         label: {
             "light": legible(style.color, LIGHT["ground"]),
@@ -68,17 +68,17 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def sheet(styles: Iterable[dict[str, Any]]) -> str:
-    """The variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods'."""
+    """Return the variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods' colours."""
     styles = list(styles)
-    told = {
+    css = {
         name: "".join(f"--{key}:{value};" for key, value in theme.items())
         + "".join(f"--m{number}:{style[name]};" for number, style in enumerate(styles))
         for name, theme in (("light", LIGHT), ("dark", DARK))
     }
     return (
-        f":root{{color-scheme:light;{told['light']}}}"
-        f'@media screen{{:root[data-theme="dark"]{{color-scheme:dark;{told["dark"]}}}}}'
-        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{color-scheme:dark;{told['dark']}}}}}"
+        f":root{{color-scheme:light;{css['light']}}}"
+        f'@media screen{{:root[data-theme="dark"]{{color-scheme:dark;{css["dark"]}}}}}'
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{color-scheme:dark;{css['dark']}}}}}"
     )
 
 
@@ -89,7 +89,7 @@ def _dash(style: Dashes) -> str:
 
 
 def _parts(color: str) -> tuple[float, float, float]:
-    red, green, blue = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
     return red, green, blue
 
 

@@ -1,4 +1,4 @@
-"""The summary of a result in sentences, all of whose numbers are of its rows."""
+"""The summary of a result in sentences; all their numbers come from its rows."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ ReportedRow = dict[str, Any]
 
 
 def summary_of_result(one: Reported) -> list[str]:
-    """What came out, the most important sentence first."""
+    """Return the summary of a result, the most important sentence first."""
     if not one.rows:
         return ["There are no rows: nothing was finished."]
-    tell = TOLD.get(one.command, _counted)
-    return tell(one)
+    summarize = TOLD.get(one.command, _counted)
+    return summarize(one)
 
 
-def _of_trainings(one: Reported) -> list[str]:
-    """Of several methods on several networks: who is first at the target, whose loss is lowest, who waits."""
-    rows = one.rows
+def _of_trainings(result: Reported) -> list[str]:
+    """Return sentences on methods and networks: the first at the target, the lowest loss, the waiting."""
+    rows = result.rows
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    said = [_first_there(name, [row for row in rows if row["network"] == name]) for name in networks]
+    sentences = [_first_there(name, [row for row in rows if row["network"] == name]) for name in networks]
     on_first = [row for row in rows if row["network"] == networks[0] and row.get("loss") is not None]
     if len(on_first) > 1:
         best, *others = sorted(on_first, key=lambda row: row["loss"])
         reaching = [row["method"] for row in others if _low(row) <= _high(best)]
         tie = f" Over the seeds it is not told apart from {in_a_sentence(reaching)}." if reaching else ""
-        said.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
-    said += [_waits(name, [row for row in rows if row["network"] == name]) for name in networks[-1:]]
-    return [line for line in [*said, _setting(one)] if line]
+        sentences.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
+    sentences += [_waits(name, [row for row in rows if row["network"] == name]) for name in networks[-1:]]
+    return [line for line in [*sentences, _setting(result)] if line]
 
 
 def _first_there(network: str, rows: Sequence[ReportedRow]) -> str:
-    there = sorted(
+    reached = sorted(
         (row for row in rows if row.get("time_to_target_s") is not None), key=lambda r: r["time_to_target_s"]
     )
-    if not there or len(rows) < 2:
+    if not reached or len(rows) < 2:
         return ""
-    first, target = there[0], four_digits(there[0]["target_loss"])
-    of = rows[0]
+    first, target = reached[0], four_digits(reached[0]["target_loss"])
+    baseline = rows[0]
     more = ""
-    if first is of and len(there) > 1:
-        more = f", before {there[1]['method']} at {format_seconds(there[1]['time_to_target_s'])}"
-    elif first is not of and of.get("time_to_target_s"):
-        more = f", {first['time_to_target_speedup']:.3g} times as fast as {of['method']}"
-    elif first is not of:
-        more = f"; {of['method']} does not get there"
+    if first is baseline and len(reached) > 1:
+        more = f", before {reached[1]['method']} at {format_seconds(reached[1]['time_to_target_s'])}"
+    elif first is not baseline and baseline.get("time_to_target_s"):
+        more = f", {first['time_to_target_speedup']:.3g} times as fast as {baseline['method']}"
+    elif first is not baseline:
+        more = f"; {baseline['method']} does not get there"
     return f"On {network} {first['method']} is the first at a loss of {target}: after {_after(first)}{more}."
 
 
@@ -62,62 +62,62 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
     if not timed:
         return ""
     shares = [(row["exposed_communication_s"] / row["step_time_s"], row) for row in timed]
-    most, least = max(shares, key=lambda one: one[0]), min(shares, key=lambda one: one[0])
-    said = f"On {network} {most[1]['method']} waits for the network for {most[0]:.0%} of a step"
-    return said + (f", {least[1]['method']} for {least[0]:.0%}." if least[1] is not most[1] else ".")
+    largest, smallest = max(shares, key=lambda share: share[0]), min(shares, key=lambda share: share[0])
+    sentence = f"On {network} {largest[1]['method']} waits for the network for {largest[0]:.0%} of a step"
+    return sentence + (f", {smallest[1]['method']} for {smallest[0]:.0%}." if smallest[1] is not largest[1] else ".")
 
 
-def _of_a_run(one: Reported) -> list[str]:
-    rows = one.rows
+def _of_a_run(result: Reported) -> list[str]:
+    rows = result.rows
     if "step_time_s" not in rows[0]:
-        return _counted(one)
+        return _counted(result)
     losses = sorted(row["loss"] for row in rows if row.get("loss") is not None)
-    first, said = rows[0], []
+    first, sentences = rows[0], []
     if losses:
         middle = (losses[(len(losses) - 1) // 2] + losses[len(losses) // 2]) / 2
         spread = (
             f" ({four_digits(losses[0])} to {four_digits(losses[-1])} over {len(losses)} seeds)" if losses[1:] else ""
         )
-        said.append(
+        sentences.append(
             f"{first['method']} ends at a loss of {four_digits(middle)}{spread} after {first['steps']:,} steps."
         )
-    said.append(
+    sentences.append(
         f"On {first['network']} a step takes {format_seconds(first['step_time_s'])} and all of them "
         f"{format_seconds(first['wall_clock_s'])}; a worker sends {format_bytes(first['bytes_per_worker'])} per step."
     )
-    return [*said, _waits(first["network"], rows[:1]), _setting(one)]
+    return [*sentences, _waits(first["network"], rows[:1]), _setting(result)]
 
 
-def _of_schedules(one: Reported) -> list[str]:
-    said = []
-    for network in dict.fromkeys(row["network"] for row in one.rows):
-        rows = sorted((row for row in one.rows if row["network"] == network), key=lambda row: row["makespan_s"])
+def _of_schedules(result: Reported) -> list[str]:
+    sentences = []
+    for network in dict.fromkeys(row["network"] for row in result.rows):
+        rows = sorted((row for row in result.rows if row["network"] == network), key=lambda row: row["makespan_s"])
         best, worst = rows[0], rows[-1]
         more = f"; {worst['schedule']} takes {format_seconds(worst['makespan_s'])}" if worst is not best else ""
-        said.append(
+        sentences.append(
             f"On {network} the shortest is {best['schedule']}: {format_seconds(best['makespan_s'])} with a bubble of "
             f"{best['bubble']:.0%}{more}."
         )
-    first = one.rows[0]
-    return [*said, f"{first['stages']} stages, {first['microbatches']} micro-batches."]
+    first = result.rows[0]
+    return [*sentences, f"{first['stages']} stages, {first['microbatches']} micro-batches."]
 
 
-def _of_a_sweep(one: Reported) -> list[str]:
+def _of_a_sweep(result: Reported) -> list[str]:
     from syncline.experiments.sweep.ranking import ranked
 
-    finished = [row for row in one.rows if row.get("error") is None]
+    finished = [row for row in result.rows if row.get("error") is None]
     records = ranked(finished) if finished else []
-    said = []
+    sentences = []
     if records and records[0].get("loss") is not None:
         best = records[0]
-        knobs = ", ".join(f"{name} {best[name]}" for name in one.paths if name in best)
-        said.append(f"The lowest median loss is {four_digits(best['loss'])}{', with ' + knobs if knobs else ''}.")
-    said.append(f"{len(records):,} configurations, {len(finished):,} runs.")
-    return said
+        knobs = ", ".join(f"{name} {best[name]}" for name in result.paths if name in best)
+        sentences.append(f"The lowest median loss is {four_digits(best['loss'])}{', with ' + knobs if knobs else ''}.")
+    sentences.append(f"{len(records):,} configurations, {len(finished):,} runs.")
+    return sentences
 
 
-def _of_claims(one: Reported) -> list[str]:
-    states = [row["state"] for row in one.rows]
+def _of_claims(result: Reported) -> list[str]:
+    states = [row["state"] for row in result.rows]
     counted = in_a_sentence(_so_many(state, states.count(state)) for state in dict.fromkeys(states))
     if not states[1:]:
         return [f"One comparison, which {counted.removeprefix('1 ')}."]
@@ -125,15 +125,17 @@ def _of_claims(one: Reported) -> list[str]:
 
 
 def _so_many(state: str, count: int) -> str:
-    """Comparisons that hold, fail, or are unknown, as a sentence has them."""
+    """Return the number of comparisons that hold, fail, or are unknown, in the words of a sentence."""
     verbs = {"holds": "hold", "fails": "fail"}
     if state in verbs:
         return f"{count} {state if count == 1 else verbs[state]}"
     return f"{count} {'is' if count == 1 else 'are'} {state}"
 
 
-def _counted(one: Reported) -> list[str]:
-    return [f"{len(one.rows):,} rows of {one.command}." if len(one.rows) > 1 else f"One row of {one.command}."]
+def _counted(result: Reported) -> list[str]:
+    return [
+        f"{len(result.rows):,} rows of {result.command}." if len(result.rows) > 1 else f"One row of {result.command}."
+    ]
 
 
 TOLD: dict[str, Callable[[Reported], list[str]]] = {
@@ -142,11 +144,11 @@ TOLD: dict[str, Callable[[Reported], list[str]]] = {
 }  # fmt: skip
 
 
-def _setting(one: Reported) -> str:
-    """Workers, steps and seeds."""
-    first = one.rows[0]
-    seeds = one.noted.get("seeds")
-    parts = [f"{first['workers']:,} workers", f"{max(row['steps'] for row in one.rows):,} steps"]
+def _setting(result: Reported) -> str:
+    """Return a sentence with the workers, steps and seeds."""
+    first = result.rows[0]
+    seeds = result.noted.get("seeds")
+    parts = [f"{first['workers']:,} workers", f"{max(row['steps'] for row in result.rows):,} steps"]
     parts += (
         [f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"] if isinstance(seeds, list) and seeds else []
     )
@@ -168,7 +170,7 @@ def _high(row: ReportedRow) -> float:
 
 
 def in_a_sentence(names: Iterable[str]) -> str:
-    """Names as a sentence has them.
+    """Return names joined as in a sentence.
 
     >>> in_a_sentence(["a", "b", "c"])
     'a, b and c'

@@ -1,8 +1,8 @@
-"""``syncline solve``: what a projection takes to meet a target, rather than whether it does.
+"""``syncline solve``: the value of a variable at which a projection meets a target.
 
-In which order to read: ``targets`` (what is to be met, and by how much a row meets it), ``places`` (the links of a
-network, one of which is another), ``sought`` (what is varied: a bandwidth, a latency, a period, a number of workers),
-``tried`` (rows and margins at values of it), ``spans`` (from where to where a target is met, each end found to a
-millionth), ``question`` and ``solved`` (an answer for each method, in words too), ``between_networks`` (the cheapest of
-several networks), ``tables``.
+Reading order: ``targets`` (the targets, and the margin by which a row meets them), ``places`` (the links of a network,
+one of which is replaced), ``sought`` (the variable: a bandwidth, a latency, a period, a number of workers), ``tried``
+(rows and margins at values of the variable), ``spans`` (the intervals that meet a target, with ends found to a
+millionth), ``question`` and ``solved`` (an answer for each method, also in words), ``between_networks`` (the cheapest
+of several networks), ``tables``.
 """

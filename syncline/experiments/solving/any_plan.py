@@ -1,8 +1,8 @@
-"""The best plan for a target: of all methods, layouts and ways to hold a step that `syncline advise` looks at.
+"""The best plan for a target among all methods, layouts and memory plans that `syncline advise` considers.
 
-Each plan is first told roughly, by its step without bounds: where a training of its tokens takes as long as the
-deadline. The best of them are solved as any other method is, and the search is made again on the network that they
-ask for, where another layout may be the fastest.
+A rough search first finds the value at which each plan meets the deadline, from its step without bounds. The best plans
+are then solved like any other method. The search runs again on the network of the first answer, because another layout
+may be the fastest there.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from syncline.experiments.solving.sought import LATENCIES_S, Sought
 from syncline.specs import ProjectSpec
 
 FINALISTS = 4
-"""Plans of each list that are solved whole, beside the best of data parallelism."""
+"""Number of plans of each list that are solved with bounds, in addition to the best of data parallelism."""
 
 HALVINGS = 12
-"""Of the logarithm between the least and the most: to a hundredth."""
+"""Number of bisections between the logarithms of the extreme values: to a hundredth."""
 
 SEARCHES = 2
-"""On the network that there is, and on that of the first answer."""
+"""Number of searches: on the spec's network, and on the network of the first answer."""
 
 
 @dataclass(frozen=True)
 class RoughPlan:
-    """A plan with about where it meets a deadline.
+    """A plan with the approximate value at which it meets a deadline.
 
     Args:
-        plan: which.
-        tokens: that it trains on.
+        plan: the plan.
+        tokens: number of tokens that the plan trains on.
         list: one of `KNOWN` and `UNKNOWN`.
-        value: about; None where it never does.
+        value: approximate value; None if the plan never meets the deadline.
     """
 
     plan: TrainingPlan
@@ -54,13 +54,13 @@ class RoughPlan:
 
 
 def solved_by_any_plan(question: Inverse) -> list[dict[str, Any]]:
-    """Rows as `solved` has them, of plans: those of known loss first, the best first in each list.
+    """Return the rows of plans, as `solved` does: plans of known loss first, the best first in each list.
 
     Args:
-        question: of a bandwidth or a latency; its methods are those between replicas.
+        question: a question for a bandwidth or a latency; its methods are those between replicas.
 
     Raises:
-        SpecError: another variable, no deadline, or a model or hardware of which nobody can advise.
+        SpecError: another variable, no deadline, or a model or hardware that advice does not support.
     """
     if question.variable not in ("bandwidth", "latency"):
         raise SpecError("best", True, "bandwidth or latency to be sought: plans change with all else")
@@ -74,13 +74,13 @@ def solved_by_any_plan(question: Inverse) -> list[dict[str, Any]]:
 
 
 def advice_asked(question: Inverse, spec: ProjectSpec, network: Network, methods: bool) -> AdviceQuestion:
-    """The same question of advice, without its deadline and budget.
+    """Return the same question as a question for advice, without its deadline and budget.
 
     Args:
-        question: what is asked.
-        spec: whose model, hardware and workers.
-        network: on which.
-        methods: whether the spec's methods are meant; else all that advice tries.
+        question: the question.
+        spec: spec with the model, hardware and workers.
+        network: the network.
+        methods: whether to consider the spec's methods; else all methods that advice tries.
 
     Raises:
         SpecError: a module, no hardware, or a batch that the workers cannot share.
@@ -107,27 +107,29 @@ def advice_asked(question: Inverse, spec: ProjectSpec, network: Network, methods
 
 
 def _of_network(question: Inverse, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
-    asked = advice_asked(question, spec, network, question.own_methods)
-    sought = question.sought(spec, network, spec.methods[0])
-    there = network
+    advice = advice_asked(question, spec, network, question.own_methods)
+    variable = question.sought(spec, network, spec.methods[0])
+    searched = network
     rough: dict[tuple[Any, ...], RoughPlan] = {}
     for _ in range(SEARCHES):
-        plans, _ = plans_searched(asked.on(there))
-        new = [one for one in plans if _key(one) not in rough]
-        rough |= {_key(one.plan): one for one in _told_roughly(question, asked, sought, new)}
-        best = _best_first(list(rough.values()), sought)
+        plans, _ = plans_searched(advice.on(searched))
+        new = [plan for plan in plans if _key(plan) not in rough]
+        rough |= {_key(rough_plan.plan): rough_plan for rough_plan in _told_roughly(question, advice, variable, new)}
+        best = _best_first(list(rough.values()), variable)
         if not new or not best or best[0].value is None:
             break
-        there = sought.at(best[0].value).network
+        searched = variable.at(best[0].value).network
     rows: list[dict[str, Any]] = []
     for name in (KNOWN, UNKNOWN):
-        of_list = [one for one in _best_first(list(rough.values()), sought) if one.list == name]
-        parallel = [one for one in of_list if one.plan.method.sends_in_backward]
-        finalists = of_list[:FINALISTS] + [one for one in parallel[:1] if one not in of_list[:FINALISTS]]
-        answers = [_whole(question, asked, network, one) for one in finalists]
-        rows += [one.flat() for one in ranked_answers(answers)]
+        of_list = [candidate for candidate in _best_first(list(rough.values()), variable) if candidate.list == name]
+        parallel = [candidate for candidate in of_list if candidate.plan.method.sends_in_backward]
+        finalists = of_list[:FINALISTS] + [
+            candidate for candidate in parallel[:1] if candidate not in of_list[:FINALISTS]
+        ]
+        answers = [_whole(question, advice, network, candidate) for candidate in finalists]
+        rows += [answer.flat() for answer in ranked_answers(answers)]
     if not rows:
-        raise SpecError("best", asked.model.name, "a plan that fits into the memory of the workers")
+        raise SpecError("best", advice.model.name, "a plan that fits into the memory of the workers")
     return rows
 
 
@@ -136,50 +138,54 @@ def _key(plan: TrainingPlan) -> tuple[Any, ...]:
 
 
 def _told_roughly(
-    question: Inverse, asked: AdviceQuestion, sought: Sought, plans: Sequence[TrainingPlan]
+    question: Inverse, advice: AdviceQuestion, variable: Sought, plans: Sequence[TrainingPlan]
 ) -> list[RoughPlan]:
-    """Those of the plans that fit, with about where each meets the deadline."""
+    """Return the plans that fit, with the approximate value at which each meets the deadline."""
     deadline_s = question.targets.deadline_s
     assert deadline_s is not None
     out = []
-    for row in priced(asked, plans):
+    for row in priced(advice, plans):
         if row["fits"] is False or row["time_s"] is None:
             continue
-        one = prepared(asked, row["plan"], row["tokens"])
-        value = _crossing(one, sought, deadline_s)
+        prepared_plan = prepared(advice, row["plan"], row["tokens"])
+        value = _crossing(prepared_plan, variable, deadline_s)
         out.append(RoughPlan(row["plan"], row["tokens"], KNOWN if row["loss_unknown"] is None else UNKNOWN, value))
     return out
 
 
-def _crossing(one: PreparedPlan, sought: Sought, deadline_s: float) -> float | None:
-    """About where a plan takes as long as the deadline; the hardest value where all will do, None where none will."""
-    easy, hard = (HIGHEST, LOWEST) if sought.name == "bandwidth" else LATENCIES_S
+def _crossing(plan: PreparedPlan, variable: Sought, deadline_s: float) -> float | None:
+    """Return about where a plan meets the deadline: the hardest value if all values do, None if none does."""
+    easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
 
-    def late(value: float) -> bool:
-        return one.time_s(sought.at(value).network) > deadline_s
+    def misses_deadline(value: float) -> bool:
+        return plan.time_s(variable.at(value).network) > deadline_s
 
-    if late(easy):
+    if misses_deadline(easy):
         return None
-    if not late(hard):
+    if not misses_deadline(hard):
         return hard
     for _ in range(HALVINGS):
         middle = math.sqrt(easy * hard)
-        easy, hard = (easy, middle) if late(middle) else (middle, hard)
+        easy, hard = (easy, middle) if misses_deadline(middle) else (middle, hard)
     return easy
 
 
-def _best_first(plans: Sequence[RoughPlan], sought: Sought) -> list[RoughPlan]:
-    sign = 1.0 if sought.name == "bandwidth" else -1.0
-    return sorted(plans, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
+def _best_first(plans: Sequence[RoughPlan], variable: Sought) -> list[RoughPlan]:
+    sign = 1.0 if variable.name == "bandwidth" else -1.0
+    return sorted(plans, key=lambda plan: (plan.value is None, sign * (plan.value or 0.0)))
 
 
-def _whole(question: Inverse, asked: AdviceQuestion, network: Network, one: RoughPlan) -> SolvedAnswer:
-    """A plan solved as any method is: as a projection of it says, on its own tokens."""
-    spec = one.plan.spec(asked)
-    training = WholeTraining(tokens=one.tokens, prices=question.training.prices, extrapolate=asked.extrapolate)
-    own = replace(question, specs=[spec], training=training, batch_tokens=None)
-    answer = answer_of(own, spec, network, spec.methods[0])
+def _whole(question: Inverse, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan) -> SolvedAnswer:
+    """Return the answer for a plan, solved like any method, from a projection on the plan's own tokens."""
+    spec = rough_plan.plan.spec(advice)
+    training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
+    plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
+    answer = answer_of(plan_question, spec, network, spec.methods[0])
     record = answer.record | {"target": question.describe()}
-    fields = one.plan.fields | {"steps": spec.steps, "tokens_per_worker": spec.tokens_per_worker, "tokens": one.tokens}
-    told = {"list": one.list, "activations": one.plan.activations, "fields": fields}
-    return answer._replace(record=record | told)
+    fields = rough_plan.plan.fields | {
+        "steps": spec.steps,
+        "tokens_per_worker": spec.tokens_per_worker,
+        "tokens": rough_plan.tokens,
+    }
+    extra = {"list": rough_plan.list, "activations": rough_plan.plan.activations, "fields": fields}
+    return answer._replace(record=record | extra)

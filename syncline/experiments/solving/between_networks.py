@@ -1,4 +1,4 @@
-"""The cheapest of several links in the place of one: what each costs, and which of them meet a target."""
+"""The cheapest of several links in the place of one: the cost of each, and whether it meets a target."""
 
 from __future__ import annotations
 
@@ -21,43 +21,52 @@ MONTH_S = 365.25 / 12 * 86400.0
 
 
 def between_networks(question: Inverse) -> list[dict[str, Any]]:
-    """A row per method, that of the cheapest network first: by money where it is known of all, else by bandwidth."""
+    """Return a row per method, the cheapest network first: by money if it is known for all, else by bandwidth."""
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
         for network in spec.networks:
             answers = [_answer(question, spec, network, method) for method in question.methods(spec)]
-            answers.sort(key=lambda one: one["_order"])
-            for number, one in enumerate(answers, start=1):
-                one["rank"] = number if one["value"] is not None else None
-                one["tie"] = bool(number > 1 and one["rank"] and one["_order"] == answers[0]["_order"])
-            rows += [{name: value for name, value in one.items() if name != "_order"} for one in answers]
+            answers.sort(key=lambda answer: answer["_order"])
+            for number, answer in enumerate(answers, start=1):
+                answer["rank"] = number if answer["value"] is not None else None
+                answer["tie"] = bool(number > 1 and answer["rank"] and answer["_order"] == answers[0]["_order"])
+            rows += [{name: value for name, value in answer.items() if name != "_order"} for answer in answers]
     return rows
 
 
 def _answer(question: Inverse, spec: ProjectSpec, network: Network, method: MethodBase) -> dict[str, Any]:
     place = place_of(network, question.level)
-    settings = [TriedSetting(spec, place.with_link(one.link), method) for one in question.among]
+    settings = [TriedSetting(spec, place.with_link(offer.link), method) for offer in question.among]
     present = TriedSetting(spec, network, method)
-    *every, now = tried([*settings, present], question.targets, question.training, question.baseline)
+    *trials, current = tried([*settings, present], question.targets, question.training, question.baseline)
     offered = list(question.among)
-    money = [_money(one, each) for one, each in zip(offered, every, strict=True)]
-    by_money = all(one is not None for one in money)
-    wide = [float(one.link.bandwidth_bytes_per_s) for one in offered]
-    order = sorted(range(len(offered)), key=lambda i: (money[i] if by_money else wide[i], wide[i], i))
-    good = [[i for i in order if every[i].margins[bound] >= 0] for bound in range(len(BOUNDS))]
-    cheapest = [of[0] if of else None for of in good]
-    unknown = all(np.isnan(one.margins[0]) for one in every)
+    costs = [_money(offer, trial) for offer, trial in zip(offered, trials, strict=True)]
+    by_money = all(amount is not None for amount in costs)
+    bandwidths = [float(offer.link.bandwidth_bytes_per_s) for offer in offered]
+    order = sorted(range(len(offered)), key=lambda i: (costs[i] if by_money else bandwidths[i], bandwidths[i], i))
+    met_by_bound = [[i for i in order if trials[i].margins[bound] >= 0] for bound in range(len(BOUNDS))]
+    cheapest = [indices[0] if indices else None for indices in met_by_bound]
+    unknown = all(np.isnan(trial.margins[0]) for trial in trials)
     best = cheapest[0]
-    nearest = best if best is not None else max(order, key=lambda i: np.nan_to_num(every[i].margins[0], nan=-math.inf))
-    names = [one.link.name for one in offered]
+    nearest = best if best is not None else max(order, key=lambda i: np.nan_to_num(trials[i].margins[0], nan=-math.inf))
+    names = [offer.link.name for offer in offered]
     holds = (
-        "unknown" if unknown else "never" if best is None else "always" if len(good[0]) == len(names) else "in parts"
+        "unknown"
+        if unknown
+        else "never"
+        if best is None
+        else "always"
+        if len(met_by_bound[0]) == len(names)
+        else "in parts"
     )
-    here = every[nearest]
-    reached = here.told[here.decides][0]
+    nearest_trial = trials[nearest]
+    reached = nearest_trial.told[nearest_trial.decides][0]
     why = None
     if best is None:
-        why = here.unknown or f"at best {told_text(here.decides, reached or math.nan, question.training)}"
+        why = (
+            nearest_trial.unknown
+            or f"at best {told_text(nearest_trial.decides, reached or math.nan, question.training)}"
+        )
         why += "" if unknown else f", by {names[nearest]}"
     low, value, high = (None if i is None else names[i] for i in (cheapest[1], cheapest[0], cheapest[2]))
     return {
@@ -70,26 +79,26 @@ def _answer(question: Inverse, spec: ProjectSpec, network: Network, method: Meth
         "value": value,
         "low": low,
         "high": high,
-        "optimistic_holds": "from" if good[1] else "never",
-        "pessimistic_holds": "from" if good[2] else "never",
+        "optimistic_holds": "from" if met_by_bound[1] else "never",
+        "pessimistic_holds": "from" if met_by_bound[2] else "never",
         "shortest": None,
-        "spans": [[names[i], names[i]] for i in good[0]],
+        "spans": [[names[i], names[i]] for i in met_by_bound[0]],
         "now": place.link.name,
-        "now_holds": None if np.isnan(now.margins[0]) else bool(now.margins[0] >= 0),
-        "decides": here.decides.removesuffix("_s"),
+        "now_holds": None if np.isnan(current.margins[0]) else bool(current.margins[0] >= 0),
+        "decides": nearest_trial.decides.removesuffix("_s"),
         "why": why,
         "at": names[nearest],
         "by": "money" if by_money else "bandwidth",
-        "money": money[nearest],
+        "money": costs[nearest],
         "network_month": offered[nearest].month,
-        **here.row,
-        "_order": (best is None, (money[best] if by_money else wide[best]) if best is not None else 0.0),
+        **nearest_trial.row,
+        "_order": (best is None, (costs[best] if by_money else bandwidths[best]) if best is not None else 0.0),
     }
 
 
-def _money(offered: OfferedLink, there: Tried) -> float | None:
-    """What is paid: the training, as far as a price list says, and the network for as long as it takes."""
-    row = there.row
+def _money(offered: OfferedLink, trial: Tried) -> float | None:
+    """Return the cost of the training by the price list, plus that of the network for the training's duration."""
+    row = trial.row
     cost, seconds = row.get("cost"), row.get("training_s")
     if offered.month is None:
         return cost

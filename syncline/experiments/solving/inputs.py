@@ -1,4 +1,4 @@
-"""A question as users ask it, in text and numbers, for the command line and for Python alike."""
+"""The inputs of a question, as text and numbers, for the command line and for Python alike."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from syncline.specs.prices import prices_of
 from syncline.units import parse_count, parse_seconds, parse_share
 
 METHODS_ASKED = ("ddp-adam", "diloco", "streaming-diloco")
-"""Those that are asked about where nobody says which."""
+"""Default methods of a question."""
 
 BASELINE = "ddp-adam"
-"""Of a speedup, where nobody says over what."""
+"""Default baseline of a speedup."""
 
 
 @dataclass(frozen=True)
 class InverseInputs:
-    """What is given beside a projection's own options; see `sl.solve`."""
+    """The inputs of a question in addition to a projection's options; see `sl.solve`."""
 
     tokens: str | float | None = None
     target_loss: float | None = None
@@ -49,10 +49,10 @@ class InverseInputs:
     fits: bool | None = None
 
     def targets(self) -> SolveTargets:
-        """What is to be met.
+        """Return the targets to meet.
 
         Raises:
-            SpecError: nothing, or text that is no such quantity.
+            SpecError: there is no target, or a text is not such a quantity.
         """
 
         def read(name: str, parse: Any) -> Any:
@@ -73,7 +73,7 @@ class InverseInputs:
         )
 
     def training(self) -> WholeTraining:
-        """What is asked of the whole training.
+        """Return the options of the whole training.
 
         Raises:
             SpecError: as `WholeTraining` and lists of prices do.
@@ -86,15 +86,15 @@ class InverseInputs:
         )
 
     def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> Inverse:
-        """The question about specs that are ready, the first of whose methods is the baseline of a speedup.
+        """Return the question about specs that are ready; the first of their methods is the baseline of a speedup.
 
         Args:
-            variable: what is sought.
-            specs: of projections.
-            own_methods: whether somebody named their methods.
+            variable: the variable to solve for.
+            specs: specs of projections.
+            own_methods: whether the user named the methods.
 
         Raises:
-            SpecError: what is wrong, where, and what would be accepted.
+            SpecError: an input is invalid; the error names it and the accepted values.
         """
         targets, projections = self.targets(), [spec for spec in specs if isinstance(spec, ProjectSpec)]
         if len(projections) < len(specs):
@@ -103,9 +103,9 @@ class InverseInputs:
             raise SpecError("over", self.over, "none, unless a speedup is asked for")
         if variable == "workers" and self.fits is None and all(map(_memory_known, projections)):
             targets = replace(targets, memory=1.0)
-        over = projections[0].methods[0] if targets.speedup is not None else None
-        if over is not None and all(len(spec.methods) < 2 for spec in projections):
-            raise SpecError("methods", over.name, f"a method beside {over.name}, which speedups are over")
+        baseline = projections[0].methods[0] if targets.speedup is not None else None
+        if baseline is not None and all(len(spec.methods) < 2 for spec in projections):
+            raise SpecError("methods", baseline.name, f"a method beside {baseline.name}, which speedups are over")
         batch = None if self.batch_tokens is None else parse_count(self.batch_tokens, "batch_tokens")
         if batch is not None and variable != "workers" and not self.best:
             projections = [with_batch(spec, batch) for spec in projections]
@@ -114,7 +114,7 @@ class InverseInputs:
             projections,
             targets,
             self.training(),
-            over,
+            baseline,
             self.level,
             offered_links(self.among),
             self.most,
@@ -124,15 +124,15 @@ class InverseInputs:
         )
 
     def specs(self, spec: Experiment, options: Options, own_methods: bool) -> list[Experiment]:
-        """The specs that options ask for, with the baseline of a speedup in front of their methods.
+        """Return the specs that the options select, with the baseline of a speedup in front of their methods.
 
         Args:
-            spec: to begin with.
+            spec: spec that the options change.
             options: see `variants`.
-            own_methods: whether the spec's methods are asked about where the options name none.
+            own_methods: whether the spec's methods apply if the options name none.
 
         Raises:
-            SpecError: what is wrong, where, and what would be accepted.
+            SpecError: an input is invalid; the error names it and the accepted values.
         """
         if not isinstance(spec, ProjectSpec):
             raise SpecError("spec", spec.name, "a projection; a paper's table has nothing to solve for")
@@ -140,9 +140,9 @@ class InverseInputs:
         if not methods:
             methods = list(spec.methods) if own_methods else list(METHODS_ASKED)
         if self.speedup is not None:
-            over = self.over or BASELINE
-            named(over, "over")
-            methods = [over, *(one for one in methods if getattr(one, "name", one) != over)]
+            baseline = self.over or BASELINE
+            named(baseline, "over")
+            methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
         return variants(spec, Options(**vars(options) | {"methods": methods}))
 
 
@@ -152,7 +152,7 @@ def _memory_known(spec: ProjectSpec) -> bool:
 
 
 def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
-    """The spec with so many tokens in a step of all workers together.
+    """Return the spec with ``batch_tokens`` tokens in a step of all workers together.
 
     Raises:
         SpecError: workers cannot share them evenly.
@@ -163,42 +163,42 @@ def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
 
 
 def offered_links(given: Any, path: str = "among") -> list[OfferedLink]:
-    """Links to choose from.
+    """Return the links to choose from.
 
     Args:
         given: names with commas between, or ``latency,bandwidth``; a list of these, or of links; ``=`` and a number
-            behind one is the price of a month; or a mapping of names to prices.
-        path: what it is called.
+            behind a link is the price of a month; or a mapping of names to prices.
+        path: name of the input in errors.
 
     Raises:
-        SpecError: a link that is none, a price that is no number, or one that is there twice.
+        SpecError: an invalid link, a price that is not a number, or a link that appears twice.
     """
     if given is None:
         return []
     if isinstance(given, Mapping):
-        out = [_offered(name, price, path) for name, price in given.items()]
+        offers = [_offered(name, price, path) for name, price in given.items()]
     else:
-        several = given if isinstance(given, list | tuple) else [given]
-        parts = [one for each in several for one in _parts(each)]
-        out = [_offered(*one, path) for one in parts]
-    names = [one.link.name for one in out]
+        items = given if isinstance(given, list | tuple) else [given]
+        parts = [part for item in items for part in _parts(item)]
+        offers = [_offered(*part, path) for part in parts]
+    names = [offer.link.name for offer in offers]
     for name in names:
         if names.count(name) > 1:
             raise SpecError(path, name, "different networks; this one is there twice")
-    return out
+    return offers
 
 
-def _parts(given: Any) -> list[tuple[Any, Any]]:
-    """Each link with its price, if it has one."""
-    if not isinstance(given, str):
-        return [(given, None)]
-    pieces = [piece.strip() for piece in given.split(",")]
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    """Return each link with its price, or None if it has no price."""
+    if not isinstance(value, str):
+        return [(value, None)]
+    pieces = [piece.strip() for piece in value.split(",")]
     try:
         parse_seconds(pieces[0])
     except SpecError:
         named_links = pieces
     else:
-        named_links = [given]  # a latency, and its bandwidth
+        named_links = [value]  # a latency, and its bandwidth
     return [(name.strip(), price if equals else None) for name, equals, price in map(_split, named_links)]
 
 
@@ -206,8 +206,8 @@ def _split(text: str) -> tuple[str, str, str]:
     return text.partition("=")
 
 
-def _offered(given: Any, price: Any, path: str) -> OfferedLink:
-    month = None if price is None else parse_count(price, f"{path}.{given}")
-    if isinstance(given, str) and "," not in given:
-        return OfferedLink(preset_link(given, path), month)
-    return OfferedLink(part_of(given, path), month)
+def _offered(value: Any, price: Any, path: str) -> OfferedLink:
+    month = None if price is None else parse_count(price, f"{path}.{value}")
+    if isinstance(value, str) and "," not in value:
+        return OfferedLink(preset_link(value, path), month)
+    return OfferedLink(part_of(value, path), month)

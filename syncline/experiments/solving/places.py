@@ -1,4 +1,4 @@
-"""The links of a network, by the level that each joins, and the network with another one in its place."""
+"""The links of a network, by the level that each joins, and the network with another link in one's place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from syncline.errors import SpecError, one_of
 
 @dataclass(frozen=True)
 class LinkPlace:
-    """A link of a network.
+    """A link of a network, with its place.
 
     Args:
-        name: of the level that it joins; empty of one link to everybody.
-        link: it; that of sites' uplinks has the latency from site to site, of which each uplink has half.
-        with_link: the network with another in its place.
+        name: name of the level that the link joins; empty for one link to every worker.
+        link: the link; the uplink of sites has the latency from site to site, half of it on each uplink.
+        with_link: returns the network with another link in its place.
     """
 
     name: str
@@ -27,13 +27,13 @@ class LinkPlace:
     with_link: Callable[[Link], Network]
 
     def describe(self) -> str:
-        """For people: ``both (wan-20ms)``."""
-        own = self.link.name or self.link.describe()
-        return f"{self.name} ({own})" if self.name and self.name != own else own
+        """Return the place for people: ``both (wan-20ms)``."""
+        link_name = self.link.name or self.link.describe()
+        return f"{self.name} ({link_name})" if self.name and self.name != link_name else link_name
 
 
 def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
-    """The links of a network, from the inside out.
+    """Return the links of a network, from the innermost level to the outermost.
 
     Raises:
         SpecError: a network that is no link and has no levels, or sites whose uplinks differ.
@@ -73,29 +73,29 @@ def _of_level(network: MultiLevel, number: int) -> LinkPlace:
 
 
 def with_level(network: MultiLevel, number: int, level: Level) -> MultiLevel:
-    """The network with another level in the place of one."""
+    """Return the network with another level at index ``number``."""
     levels = list(network.levels)
     levels[number] = level
     return replace(network, levels=tuple(levels))
 
 
 def place_of(network: Network, level: str | int | None = None, path: str = "level") -> LinkPlace:
-    """The link that is meant.
+    """Return the place of the selected link.
 
     Args:
-        network: whose.
-        level: its name, or its number from the inside out; the outermost unless given.
-        path: what it is called.
+        network: the network.
+        level: name of the level, or its index from the innermost; the outermost by default.
+        path: name of the input in errors.
 
     Raises:
         SpecError: there is no such level.
     """
-    known = link_places(network)
+    places = link_places(network)
     if level is None:
-        return known[-1]
-    names = [one.name for one in known if one.name]
-    for number, one in enumerate(known):
-        if str(level) in (one.name, str(number)):
-            return one
+        return places[-1]
+    names = [place.name for place in places if place.name]
+    for number, place in enumerate(places):
+        if str(level) in (place.name, str(number)):
+            return place
     expected = one_of(names, level) if names else "none, as this network is one link to everybody"
     raise SpecError(path, level, expected)

@@ -1,4 +1,4 @@
-"""What is asked of ``syncline solve``."""
+"""The question of ``syncline solve``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ VARIABLES: tuple[str, ...] = get_args(Variable)
 
 
 KNOWN, UNKNOWN = "equal loss", "loss unknown"
-"""Lists of plans: on the tokens that take them to data parallelism's loss, and on as many tokens as it."""
+"""Lists of plans: those on the tokens to data parallelism's loss, and those on as many tokens as data parallelism."""
 
 
 class OfferedLink(NamedTuple):
-    """A link that may be had.
+    """A link that a provider offers.
 
     Attributes:
-        link: it.
-        month: what a month of it costs, of all such links that the network needs; None: nobody says.
+        link: the link.
+        month: price of a month, of all such links that the network needs; None: unknown.
     """
 
     link: Link
@@ -38,23 +38,23 @@ class OfferedLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Inverse:
-    """A question the other way round: what meets a target.
+    """An inverse question: the value at which a projection meets a target.
 
     Args:
-        variable: what is sought.
-        specs: of projections; an answer for each, on each of its networks, for each of its methods.
-        targets: to be met.
-        training: what is asked of the whole training.
-        baseline: of speedups, which is not asked about itself.
-        level: whose link, or units; the outermost unless given.
-        among: of a network, the links that may be there.
-        most: workers.
-        batch_tokens: of a step of all workers, whatever their number.
-        best: whether plans of `syncline advise` are asked about, in place of the specs' layouts.
-        own_methods: whether these are of the specs' methods; else of all that advice tries.
+        variable: the variable to solve for.
+        specs: specs of projections; there is an answer for each, on each of its networks, for each of its methods.
+        targets: the targets to meet.
+        training: options of the whole training.
+        baseline: baseline of speedups, which has no answer of its own.
+        level: level of the link, or of the units; the outermost by default.
+        among: links to choose from, if the variable is the network.
+        most: limit on the number of workers.
+        batch_tokens: tokens of a step of all workers, whatever their number.
+        best: whether to choose among the plans of `syncline advise`, in place of the specs' layouts.
+        own_methods: whether these plans have the specs' methods; else all methods that advice tries.
 
     Raises:
-        SpecError: an unknown variable, a target that cannot be told, or an option that the variable does not have.
+        SpecError: an unknown variable, a target that cannot be evaluated, or an option that the variable does not have.
     """
 
     variable: str
@@ -75,16 +75,16 @@ class Inverse:
         self.targets.check(self.training)
         if self.most is not None and self.most < 1:
             raise SpecError("most", self.most, "a number of workers, at least 1")
-        for name, value, of in (
-            ("among", [one.link.name for one in self.among], "network"),
+        for name, value, required in (
+            ("among", [offer.link.name for offer in self.among], "network"),
             ("most", self.most, "workers"),
         ):
-            if value and self.variable != of:
-                raise SpecError(name, value, f"none, unless {of} is sought")
+            if value and self.variable != required:
+                raise SpecError(name, value, f"none, unless {required} is sought")
         if self.variable == "network" and not self.among:
             raise SpecError("among", None, "the networks to choose from: names of 'syncline list networks', or links")
-        if any((one.month is None) != (self.among[0].month is None) for one in self.among):
-            raise SpecError("among", [one.link.name for one in self.among], "a price of each network, or of none")
+        if any((offer.month is None) != (self.among[0].month is None) for offer in self.among):
+            raise SpecError("among", [offer.link.name for offer in self.among], "a price of each network, or of none")
         if self.variable == "period" and self.level is not None:
             raise SpecError("level", self.level, "none, as a period has no level")
         if (self.targets.speedup is not None) != (self.baseline is not None):
@@ -92,30 +92,30 @@ class Inverse:
         for spec in self.specs:
             for network in spec.networks:
                 if self.variable != "period" and (self.variable != "workers" or self.level is not None):
-                    place_of(network, self.level)  # refuses what is none
+                    place_of(network, self.level)  # raises an error if there is no such place
 
     def describe(self) -> str:
-        """What is to be met, for people."""
+        """Return the targets, for people."""
         return self.targets.describe(self.training, self.baseline.name if self.baseline else "")
 
     def methods(self, spec: ProjectSpec) -> list[MethodBase]:
-        """Those that are asked about."""
-        return [one for one in spec.methods if self.baseline is None or one.name != self.baseline.name]
+        """Return the methods that get an answer."""
+        return [method for method in spec.methods if self.baseline is None or method.name != self.baseline.name]
 
     def sought(self, spec: ProjectSpec, network: Network, method: MethodBase) -> Sought:
-        """The variable, of a method on a network.
+        """Return the variable of a method on a network.
 
         Raises:
-            SpecError: the method has no period, or no number of workers will do.
+            SpecError: the method has no period, or no number of workers is possible.
         """
         if self.variable == "period":
             return sought_period(spec, network, method)
         if self.variable == "workers":
             number = None
             if self.level is not None:
-                names = [one.name for one in link_places(network)]
+                names = [link_place.name for link_place in link_places(network)]
                 number = names.index(place_of(network, self.level).name)
             return sought_workers(spec, network, method, number, self.most, self.batch_tokens)
         place = place_of(network, self.level)
-        of = sought_bandwidth if self.variable == "bandwidth" else sought_latency
-        return of(spec, network, method, place)
+        sought_link = sought_bandwidth if self.variable == "bandwidth" else sought_latency
+        return sought_link(spec, network, method, place)

@@ -1,4 +1,4 @@
-"""Parts of a step with their bounds: computing and communication are off by what was measured of their like."""
+"""Shares of a step with bounds from the measured errors of computing and communication."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ SHARES: dict[str, Callable[[StepTime], FloatOrArray]] = {
     "exposed": lambda step: step.exposed_communication_s,
     "compute_utilisation": lambda step: step.compute_s,
 }
-"""What of a step each is a part of it."""
+"""Seconds of a step whose share each target limits."""
 
 
 def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, ToldThree]]:
-    """The shares of a method's step on each network: as predicted, at their best and at their worst.
+    """Return the shares of a method's step on each network: predicted, best case and worst case.
 
     Args:
-        spec: of one setting.
-        number: of the method.
-        networks: on which.
+        spec: spec of one setting.
+        number: index of the method.
+        networks: the networks.
     """
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
     computing, communicating = of_settings(plan), of_networks(plan, networks)
     out: list[dict[str, ToldThree]] = [{} for _ in networks]
     for places, network in together(networks):
-        known: Known = {}
+        cache: Known = {}
 
-        def told(off: Factors, network: Network = network, known: Known = known) -> dict[str, Floats]:
-            step = plan.step(number, network, known=known, factors=off)
-            whole = by_link(step.step_time_s)
+        def step_shares(factors: Factors, network: Network = network, cache: Known = cache) -> dict[str, Floats]:
+            step = plan.step(number, network, known=cache, factors=factors)
+            total_s = by_link(step.step_time_s)
             return {
-                name: np.divide(by_link(of(step)), whole, out=np.zeros(whole.shape), where=whole > 0)
-                for name, of in SHARES.items()
+                name: np.divide(by_link(seconds_of(step)), total_s, out=np.zeros(total_s.shape), where=total_s > 0)
+                for name, seconds_of in SHARES.items()
             }
 
-        here = told(AS_PREDICTED)
-        varied = [told(one) for one in at_bounds(computing, communicating.of(places))]
-        for name, share in here.items():
-            low, high = between(share, [one[name] for one in varied])
+        predicted = step_shares(AS_PREDICTED)
+        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.of(places))]
+        for name, share in predicted.items():
+            low, high = between(share, [variant[name] for variant in varied])
             ends = low, np.minimum(high, 1.0)
             best, worst = ends if name == "exposed" else ends[::-1]
             for column, place in enumerate(places):

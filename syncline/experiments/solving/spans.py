@@ -1,4 +1,4 @@
-"""From where to where a target is met: every crossing between values that were tried, each to a millionth of itself."""
+"""The spans of values that meet a target: every crossing between tried values, found to a relative millionth."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from syncline.experiments.solving.sought import Sense
 from syncline.experiments.solving.tried import Trials, Tried
 
 Holds = Literal["always", "never", "from", "up to", "between", "in parts", "unknown"]
-"""Where a target is met, of all values that are looked at."""
+"""The values of the grid that meet a target."""
 
 BOUNDS = ("predicted", "optimistic", "pessimistic")
-"""By which step times; places in the margins of `Tried`."""
+"""The step times to use, in the order of the margins of `Tried`."""
 
 MOST_ROUNDS = 80
 
 
 class MetSpan(NamedTuple):
-    """Values that meet a target, ends and all; None: as far as is looked."""
+    """A span of values that meet a target, ends included; None: up to the end of the grid."""
 
     first: float | None
     last: float | None
 
 
 class Met(NamedTuple):
-    """Where a target is met.
+    """The values that meet a target.
 
     Attributes:
-        holds: in a word.
-        spans: all values that meet it, ascending.
-        crossings: their ends, but for those of what is looked at.
+        holds: the kind of these values, in a word.
+        spans: all spans of values that meet it, ascending.
+        crossings: the ends of the spans, without those at the ends of the grid.
     """
 
     holds: Holds
@@ -41,27 +41,27 @@ class Met(NamedTuple):
 
 
 def met(trials: Trials, bound: int = 0) -> Met:
-    """Where a target is met.
+    """Return the spans of values that meet a target.
 
     Args:
-        trials: of a variable.
-        bound: of `BOUNDS`.
+        trials: trials of a variable.
+        bound: index into `BOUNDS`.
     """
     grid = trials.sought.grid
     tried = trials.at(grid)
-    if np.isnan([one.margins[bound] for one in tried]).all():
+    if np.isnan([trial.margins[bound] for trial in tried]).all():
         return Met("unknown", (), ())
-    good = [_is_met(one, bound) for one in tried]
+    is_met = [_is_met(trial, bound) for trial in tried]
     spans: list[MetSpan] = []
     first: float | None = None
-    for place, here in enumerate(good):
-        before = good[place - 1] if place else None
-        if here and before is False:
+    for place, is_good in enumerate(is_met):
+        before = is_met[place - 1] if place else None
+        if is_good and before is False:
             first = _end(trials, grid[place - 1], grid[place], bound)
-        elif not here and before:
+        elif not is_good and before:
             spans.append(MetSpan(first, _end(trials, grid[place - 1], grid[place], bound)))
             first = None
-    if good[-1]:
+    if is_met[-1]:
         spans.append(MetSpan(first, None))
     if len(spans) == 1 and spans[0] == (None, None):
         return Met("always", tuple(spans), ())
@@ -69,20 +69,20 @@ def met(trials: Trials, bound: int = 0) -> Met:
     return Met(_word(spans), tuple(spans), crossings)
 
 
-def _is_met(one: Tried, bound: int) -> bool:
-    return bool(one.margins[bound] >= 0)  # nan is not
+def _is_met(trial: Tried, bound: int) -> bool:
+    return bool(trial.margins[bound] >= 0)  # nan is not
 
 
 def _end(trials: Trials, low: float, high: float, bound: int) -> float:
-    """The value next to a crossing that meets the target."""
+    """Return the value next to a crossing that meets the target."""
     for _ in range(MOST_ROUNDS):
         at_low, at_high = trials.at([low, high])
         inner = trials.sought.between(low, high, float(at_low.margins[bound]), float(at_high.margins[bound]))
         if not inner:
             break
         values = [low, *inner, high]
-        good = [_is_met(one, bound) for one in trials.at(values)]
-        place = next(i for i in range(len(values) - 1) if good[i] != good[i + 1])
+        is_met = [_is_met(trial, bound) for trial in trials.at(values)]
+        place = next(i for i in range(len(values) - 1) if is_met[i] != is_met[i + 1])
         low, high = values[place], values[place + 1]
     return low if _is_met(trials.at([low])[0], bound) else high
 
@@ -97,13 +97,14 @@ def _word(spans: Sequence[MetSpan]) -> Holds:
 
 
 class FoundValue(NamedTuple):
-    """The value that is asked for, and what it is by either bound of the clock, in order.
+    """The wanted value, with its values at both bounds of the clock, in ascending order.
 
     Attributes:
-        value: None where all values meet the target (but of workers the fewest), none, or nobody knows.
-        low: None where with that bound any value would do, or none.
-        high: likewise.
-        upward: whether the target is met from the value on; else up to it.
+        value: the value; None if all values meet the target (except for workers, where it is the fewest), if none does,
+            or if it is unknown.
+        low: lower bound; None if all values, or none, would meet the target at that bound.
+        high: upper bound; None as for ``low``.
+        upward: whether the value and all above it meet the target; else all up to it do.
     """
 
     value: float | None
@@ -113,36 +114,37 @@ class FoundValue(NamedTuple):
 
 
 def found_value(by_bound: Sequence[Met], sense: Sense, least: float) -> FoundValue:
-    """Of values that meet a target the one that is asked for.
+    """Return the wanted one of the values that meet a target.
 
-    Of bandwidths the least from which on every higher one meets it, too; of latencies the most up to which every
-    shorter one does; of workers the fewest; of periods the longest, or the shortest where every longer one would do.
+    For a bandwidth it is the least from which all higher ones meet the target, for a latency the longest up to which
+    all shorter ones do, for workers the fewest, and for a period the longest, or the shortest if every longer one
+    meets it.
 
     Args:
-        by_bound: where the target is met, as `BOUNDS` has it.
-        sense: which value is asked for.
-        least: that was looked at.
+        by_bound: the values that meet the target at each of `BOUNDS`.
+        sense: the kind of the wanted value.
+        least: the least value of the grid.
     """
     upward = _upward(by_bound, sense)
-    value, optimistic, pessimistic = (_wanted(one.spans, sense, upward, least) for one in by_bound)
+    value, optimistic, pessimistic = (_wanted(bound_met.spans, sense, upward, least) for bound_met in by_bound)
     ends = (optimistic, pessimistic) if upward else (pessimistic, optimistic)
     return FoundValue(value, *ends, upward)
 
 
 def _upward(by_bound: Sequence[Met], sense: Sense) -> bool:
-    for one in by_bound:
-        if one.crossings:
-            if one.holds in ("from", "up to"):
-                return one.holds == "from" or sense == "fewest"
-            return sense == "fewest" or (sense == "least" and one.spans[-1].last is None)
+    for bound_met in by_bound:
+        if bound_met.crossings:
+            if bound_met.holds in ("from", "up to"):
+                return bound_met.holds == "from" or sense == "fewest"
+            return sense == "fewest" or (sense == "least" and bound_met.spans[-1].last is None)
     return sense in ("least", "fewest")
 
 
-def _wanted(spans: Sequence[MetSpan], sense: Sense, upward: bool, least: float) -> float | None:
+def _wanted(spans: Sequence[MetSpan], sense: Sense, upward: bool, smallest: float) -> float | None:
     if not spans:
         return None
     if sense == "fewest":
-        return least if spans[0].first is None else spans[0].first
+        return smallest if spans[0].first is None else spans[0].first
     if upward:
         return spans[-1].first if sense == "least" else spans[0].first
     return spans[0].last if sense == "most" and spans[0].first is None else spans[-1].last

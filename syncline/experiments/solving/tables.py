@@ -1,4 +1,4 @@
-"""What ``syncline solve`` shows to people: a table per setting, and why where there is no value."""
+"""The tables of ``syncline solve`` for the terminal: one per setting, with reasons for missing values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEXTS: dict[str, Callable[[Any], str]] = {
 }
 
 NOTHING = {"always": "any", "never": "none", "unknown": "unknown"}
-"""In the place of a value."""
+"""Words in the place of a value."""
 
 CLOCK_ONLY = (
     "\nPeriods of {} by the clock alone: longer ones cost loss, of which nothing is told here; "
@@ -46,58 +46,58 @@ CLOCK_ONLY = (
 
 
 def solve_tables(rows: Sequence[Record], question: Inverse) -> list[Group]:
-    """A table per model, hardware, layout and network; the last one says what rows rest on."""
+    """Return a table per model, hardware, layout and network; the last one has the note on the basis of the rows."""
     tables = []
     groups = [list(group) for _, group in groupby(rows, key=_subject)]
     for group in groups:
         note = _own_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")
         columns = _columns(group, _tells_losses(group, question) and not question.best)
-        left = range(2 if question.best else 1)
-        tables.append(table(_title(group[0], question), columns, group, note.lstrip("\n"), left))
+        left_columns = range(2 if question.best else 1)
+        tables.append(table(_title(group[0], question), columns, group, note.lstrip("\n"), left_columns))
     return tables
 
 
 def _subject(row: Record) -> tuple[Any, ...]:
-    own = row["network"] if _has_levels(row) else None
+    network_name = row["network"] if _has_levels(row) else None
     plans = row.get("list") or row["layout"]
-    return row["model"], row["hardware"], plans, own, row["of"] if row["sought"] != "period" else None
+    return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] != "period" else None
 
 
 def _has_levels(row: Record) -> bool:
-    """Whether the network has a name of its own, whichever link is in it."""
+    """Return whether the network has a name that does not depend on the link in it."""
     return row["sought"] != "network" or bool(row["level"])
 
 
 def _title(row: Record, question: Inverse) -> str:
-    what = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
+    heading = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
     machine = f" on {row['hardware']}" if row["hardware"] else ""
-    named = row["network"] in what or row["sought"] == "workers" or not _has_levels(row)
+    named = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
     place = "" if named else f", {row['network']}"
     count = "" if row["sought"] == "workers" else f", {row['workers']:,} workers"
     layout = f", {row['layout']}" if row["layout"] else ""
     if "list" in row:
         layout = f": plans of {row['list']}"
-    return f"{what}: {row['target']}. {row['model']}{machine}{place}{count}{layout}"
+    return f"{heading}: {row['target']}. {row['model']}{machine}{place}{count}{layout}"
 
 
 def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
-    sought = rows[0]["sought"]
+    variable = rows[0]["sought"]
     columns: list[Column] = [("method", _method)]
     if "list" in rows[0]:
         columns.append(("layout", lambda row: row["layout"] or "one worker"))
-    columns += [(sought, _value), ("nine of ten", _interval), ("now", _now)]
-    if sought == "workers":
+    columns += [(variable, _value), ("nine of ten", _interval), ("now", _now)]
+    if variable == "workers":
         columns.append(("replicas", lambda row: f"{row['replicas']:,}"))
     columns += [("step\nthere", seconds_of("step_time_s")), ("waiting", _waiting)]
     hidden = {*([] if len({row.get("tokens") for row in rows}) > 1 else ["tokens"]), *([] if losses else ["loss"])}
-    columns += [one for one in training_columns(rows) if one[0] not in hidden]
+    columns += [column for column in training_columns(rows) if column[0] not in hidden]
     if rows[0].get("money") is not None:
         columns.append(("money", lambda row: "-" if row["money"] is None else f"{row['money']:,.0f}"))
     return [*columns, ("memory", _memory)]
 
 
 def _method(row: Record) -> str:
-    """Its name, which may have the period in it, as it was before that was sought."""
+    """Return the method's name with its original period, if it has one."""
     return str(row["of"] if row["sought"] == "period" else row["method"])
 
 
@@ -109,17 +109,17 @@ def _value(row: Record) -> str:
         return NOTHING.get(row["holds"], "none")
     if row["sought"] == "workers" and len(row["spans"]) < 2:
         return text(row["value"])
-    return ", ".join(_span(row, text, *one) for one in row["spans"])
+    return ", ".join(_span(row, text, *span) for span in row["spans"])
 
 
 def safely(sought: str, value: float, up: bool) -> float:
-    """A bandwidth or a latency rounded to the three digits that are printed, to the side that meets the target.
+    """Return a bandwidth or a latency rounded to the three printed digits, to the side that meets the target.
 
     >>> safely("bandwidth", 31.38e6, True) * 8, safely("latency", 187.1, False) / 60
     (252000000.0, 3.11)
     """
     units = (1 / 8,) if sought == "bandwidth" else (86400.0, 3600.0, 60.0, 1.0)
-    unit = next((one for one in units if value >= one), units[-1])
+    unit = next((size for size in units if value >= size), units[-1])
     shown = value / unit
     if shown == 0:
         return value
@@ -131,7 +131,7 @@ def safely(sought: str, value: float, up: bool) -> float:
 def _span(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
     if row["sought"] in ("bandwidth", "latency"):
         first, last = (
-            None if one is None else safely(row["sought"], one, up) for one, up in ((first, True), (last, False))
+            None if end is None else safely(row["sought"], end, up) for end, up in ((first, True), (last, False))
         )
     if first is None:
         return "any" if last is None else f"up to {text(last)}"
@@ -143,11 +143,13 @@ def _span(row: Record, text: Callable[[Any], str], first: float | None, last: fl
 def _interval(row: Record) -> str:
     text = TEXTS[row["sought"]]
     if row["low"] is None and row["high"] is None:
-        held = {row["optimistic_holds"], row["pessimistic_holds"]}
-        return "any to none" if held == {"always", "never"} else "-"
+        outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
+        return "any to none" if outcomes == {"always", "never"} else "-"
     words = [row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds")]
-    ways = [one == "from" for one in words if one in ("from", "up to")]
-    upward = row["sought"] in ("workers", "network") or (ways[0] if ways else row["sought"] == "bandwidth")
+    upward_words = [word == "from" for word in words if word in ("from", "up to")]
+    upward = row["sought"] in ("workers", "network") or (
+        upward_words[0] if upward_words else row["sought"] == "bandwidth"
+    )
     ends = ("any", "none") if upward else ("none", "any")
     if row["pessimistic_holds"] == "unknown":
         ends = (ends[0], "?") if upward else ("?", ends[1])
@@ -172,7 +174,7 @@ def _memory(row: Record) -> str:
 
 
 def _own_note(rows: Sequence[Record], question: Inverse) -> str:
-    """Why there is no value, what is a tie, and of what nothing is told."""
+    """Return the note of a table: reasons for missing values, ties, and periods whose loss is unknown."""
     lines = [f"\n{_method(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
     lines += [
         f"\n{row['method']}: met in parts, as the clock does not grow evenly with it."
@@ -192,7 +194,7 @@ def _own_note(rows: Sequence[Record], question: Inverse) -> str:
 
 
 def _tells_losses(rows: Sequence[Record], question: Inverse) -> bool:
-    """Whether a loss is known, or was asked for and is not."""
+    """Return whether a loss is known, or was requested without being known."""
     return question.training.extrapolate or _asks_loss(question) or any(row.get("loss") is not None for row in rows)
 
 
@@ -209,8 +211,8 @@ def _shared_note(rows: list[Record], question: Inverse) -> str:
     note += "or at what comes nearest. Waiting: for the network, with nothing to compute."
     note += _batch(rows, question) + model_note(question.specs)
     losses = [row | {"method": _method(row)} for row in rows if _tells_losses([row], question)]
-    told = [row for row in losses if row.get("loss") is not None or not question.best]
-    note += training_note(told, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
+    shown = [row for row in losses if row.get("loss") is not None or not question.best]
+    note += training_note(shown, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
     note += "" if question.best else "".join(held_lines(rows))
     if any(row["fits"] is False for row in rows):
         note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."
@@ -221,12 +223,12 @@ def _batch(rows: Sequence[Record], question: Inverse) -> str:
     spec: ProjectSpec = question.specs[0]
     if question.best:
         tokens = rows[0]["fields"]["tokens_per_worker"] * rows[0]["workers"]
-        told = f"\nA step is of {tokens:,} tokens{'' if question.batch_tokens else ', as published fits have it best'}."
-        return f"{told} Plans of {KNOWN} train on the tokens that take them to data parallelism's loss."
+        text = f"\nA step is of {tokens:,} tokens{'' if question.batch_tokens else ', as published fits have it best'}."
+        return f"{text} Plans of {KNOWN} train on the tokens that take them to data parallelism's loss."
     if question.batch_tokens is not None:
         return f"\nA step is of {question.batch_tokens:,.0f} tokens, whatever the number of workers."
-    each = spec.tokens_per_worker
+    worker_tokens = spec.tokens_per_worker
     if question.variable == "workers":
-        part = f"\nEach worker's part of a step is {each:,} tokens"
+        part = f"\nEach worker's part of a step is {worker_tokens:,} tokens"
         return f"{part}, so that more workers are a larger batch; --batch-tokens keeps it."
-    return f"\nA step is of {each * spec.workers:,} tokens, {each:,} per worker."
+    return f"\nA step is of {worker_tokens * spec.workers:,} tokens, {worker_tokens:,} per worker."

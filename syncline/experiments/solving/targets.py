@@ -1,4 +1,4 @@
-"""What a training is to meet, and by how much a row of a projection meets it."""
+"""The targets of a training, and the margin by which a row of a projection meets them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from syncline.experiments.projection.answers import WholeTraining
 from syncline.units import format_seconds
 
 ToldThree = tuple[float | None, float | None, float | None]
-"""A quantity as predicted, and with the clock's optimistic and pessimistic bound; None where nobody knows."""
+"""A quantity as predicted, and with the clock's optimistic and pessimistic bound; None if unknown."""
 
 
 class TargetKind(NamedTuple):
-    """How a target is held against a quantity.
+    """The comparison of a target with its quantity.
 
     Attributes:
-        at_least: whether the quantity has to be the limit or more; else the limit or less.
-        share: whether it is a share, whose margin is a difference; else that of logarithms.
+        at_least: whether the quantity must be at least the limit; else at most.
+        share: whether it is a share, whose margin is a difference; else the margin is a difference of logarithms.
     """
 
     at_least: bool
@@ -46,18 +46,18 @@ KINDS_OF_TARGET: Mapping[str, TargetKind] = {
 
 @dataclass(frozen=True)
 class SolveTargets:
-    """What is to be met, all of it at once.
+    """The targets to meet, all at once.
 
     Args:
-        deadline_s: of the whole training.
-        budget: for it, in the currency of the prices.
-        step_time_s: of a mean step.
-        utilisation: of the hardware's peak, above 0.
-        compute_utilisation: part of a step in which something is computed, as papers on DiLoCo have it.
-        exposed: most of a step that a worker waits for the network with nothing to compute, as a part of it.
-        speedup: over the baseline.
-        loss_penalty: by which part the predicted loss may be above that of data parallelism on the same tokens.
-        memory: most of a worker's memory that is used, as a part of it.
+        deadline_s: seconds of the whole training.
+        budget: cost of the whole training, in the currency of the prices.
+        step_time_s: seconds of a mean step.
+        utilisation: share of the hardware's peak, above 0.
+        compute_utilisation: share of a step in which a worker computes, as papers on DiLoCo define it.
+        exposed: largest share of a step in which a worker waits for the network with nothing to compute.
+        speedup: speedup over the baseline.
+        loss_penalty: share by which the predicted loss may exceed that of data parallelism on the same tokens.
+        memory: largest share of a worker's memory that is used.
 
     Raises:
         SpecError: no target, or a number out of range.
@@ -89,16 +89,20 @@ class SolveTargets:
 
     @property
     def given(self) -> dict[str, float]:
-        """Those that are asked for, by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
+        """Return the targets that are set, by name."""
+        return {
+            target_field.name: getattr(self, target_field.name)
+            for target_field in fields(self)
+            if getattr(self, target_field.name) is not None
+        }
 
     @property
     def of_shares(self) -> bool:
-        """Whether some are told by no row, but by the parts of a step."""
+        """Return whether some targets need the shares of a step, which no row has."""
         return self.exposed is not None or self.compute_utilisation is not None
 
     def check(self, training: WholeTraining) -> None:
-        """Refuse targets of which the training cannot tell.
+        """Refuse targets that the training's options leave undefined.
 
         Raises:
             SpecError: a deadline or a budget without the length of the training, or a budget without prices.
@@ -113,7 +117,7 @@ class SolveTargets:
             raise SpecError("budget", self.budget, "the training's tokens beside it, or a target loss: how long it is")
 
     def describe(self, training: WholeTraining, baseline: str = "the baseline") -> str:
-        """For people: ``140 B tokens within 30 d``."""
+        """Return the targets for people: ``140 B tokens within 30 d``."""
         parts = []
         if training.tokens is not None:
             parts.append(f"{training.tokens / 1e9:,.4g} B tokens")
@@ -132,12 +136,12 @@ class SolveTargets:
             "loss_penalty": lambda v: f"a loss at most {100 * v:.4g}% above data parallelism's",
             "memory": lambda _: "within a worker's memory",
         }
-        told = [*parts, *(texts[name](value) for name, value in self.given.items() if name in texts)]
-        return ", ".join(told).replace(" tokens, within", " tokens within").replace(" tokens, for", " tokens for")
+        phrases = [*parts, *(texts[name](value) for name, value in self.given.items() if name in texts)]
+        return ", ".join(phrases).replace(" tokens, within", " tokens within").replace(" tokens, for", " tokens for")
 
 
 def quantities(row: Mapping[str, Any]) -> dict[str, ToldThree]:
-    """Of a row of a projection, what each target is held against; those of shares and losses come from elsewhere."""
+    """Return the quantity of each target from a row of a projection; shares and losses come from elsewhere."""
     step_s = _three(row, "step_time{}_s")
     used = row["utilisation"]
     return {
@@ -145,7 +149,8 @@ def quantities(row: Mapping[str, Any]) -> dict[str, ToldThree]:
         "budget": _three(row, "cost{}") if "cost" in row else (None,) * 3,
         "step_time_s": step_s,
         "utilisation": tuple(
-            None if used is None or one is None or step_s[0] is None else used * step_s[0] / one for one in step_s
+            None if used is None or seconds is None or step_s[0] is None else used * step_s[0] / seconds
+            for seconds in step_s
         ),
         "speedup": (row["speedup"], row["speedup_high"], row["speedup_low"]),
     }
@@ -156,22 +161,22 @@ def _three(row: Mapping[str, Any], name: str) -> ToldThree:
 
 
 def margins(targets: SolveTargets, told: Mapping[str, ToldThree]) -> tuple[Floats, str]:
-    """By how much all targets are met, ``(3,)``: at least 0 where they are; nan where nobody knows.
+    """Return the margin by which all targets are met, ``(3,)``, at least 0 if they are; nan if unknown; and the target.
 
-    As predicted, with the optimistic bound and with the pessimistic one. Of several targets that of the smallest
-    margin, which is named.
+    The three are as predicted, with the optimistic bound and with the pessimistic one. The margin is the smallest of
+    all targets', and the returned name is the target that has it.
     """
-    each: dict[str, NDArray[np.float64]] = {}
+    by_target: dict[str, NDArray[np.float64]] = {}
     for name, limit in targets.given.items():
         kind = KINDS_OF_TARGET[name]
-        value = np.array([np.nan if one is None else one for one in told[name]], dtype=np.float64)
+        value = np.array([np.nan if number is None else number for number in told[name]], dtype=np.float64)
         if kind.share:
-            over = value - limit
+            excess = value - limit
         else:
             with np.errstate(divide="ignore"):
-                over = np.log(value) - np.log(1 + limit if name == "loss_penalty" else limit)
-        each[name] = over if kind.at_least else -over
-    stacked = np.stack(list(each.values()))
+                excess = np.log(value) - np.log(1 + limit if name == "loss_penalty" else limit)
+        by_target[name] = excess if kind.at_least else -excess
+    stacked = np.stack(list(by_target.values()))
     unknown = np.isnan(stacked[:, 0])
-    decides = list(each)[int(np.argmax(unknown)) if unknown.any() else int(np.argmin(stacked[:, 0]))]
+    decides = list(by_target)[int(np.argmax(unknown)) if unknown.any() else int(np.argmin(stacked[:, 0]))]
     return stacked.min(axis=0), decides  # nan wins over every number

@@ -1,4 +1,4 @@
-"""Rows of a projection at values of what is sought, and by how much they meet a target."""
+"""Rows of a projection at values of a variable, and the margins by which they meet a target."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Tried(NamedTuple):
     """A value that was tried.
 
     Attributes:
-        row: of the projection, with the whole training if one is asked about.
-        margins: ``(3,)``: as predicted, at the optimistic bound and at the pessimistic one; at least 0 where all
-            targets are met, nan where nobody knows.
+        row: row of the projection, with the whole training if the question has one.
+        margins: ``(3,)``: as predicted, at the optimistic bound and at the pessimistic one; at least 0 if all targets
+            are met, nan if unknown.
         decides: the target of the smallest margin.
-        told: what each target is held against.
-        unknown: why nobody knows, where that is so.
+        told: quantity of each target.
+        unknown: the reason if the margin is unknown, else None.
     """
 
     row: dict[str, Any]
@@ -46,9 +46,9 @@ class Trials:
 
     Args:
         sought: the variable.
-        targets: to be met.
-        training: what is asked of the whole training.
-        baseline: of speedups.
+        targets: the targets to meet.
+        training: options of the whole training.
+        baseline: baseline of speedups.
     """
 
     sought: Sought
@@ -58,35 +58,35 @@ class Trials:
     known: dict[float, Tried] = field(default_factory=dict)
 
     def at(self, values: Sequence[float]) -> list[Tried]:
-        """What is known of each, of which those that are new are projected together."""
-        new = [one for one in dict.fromkeys(values) if one not in self.known]
-        told = tried([self.sought.at(one) for one in new], self.targets, self.training, self.baseline)
-        self.known |= dict(zip(new, told, strict=True))
-        return [self.known[one] for one in values]
+        """Return the trial of each value; new values are projected together."""
+        new = [value for value in dict.fromkeys(values) if value not in self.known]
+        trials = tried([self.sought.at(value) for value in new], self.targets, self.training, self.baseline)
+        self.known |= dict(zip(new, trials, strict=True))
+        return [self.known[value] for value in values]
 
 
 def tried(
     settings: Sequence[TriedSetting], targets: SolveTargets, training: WholeTraining, baseline: MethodBase | None = None
 ) -> list[Tried]:
-    """Each setting as it is projected.
+    """Return each setting's projection with its margins.
 
     Args:
-        settings: one after another; neighbours of the same spec and method are priced at once.
-        targets: to be met.
-        training: what is asked of the whole training.
-        baseline: of speedups; the method itself unless given.
+        settings: settings in order; adjacent ones of the same spec and method are priced at once.
+        targets: the targets to meet.
+        training: options of the whole training.
+        baseline: baseline of speedups; the method itself by default.
     """
     out: list[Tried] = []
     for spec, method, networks in neighbours(settings):
         methods = (method,) if baseline is None else (baseline, method)
-        asked = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
-        rows = project_all([asked], thresholds=False)[len(methods) - 1 :: len(methods)]
-        own = asked.model_copy(update={"methods": (method,)})
+        projected = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
+        rows = project_all([projected], thresholds=False)[len(methods) - 1 :: len(methods)]
+        method_spec = projected.model_copy(update={"methods": (method,)})
         if not training.is_nothing:
-            rows = with_training(rows, [own], training).as_plain()
-        parts = shares(own, 0, networks) if targets.of_shares else [{} for _ in networks]
+            rows = with_training(rows, [method_spec], training).as_plain()
+        parts = shares(method_spec, 0, networks) if targets.of_shares else [{} for _ in networks]
         for row, part in zip(rows, parts, strict=True):
-            out.append(_held_against(dict(row), part, own, method, targets, training))
+            out.append(_held_against(dict(row), part, method_spec, method, targets, training))
     return out
 
 
@@ -98,26 +98,26 @@ def _held_against(
     targets: SolveTargets,
     training: WholeTraining,
 ) -> Tried:
-    told: dict[str, ToldThree] = quantities(row)
-    told |= part if row["step_time_s"] is not None else dict.fromkeys(part, (None, None, None))
+    values: dict[str, ToldThree] = quantities(row)
+    values |= part if row["step_time_s"] is not None else dict.fromkeys(part, (None, None, None))
     machine = spec.memory_machine
     room = machine.memory_bytes if machine else None
-    told["memory"] = (None,) * 3 if room is None else (row["memory_bytes"] / room,) * 3
+    values["memory"] = (None,) * 3 if room is None else (row["memory_bytes"] / room,) * 3
     unknown = row["not_timed"]
     if targets.loss_penalty is not None:
-        told["loss_penalty"], why = _loss_over_ddp(spec, method, row, training)
+        values["loss_penalty"], why = _loss_over_ddp(spec, method, row, training)
         unknown = unknown or why
-    over, decides = margins(targets, told)
-    if np.isnan(over[0]):
+    excess, decides = margins(targets, values)
+    if np.isnan(excess[0]):
         unknown = unknown or _why_unknown(row, decides)
-    return Tried(row, over, decides, told, unknown if np.isnan(over[0]) else None)
+    return Tried(row, excess, decides, values, unknown if np.isnan(excess[0]) else None)
 
 
 def _loss_over_ddp(
     spec: ProjectSpec, method: MethodBase, row: dict[str, Any], training: WholeTraining
 ) -> tuple[ToldThree, str | None]:
-    """The predicted loss over that of data parallelism; or why nobody can tell."""
-    of = TrainingAtScale(
+    """Return the predicted loss over that of data parallelism, with bounds, or the reason why it is unknown."""
+    scale = TrainingAtScale(
         method_covered(method),
         float(spec.model.parameters),
         training.tokens,
@@ -125,7 +125,7 @@ def _loss_over_ddp(
         period=float(getattr(method, "period", 1)),
     )
     try:
-        ratio = relative_loss(of, extrapolate=training.extrapolate)
+        ratio = relative_loss(scale, extrapolate=training.extrapolate)
     except SpecError as error:
         return (None, None, None), str(error)
     return (ratio.ratio, ratio.low, ratio.high), None

@@ -1,4 +1,4 @@
-"""How much of a sweep is trained before it pauses: so many trainings, or as many as fit into a time."""
+"""The limit on how much of a sweep is trained before it pauses: a number of trainings, or a time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from syncline.errors import SpecError
 
 
 class Allowance:
-    """Trainings that may still be begun; without a limit all of them.
+    """A limit on the trainings that may still start; without a limit all may.
 
-    A training is a piece: what is begun is finished. So with a time none is begun that would end after it, were it as
-    long as the longest so far; the first one always is.
+    A training that has started is finished. Under a time limit no training starts that would end after the limit if it
+    took as long as the longest so far; the first one always starts.
 
     Args:
-        most: trainings.
-        time_s: of this process, from now on.
-        now: seconds of a clock that does not go back.
+        most: number of trainings.
+        time_s: seconds of this process, from now on.
+        now: function that gives the seconds of a monotonic clock.
 
     Attributes:
-        spent: whether something was asked for that was not granted.
+        spent: whether a request was refused.
 
     Raises:
-        SpecError: a limit that allows nothing.
+        SpecError: the limit allows no training.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Allowance:
         self.spent = False
 
     def granted(self, asked: int, side_by_side: int) -> int:
-        """How many of those asked for may be begun now; call again when they are done."""
+        """Return how many of the requested trainings may start now; call it again when they are done."""
         number = asked if self._left is None else min(asked, self._left)
         if self._end_s is not None:
             number = min(number, side_by_side) if self._fits() else 0

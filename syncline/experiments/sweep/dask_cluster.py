@@ -1,4 +1,4 @@
-"""Jobs on a cluster of dask.distributed. Its workers train and send results; the folders are written here."""
+"""Jobs on a cluster of dask.distributed: its workers train and return results, and this process writes the folders."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from syncline.experiments.sweep.pool import DIED, Done, Job, errors_of
 from syncline.experiments.sweep.runs import Outcome, outcomes, write
 
 POLL_S = 0.2
-"""Between looks at whether to stop."""
+"""Seconds between checks for a stop."""
 
 PATIENCE_S = 30.0
-"""For a scheduler that does not answer."""
+"""Seconds to wait for a scheduler's answer."""
 
 _ONE_AT_A_TIME = threading.Lock()
-"""A worker of several threads trains in one of them: torch's threads, on which bits depend, are its process's."""
+"""Lock that lets a dask worker of several threads train in one of them.
+
+Torch's threads, on which the bits of a result depend, belong to the whole process.
+"""
 
 
 def client_of(address: str) -> Any:
-    """A client of the scheduler at an address, as ``tcp://10.0.0.1:8786``.
+    """Return a client of the scheduler at an address such as ``tcp://10.0.0.1:8786``.
 
     Raises:
-        SynclineError: dask.distributed is not installed, or nobody answers there.
+        SynclineError: dask.distributed is not installed, or no scheduler answers at the address.
     """
     try:
         from distributed import Client
@@ -36,22 +39,22 @@ def client_of(address: str) -> Any:
         raise SynclineError("--dask needs dask.distributed: pip install 'syncline[dask]'") from None
     try:
         return Client(address, timeout=PATIENCE_S, set_as_default=False)
-    except (OSError, ValueError, TimeoutError, AssertionError) as error:  # the last: its thread was late to start
-        said = " ".join(str(error).split()) or "no answer"
-        raise SpecError("--dask", address, f"the address of a scheduler, as tcp://127.0.0.1:8786 ({said})") from None
+    except (OSError, ValueError, TimeoutError, AssertionError) as error:  # AssertionError: its thread started too late
+        message = " ".join(str(error).split()) or "no answer"
+        raise SpecError("--dask", address, f"the address of a scheduler, as tcp://127.0.0.1:8786 ({message})") from None
 
 
 def carried_out_by_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: SharedProgress) -> Iterator[Done]:
-    """Jobs as they are finished. One whose worker dies is begun again on another one, by dask.
+    """Yield jobs as they finish. If a job's worker dies, dask starts the job on another one.
 
     Raises:
         SynclineError: a worker has another version of the code.
     """
     from distributed import wait
 
-    of_this = uuid.uuid4().hex  # the same job of another sweep is another task
+    sweep_id = uuid.uuid4().hex  # so that the same job of another sweep is a different task
     futures = {
-        client.submit(_carried_out, job, pure=False, key=f"syncline-{job.runs[0].name}-{of_this}"): number
+        client.submit(_carried_out, job, pure=False, key=f"syncline-{job.runs[0].name}-{sweep_id}"): number
         for number, job in enumerate(jobs)
     }
     try:
@@ -69,26 +72,26 @@ def carried_out_by_dask(jobs: Sequence[Job], folder: Path, client: Any, progress
 
 
 def _carried_out(job: Job) -> list[Outcome]:
-    """On a worker."""
+    """Train the runs of a job on a dask worker."""
     if code_version() != job.runs[0].code:
         raise SynclineError(
             f"a dask worker has another version of the code: {code_version()}; here it is {job.runs[0].code}"
         )
     with _ONE_AT_A_TIME:
-        made = outcomes(job.runs)
-    assert made is not None  # nobody interrupts it
-    return made
+        results = outcomes(job.runs)
+    assert results is not None  # no user interrupts it
+    return results
 
 
 def _written(future: Any, job: Job, folder: Path) -> dict[str, str]:
-    """What came back, written; the errors of what did not."""
+    """Write the results of a job, and return the errors of runs without a result."""
     error = future.exception()
     if isinstance(error, SynclineError):
         raise error
     if error is not None:
-        told = DIED if type(error).__name__ == "KilledWorker" else f"dask: {' '.join(str(error).split())}"
-        return {run.name: told for run in job.runs}
-    made = future.result()
-    for outcome in made:
+        message = DIED if type(error).__name__ == "KilledWorker" else f"dask: {' '.join(str(error).split())}"
+        return {run.name: message for run in job.runs}
+    results = future.result()
+    for outcome in results:
         write(folder, outcome)
-    return errors_of(made)
+    return errors_of(results)

@@ -1,4 +1,4 @@
-"""The folder of a sweep: its runs' folders, and what was asked for."""
+"""The folder of a sweep: the folders of its runs, and the list of requested runs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NAME = "sweep.json"
 
 @dataclass(frozen=True)
 class AskedRun:
-    """A run that a sweep asks for.
+    """A run that a sweep requests.
 
     Args:
-        name: of its folder.
-        configuration: its number, from 1.
-        values: of the fields of the grids, as tables show them.
-        spec: with its one seed.
-        training: the same for configurations that share trainings, as they differ in the clock's fields alone.
+        name: name of its folder.
+        configuration: number of the configuration, from 1.
+        values: values of the fields of the grids, as tables show them.
+        spec: the spec with its single seed.
+        training: name of the training; configurations that differ only in the clock's fields share one.
     """
 
     name: str
@@ -43,18 +43,18 @@ class AskedRun:
 
 
 class SweepFolder:
-    """A folder that one sweep writes at a time; the same sweep, or another, goes on in it later.
+    """A folder that one sweep at a time writes; the same sweep, or another, may continue in it later.
 
-    ``runs/`` has a folder per finished run, ``sweep.json`` what was asked for last, and its rows; ``sweep.parquet`` the
-    same rows. Both are made anew of the run folders. The manifest is written at the end, and removed while a sweep
-    writes.
+    ``runs/`` has a folder per finished run, ``sweep.json`` the runs requested last and their rows; ``sweep.parquet``
+    the same rows. Both files are rebuilt from the run folders. The manifest is written at the end, and removed while a
+    sweep writes.
 
     Args:
-        path: the folder. One that exists must be a sweep's, or empty.
-        exact: whether it was asked for by name; else a number is added to one that exists.
+        path: the folder. An existing folder must be a sweep's, or empty.
+        exact: whether the user named the folder; otherwise a number is appended if it exists.
 
     Raises:
-        SpecError: it is something else, another sweep is writing it, or it cannot be written.
+        SpecError: the folder has something else, another sweep is writing it, or it cannot be written.
     """
 
     def __init__(self, path: Path, exact: bool) -> None:
@@ -65,7 +65,7 @@ class SweepFolder:
         self._claim.on_abandon = self._remove_unfinished
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
-            self._remove_unfinished()  # of processes that died: nobody else writes here
+            self._remove_unfinished()  # from processes that died: no other process writes here
             remove_manifest(self.path)
         except OSError as error:
             self._claim.release()
@@ -83,55 +83,55 @@ class SweepFolder:
             self._claim.release()
 
     def _remove_unfinished(self) -> str:
-        for left in [*self.runs.glob(".*.partial-*"), self.path / f".{NAME}.partial"]:
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
+        for path in [*self.runs.glob(".*.partial-*"), self.path / f".{NAME}.partial"]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
         return f"what was finished until then is in {self.path}"
 
     def about(self) -> dict[str, Any]:
-        """What ``sweep.json`` says of the sweep that was here last; nothing if there was none."""
+        """Return the content of ``sweep.json`` from the previous sweep in this folder; empty if there was none."""
         try:
-            told = read_json(self.path / NAME)
+            content = read_json(self.path / NAME)
         except (OSError, ValueError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def failed(self, errors: Mapping[str, str]) -> None:
-        """Runs that left no folder, and why."""
+        """Store the errors of runs that left no folder."""
         self._errors |= errors
 
     def missing(self, asked: Sequence[AskedRun]) -> list[AskedRun]:
-        """Those that are not finished, each once."""
-        each = {one.name: one for one in asked}
-        return [one for one in each.values() if read_run(self.runs, one.name) is None]
+        """Return the requested runs that are not finished, each once."""
+        by_name = {run.name: run for run in asked}
+        return [run for run in by_name.values() if read_run(self.runs, run.name) is None]
 
     def rows(self, asked: Sequence[AskedRun]) -> list[dict[str, Any]]:
-        """One row for each that is finished or has failed, in the order asked for."""
-        made = (self.row(one) for one in asked)
-        return [row for row in made if row is not None]
+        """Return one row for each requested run that is finished or has failed, in the order of the request."""
+        maybe_rows = (self.row(run) for run in asked)
+        return [row for row in maybe_rows if row is not None]
 
     def row(self, one: AskedRun) -> dict[str, Any] | None:
-        """The row of one run; None if there is no result yet."""
-        told = read_run(self.runs, one.name)
-        if told is None and one.name in self._errors:
-            told = {"row": failed_record(one.spec), "error": self._errors[one.name]}
-        return told and _row(one.configuration, one.values, one.name, told)
+        """Return the row of one run; None if it has no result yet."""
+        result = read_run(self.runs, one.name)
+        if result is None and one.name in self._errors:
+            result = {"row": failed_record(one.spec), "error": self._errors[one.name]}
+        return result and _row(one.configuration, one.values, one.name, result)
 
     def write(self, about: Mapping[str, Any], asked: Sequence[AskedRun]) -> list[dict[str, Any]]:
-        """Write ``sweep.json`` and ``sweep.parquet``; returns the rows."""
+        """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""
         rows = self.rows(asked)
         listed = [
             {
-                "run": one.name, "configuration": one.configuration, "training": one.training,
-                "method": one.spec.method.name, "values": one.values,
+                "run": run.name, "configuration": run.configuration, "training": run.training,
+                "method": run.spec.method.name, "values": run.values,
             }
-            for one in asked
+            for run in asked
         ]  # fmt: skip
-        told = {**about, "runs": listed, "rows": rows}
+        content = {**about, "runs": listed, "rows": rows}
         working = self.path / f".{NAME}.partial"
-        working.write_text(json.dumps(plain(told), indent=1) + "\n", encoding="utf-8")
+        working.write_text(json.dumps(plain(content), indent=1) + "\n", encoding="utf-8")
         if rows:
             _write_table(rows, self.path / "sweep.parquet")
         working.replace(self.path / NAME)
@@ -140,12 +140,12 @@ class SweepFolder:
 
 @dataclass(frozen=True)
 class Kept:
-    """A sweep as its folder has it.
+    """A sweep as its folder stores it.
 
     Attributes:
         about: the spec, the grids and so on.
-        asked: what was asked for last: ``run``, ``configuration``, ``training``, ``method``, ``values`` of each run.
-        rows: of those that are finished by now.
+        asked: the runs requested last: ``run``, ``configuration``, ``training``, ``method``, ``values`` of each.
+        rows: rows of the runs that are finished.
     """
 
     about: dict[str, Any]
@@ -154,41 +154,45 @@ class Kept:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The fields that are swept."""
-        return tuple(dict.fromkeys(path for one in self.asked for path in one["values"]))
+        """Return the paths of the swept fields."""
+        return tuple(dict.fromkeys(path for run in self.asked for path in run["values"]))
 
 
 def read_sweep(path: Path) -> Kept:
-    """A sweep's folder, also of one that goes on or was killed.
+    """Return the content of a sweep's folder, also if the sweep is still running or was killed.
 
     Raises:
-        SpecError: it is none.
+        SpecError: the folder is not a sweep's.
     """
     if not os.path.lexists(path / NAME):
         raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
     about = read_noted(path / NAME)
-    asked, told = about.pop("runs", None), {row.get("run"): row for row in about.pop("rows")}
-    if not isinstance(asked, list) or not isinstance(about.get("name"), str):
+    requested, stored = about.pop("runs", None), {row.get("run"): row for row in about.pop("rows")}
+    if not isinstance(requested, list) or not isinstance(about.get("name"), str):
         raise SpecError("folder", str(path / NAME), "the name of a sweep, and a list of its 'runs'")
-    check_rows(asked, path / NAME, SWEEP_RUNS, "runs")
-    own = [{name: value for name, value in row.items() if "." not in name} for row in told.values()]
-    check_rows(own, path / NAME, ROWS["sweep"])  # without the swept fields, whose values are as somebody wrote them
+    check_rows(requested, path / NAME, SWEEP_RUNS, "runs")
+    plain_rows = [{name: value for name, value in row.items() if "." not in name} for row in stored.values()]
+    check_rows(plain_rows, path / NAME, ROWS["sweep"])  # without the swept fields, whose values are the user's
     rows = []
-    for one in asked:
-        run = read_run(path / "runs", one["run"])
-        row = _row(one["configuration"], one["values"], one["run"], run) if run else told.get(one["run"])
+    for request in requested:
+        run = read_run(path / "runs", request["run"])
+        row = (
+            _row(request["configuration"], request["values"], request["run"], run)
+            if run
+            else stored.get(request["run"])
+        )
         if row is not None:
             rows.append(row)
-    return Kept(about, asked, rows)
+    return Kept(about, requested, rows)
 
 
-def _row(configuration: int, values: Mapping[str, Any], name: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """A row; what a run knows itself stands for what was asked of it (a network's name for its fields)."""
-    return {"configuration": configuration, **values, **told["row"], "error": told.get("error"), "run": name}
+def _row(configuration: int, values: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row; fields of the run's result replace the requested values (a network's name replaces its fields)."""
+    return {"configuration": configuration, **values, **result["row"], "error": result.get("error"), "run": name}
 
 
 def _going_on(path: Path) -> Claim:
-    """The claim on a sweep's folder, to go on in it."""
+    """Return the lock on an existing sweep's folder, to continue in it."""
     if not path.is_dir() or not ((path / NAME).is_file() or _is_bare(path)):
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
@@ -201,7 +205,7 @@ def _going_on(path: Path) -> Claim:
 
 
 def _is_bare(path: Path) -> bool:
-    """Whether nothing is in a folder, or what a sweep has before its first run."""
+    """Return whether a folder is empty or has only the files that a sweep writes before its first run."""
     return not [inside for inside in path.rglob("*") if inside not in (path / "runs", path / f".{NAME}.partial")]
 
 
@@ -217,7 +221,7 @@ def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Values of one type: numbers where all are, else text."""
+    """Return values of one type: numbers if all values are numbers, otherwise text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, float}:
         return [value if value is None or kinds == {int} else float(value) for value in values]

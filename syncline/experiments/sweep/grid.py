@@ -1,4 +1,4 @@
-"""From a spec and values for its fields to configurations: every one is checked before anything is trained."""
+"""Configurations of a spec with values for its fields; every configuration is checked before any training starts."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NOT_SWEPT = {
     "description": "a field that changes something",
     "source": "a field that changes something",
 }
-"""Fields that are no grid, and what is expected instead."""
+"""Fields that cannot be swept, with the field that is expected instead."""
 
 MOST_CONFIGURATIONS = 1_000_000
-"""A choice: checking them takes about an hour, and nobody looks at more."""
+"""Largest number of configurations, a free choice: checking them takes about an hour."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Grid:
     """A field and the values that it takes.
 
     Args:
-        path: the field, in dots, as ``--set`` takes it.
-        values: one after another.
-        told: what refusals call it.
+        path: path of the field, in dots, in the form of ``--set``.
+        values: values of the field, in order.
+        told: name of the grid in error messages.
         shown: a short name for each value, for tables; the value itself by default.
-        method: the only method that it is for, by its name in a grid over methods; all if empty.
+        method: name of the only method that the grid is for, from a grid over methods; all methods if empty.
     """
 
     path: str
@@ -60,12 +60,12 @@ class Grid:
 
     @classmethod
     def parse(cls, text: str) -> Grid:
-        """``field.path=1,2,3`` or ``field.path=[...]``: a comma list or a YAML list, as ``--grid`` takes it.
+        """Return the grid of ``field.path=1,2,3`` or ``field.path=[...]``, a comma list or a YAML list.
 
-        ``mt-dao:field.path=...`` is for that method alone.
+        This is the form of ``--grid``; ``mt-dao:field.path=...`` is for that method alone.
 
         Raises:
-            SpecError: there is no ``=``, no YAML behind it, or no value.
+            SpecError: the text has no ``=``, no YAML behind it, or no value.
 
         >>> Grid.parse("method.lr=1e-3,3e-3").values, Grid.parse('network=[10gbe, "50us,25Gbit/s"]').values
         ((0.001, 0.003), ('10gbe', '50us,25Gbit/s'))
@@ -74,19 +74,19 @@ class Grid:
         if not equals or not path:
             raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
         method, path = of_method(path)
-        told = f"--grid {text.partition('=')[0]}"
+        option = f"--grid {text.partition('=')[0]}"
         listed = written if written.lstrip().startswith("[") else f"[{written}]"
         try:
             values = parse_yaml(listed)
         except ValueError:
             values = None
         if not isinstance(values, list):
-            raise SpecError(told, written, "values with commas between, or a list in YAML")
-        return cls(path, tuple(values), told, method=method)
+            raise SpecError(option, written, "values with commas between, or a list in YAML")
+        return cls(path, tuple(values), option, method=method)
 
     @classmethod
     def of(cls, path: str, values: Any) -> Grid:
-        """From Python: a field and its values."""
+        """Return the grid of a field and its values from Python."""
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise SpecError(f"grid[{path!r}]", values, "a list of values")
         method, field = of_method(path)
@@ -94,7 +94,7 @@ class Grid:
 
 
 def of_method(path: str) -> tuple[str, str]:
-    """The method that a field is swept for, empty for all, and the field.
+    """Return the method that a field is swept for, empty for all methods, and the path of the field.
 
     >>> of_method("mt-dao:method.period"), of_method("method.lr")
     (('mt-dao', 'method.period'), ('', 'method.lr'))
@@ -108,9 +108,9 @@ class Configuration:
     """Values for the fields of all grids.
 
     Args:
-        number: from 1, in the order of the sweep.
-        values: by path, as tables show them.
-        spec: with all the sweep's seeds.
+        number: number from 1, in the order of the sweep.
+        values: values by path, as tables show them.
+        spec: the spec with all the sweep's seeds.
     """
 
     number: int
@@ -120,12 +120,12 @@ class Configuration:
 
 @dataclass(frozen=True)
 class SweptSpec:
-    """What the configurations of a sweep have in common: a spec's fields, and what is set of them.
+    """The common part of the configurations of a sweep: a spec's fields, and the overrides.
 
     Attributes:
-        fields: of a spec of kind ``run``; some may be missing that grids give.
-        overrides: as ``--set`` gives them.
-        grids: of a comparison its methods and its networks, where nothing else is said of them.
+        fields: fields of a spec of kind ``run``; fields that grids give may be missing.
+        overrides: the overrides, in the form of ``--set``.
+        grids: the methods and the networks of a comparison as grids, unless other grids or overrides set them.
     """
 
     fields: dict[str, Any]
@@ -137,51 +137,53 @@ class SweptSpec:
     def of(
         cls, spec: str | Path | Mapping[str, Any] | BaseModel, overrides: Sequence[Override], grids: Sequence[Grid]
     ) -> SweptSpec:
-        """The base of a sweep over ``grids``.
+        """Return the base of a sweep over ``grids``.
 
-        A comparison is its methods on its networks: ``method`` and ``network`` are two more grids. What is set below
-        ``methods`` and ``networks`` is of the comparison.
+        A comparison is its methods on its networks: ``method`` and ``network`` are two more grids. Overrides below
+        ``methods`` and ``networks`` apply to the comparison.
 
         Raises:
             SpecError: the spec is neither a run nor a comparison, or something in it is wrong.
         """
-        paths = [*(one.path for one in overrides), *(grid.path for grid in grids)]
+        paths = [*(override.path for override in overrides), *(grid.path for grid in grids)]
         fields = _fields_of(spec, paths) if isinstance(spec, BaseModel) else read_fields(spec)
         if fields.get("kind") != "compare":
             if fields.get("kind") != "run":
-                load_spec(fields, overrides, RunSpec, CompareSpec)  # says what is wrong
+                load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
             return cls(fields, list(overrides), name=_name(fields))
-        given = {grid.path for grid in grids} | {one.path for one in overrides}
-        compared = [one for one in overrides if one.path.split(".")[0] not in ("method", "network")]
+        set_paths = {grid.path for grid in grids} | {override.path for override in overrides}
+        compared = [override for override in overrides if override.path.split(".")[0] not in ("method", "network")]
         checked = load_spec(fields, compared, CompareSpec)
         fields = with_overrides(fields, compared)
         methods = Grid("method", tuple(fields["methods"]), "methods", tuple(m.name for m in checked.methods))
         networks = Grid("network", tuple(fields["networks"]), "networks", tuple(n.name for n in checked.networks))
         for path in ("methods", "networks", "target_loss"):
             fields.pop(path, None)
-        of_its_own = tuple(grid for grid in (methods, networks) if grid.path not in given)
-        rest = [one for one in overrides if one not in compared]
-        return cls(fields | {"kind": "run"}, rest, of_its_own, _name(fields))
+        default_grids = tuple(grid for grid in (methods, networks) if grid.path not in set_paths)
+        rest = [override for override in overrides if override not in compared]
+        return cls(fields | {"kind": "run"}, rest, default_grids, _name(fields))
 
     def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
-        """The spec with a value for each grid.
+        """Return the spec with a value for each grid.
 
         Raises:
-            SpecError: names a grid's field where that is to blame, and else the configuration.
+            SpecError: names a grid's field if it causes the error, and otherwise the configuration.
         """
-        ordered = sorted(settings, key=lambda one: one[0].path.count("."))  # what contains a field before the field
+        ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
         chosen = [Override(grid.path, value, grid.told, value) for grid, value in ordered]
-        below = [one for one in self.overrides if any(_is_below(one.path, grid.path) for grid, _ in settings)]
-        others = [one for one in self.overrides if one not in below]
-        given = [*others, *chosen, *below]
+        below = [
+            override for override in self.overrides if any(_is_below(override.path, grid.path) for grid, _ in settings)
+        ]
+        others = [override for override in self.overrides if override not in below]
+        all_overrides = [*others, *chosen, *below]
         if seeds is not None:
-            given.append(Override("seeds", list(seeds), "--seeds", list(seeds)))
+            all_overrides.append(Override("seeds", list(seeds), "--seeds", list(seeds)))
         try:
-            spec = load_spec(self.fields, given, RunSpec)
+            spec = load_spec(self.fields, all_overrides, RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
-            # What is set below a grid's field is to blame itself.
-            to_blame = [] if any(_is_in(error.path, one.path) for one in below) else settings
+            # An override below a grid's field is itself the cause.
+            to_blame = [] if any(_is_in(error.path, override.path) for override in below) else settings
             raise blamed(error, to_blame, settings) from None
         return spec
 
@@ -189,7 +191,7 @@ class SweptSpec:
         """Refuse two values for one field.
 
         Raises:
-            SpecError: a field is there twice, in grids or in a grid and in what is set.
+            SpecError: two grids, or a grid and an override, set the same field.
         """
         seen: set[tuple[str, str]] = set()
         for grid in grids:
@@ -197,24 +199,24 @@ class SweptSpec:
                 raise SpecError(grid.told, grid.path, "each field once")
             seen.add((grid.method, grid.path))
         paths = {path for _, path in seen}
-        for one in self.overrides:
-            if one.path in paths:
-                raise SpecError(one.told, one.written, f"nothing beside the grid over {one.path}")
+        for override in self.overrides:
+            if override.path in paths:
+                raise SpecError(override.told, override.written, f"nothing beside the grid over {override.path}")
 
 
 Settings = list[tuple[Grid, int]]
-"""Of each grid one value, by its number."""
+"""A list with the index of one value for each grid."""
 
 
 def combinations(grids: Sequence[Grid]) -> Iterator[Settings]:
-    """The product of all grids, the last one fastest, and those for one method alone after the others.
+    """Yield the product of all grids, the last grid fastest; grids for one method come after the others.
 
     Raises:
-        SpecError: there are too many, or a grid is for a method that no grid over methods has.
+        SpecError: there are too many combinations, or a grid is for a method that no grid over methods has.
     """
-    of_all = [grid for grid in grids if not grid.method]
-    methods = next((grid for grid in of_all if grid.path == "method"), None)
-    names = [str(one) for one in methods.shown] if methods is not None else []
+    shared_grids = [grid for grid in grids if not grid.method]
+    methods = next((grid for grid in shared_grids if grid.path == "method"), None)
+    names = [str(shown) for shown in methods.shown] if methods is not None else []
     for grid in grids:
         if grid.method and grid.method not in names:
             expected = (
@@ -223,33 +225,33 @@ def combinations(grids: Sequence[Grid]) -> Iterator[Settings]:
             raise SpecError(grid.told, grid.method, expected)
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
         raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
-    for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in of_all)):
+    for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in shared_grids)):
         name = next((str(grid.shown[i]) for grid, i in picked if grid is methods), "")
-        of_one = [grid for grid in grids if grid.method and grid.method == name]
-        for more in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in of_one)):
+        method_grids = [grid for grid in grids if grid.method and grid.method == name]
+        for more in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in method_grids)):
             yield [*picked, *more]
 
 
 def configurations(
     base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int] | None, first: int = 1
 ) -> list[Configuration]:
-    """All combinations of values; without a grid the spec alone. They are numbered from ``first`` on.
+    """Return all combinations of values, numbered from ``first`` on; without a grid the spec alone.
 
     Raises:
-        SpecError: of a configuration that cannot be trained, names the grid's field.
+        SpecError: a configuration cannot be trained; the error names the grid's field.
     """
     base.check_apart(grids)
-    made = []
+    configured = []
     for number, picked in enumerate(combinations(grids), first):
         spec = base.spec([(grid, grid.values[i]) for grid, i in picked], seeds)
-        made.append(Configuration(number, {grid.path: grid.shown[i] for grid, i in picked}, spec))
+        configured.append(Configuration(number, {grid.path: grid.shown[i] for grid, i in picked}, spec))
     for grid in grids:
-        check_names(grid, made)
-    return made
+        check_names(grid, configured)
+    return configured
 
 
 def check_names(grid: Grid, made: Sequence[Configuration]) -> None:
-    """Refuse methods and networks that tables could not tell apart.
+    """Refuse methods or networks with the same name in tables.
 
     Raises:
         SpecError: two values of a grid over methods or networks have one name.
@@ -257,18 +259,18 @@ def check_names(grid: Grid, made: Sequence[Configuration]) -> None:
     if grid.path not in ("method", "network"):
         return
     names: dict[str, Any] = {}
-    for one in made:
-        name, value = getattr(one.spec, grid.path).name, one.values[grid.path]
+    for configuration in made:
+        name, value = getattr(configuration.spec, grid.path).name, configuration.values[grid.path]
         if names.setdefault(name, value) != value:
             expected = f"different names; {name!r} is there twice (a method's label is its name)"
             raise SpecError(grid.told, list(grid.shown), expected)
 
 
 def seeds_of(given: Any, told: str = "--seeds") -> tuple[int, ...] | None:
-    """Seeds as a list, or how many: 3 is 0, 1 and 2. None of none.
+    """Return the seeds of a list or of a number: 3 is 0, 1 and 2; None for None.
 
     Raises:
-        SpecError: neither.
+        SpecError: the value is neither.
 
     >>> seeds_of(3), seeds_of([7, 9])
     ((0, 1, 2), (7, 9))
@@ -283,7 +285,7 @@ def seeds_of(given: Any, told: str = "--seeds") -> tuple[int, ...] | None:
 
 
 def _fields_of(spec: BaseModel, paths: Iterable[str]) -> dict[str, Any]:
-    """A spec's fields; the problem as it is, unless something in it is set."""
+    """Return a spec's fields; the problem stays an object unless a path sets something in it."""
     fields: dict[str, Any] = spec.model_dump(mode="json", exclude={"problem"})
     inside = any(path.startswith("problem.") for path in paths)
     return fields | ({"problem": spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)})
@@ -298,10 +300,10 @@ def _is_in(path: str, other: str) -> bool:
 
 
 def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
-    """The error in terms of the grids; where none of them is to blame, with the configuration."""
+    """Return the error in terms of the grids; if no grid caused it, with the configuration."""
     if any(error.path == grid.told for grid, _ in settings):
         return error
-    for grid, _ in sorted(to_blame, key=lambda one: -one[0].path.count(".")):  # the innermost field first
+    for grid, _ in sorted(to_blame, key=lambda setting: -setting[0].path.count(".")):  # the innermost field first
         if _is_in(error.path, grid.path):
             return SpecError(grid.told + error.path.removeprefix(grid.path), error.value, error.expected)
     chosen = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
@@ -309,7 +311,7 @@ def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Seq
 
 
 def flat_value(value: Any) -> Any:
-    """A value as a cell of a table."""
+    """Return a value as a cell of a table."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "name"):

@@ -1,4 +1,4 @@
-"""The name of a run: a hash of all that its results depend on. The same name is the same run."""
+"""The name of a run: a hash of everything that its results depend on, so that the same name means the same run."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ DECIDING = ("torch", "numpy")
 """Packages whose version can change a bit of a result."""
 
 FOR_PEOPLE = ("name", "description", "source")
-"""Fields that change no number."""
+"""Fields that change no number of a result."""
 
 OF_THE_CLOCK = (*ClockSpec.model_fields, "network", "compute", "speeds", "timeline_steps")
-"""Fields that a training does not see: runs that differ in nothing else share one. An asynchronous one sees them."""
+"""Fields that do not affect a training: runs that differ only in them share one. They affect asynchronous trainings."""
 
 DIGITS = 20
-"""Of a name; hexadecimal."""
+"""Number of hexadecimal digits of a name."""
 
 LONGEST_PATH = 4096
-"""Longer texts name no file."""
+"""Length in characters from which a text is not a file name."""
 
 MOST_KNOWN = 4
 
 
 @cache
 def code_version() -> str:
-    """The version of what computes: a digest of Syncline's files, and those of Python, torch and NumPy."""
+    """Return the version of the code: a digest of Syncline's files, and the versions of Python, torch and NumPy."""
     package = Path(errors.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):
@@ -54,44 +54,44 @@ def code_version() -> str:
 
 
 def canonical(value: Any) -> str:
-    """JSON with one way to write a value."""
+    """Return a value as JSON that is the same text for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
-    """What the folder of each seed's run is called: the same for specs that mean the same, whatever they are called."""
-    told, own = _told(spec, FOR_PEOPLE), own_files(spec)
-    return {seed: _hashed(told | {"seeds": [seed]}, code, own) for seed in spec.seeds}
+    """Return the folder name of each seed's run: the same for specs with the same meaning, whatever their names are."""
+    fields, file_digests = _told(spec, FOR_PEOPLE), own_files(spec)
+    return {seed: _hashed(fields | {"seeds": [seed]}, code, file_digests) for seed in spec.seeds}
 
 
 def training_name(spec: RunSpec) -> str:
-    """The same for configurations whose seeds need one training each: they differ in the clock's fields alone."""
+    """Return a name that configurations share if they differ only in the clock's fields and so share trainings."""
     unseen = () if goes_by_clock(spec, spec.method) else OF_THE_CLOCK
     return _hashed(_told(spec, (*FOR_PEOPLE, *unseen, "seeds")))
 
 
 def measured_name(spec: RunSpec) -> str:
-    """The same for specs whose steps take equally long on a machine: of one problem, workers and threads."""
+    """Return a name that specs share if their steps take equally long on a machine: problem, workers and threads."""
     fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
     return _hashed(fields, _pickled(spec.problem, "problem")[0])
 
 
 def own_files(spec: RunSpec) -> dict[str, str]:
-    """Digests of what a run depends on beside Syncline and its fields.
+    """Return digests of the files that a run depends on, besides Syncline and the fields of the spec.
 
-    They are those of the files in which its parts are defined, of those that ``module:name`` refers to, and of those
-    that the problem names; what these import is not looked for. A part that no file can hold, as it was given in
-    Python, counts as its pickle.
+    These are the files that define its parts, the files that ``module:name`` refers to, and the files that the problem
+    names; files that these import are not included. A part without a file, because it was defined in Python, counts as
+    its pickle.
     """
     dumped = spec.model_dump(mode="json")
-    found = {file.resolve(): None for file in _named_files(dumped)}
-    told: dict[str, str] = {}
+    files = {file.resolve(): None for file in _named_files(dumped)}
+    digests: dict[str, str] = {}
     for name in ("problem", "method", "network"):
         digest, modules = _pickled(getattr(spec, name), name)
-        found |= {file.resolve(): None for module in modules if (file := _file_of_module(module)) is not None}
+        files |= {file.resolve(): None for module in modules if (file := _file_of_module(module)) is not None}
         if "__main__" in modules or dumped[name].get("target", "") is None:
-            told[name] = digest
-    return told | {file.name: _digest(file) for file in sorted(found) if file.is_file()}
+            digests[name] = digest
+    return digests | {file.name: _digest(file) for file in sorted(files) if file.is_file()}
 
 
 def _told(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
@@ -107,31 +107,31 @@ def _python() -> str:
 
 
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
-    """Files that fields of a spec name."""
+    """Yield the files that fields of a spec name."""
     for text in _texts(dumped):
         if is_reference(text):
             module = text.rpartition(":")[0]
-            own = Path(module) if module.endswith(".py") else _file_of_module(module)
-            if own is not None and own.is_file():
-                yield own
+            file = Path(module) if module.endswith(".py") else _file_of_module(module)
+            if file is not None and file.is_file():
+                yield file
     for text in _texts({name: value for name, value in dumped["problem"].items() if name != "kind"}):
         if 0 < len(text) < LONGEST_PATH and "\n" not in text and Path(text).is_file():
             yield Path(text)
 
 
 _KNOWN: list[tuple[Any, tuple[str, frozenset[str]]]] = []
-"""Parts that were pickled last: configurations share problems, and data sets are large."""
+"""Cache of the parts pickled last, because configurations share problems, and data sets are large."""
 
 
 def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
-    """The digest of a part's pickle, and the modules that it names.
+    """Return the digest of a part's pickle, and the modules that it names.
 
     Raises:
-        SpecError: it has none, so that no other process could have it.
+        SpecError: the part cannot be pickled, so that no other process can have it.
     """
-    for known, found in _KNOWN:
-        if known is part:
-            return found
+    for cached, result in _KNOWN:
+        if cached is part:
+            return result
     written = BytesIO()
     try:
         _pickler()(written).dump(part)
@@ -140,17 +140,17 @@ def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
         raise SpecError(field, getattr(part, "name", field), expected) from None
     data = written.getvalue()
     texts = {arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str)}
-    found = hashlib.sha256(data).hexdigest()[:DIGITS], frozenset(text for text in texts if text in sys.modules)
-    _KNOWN.insert(0, (part, found))
+    result = hashlib.sha256(data).hexdigest()[:DIGITS], frozenset(text for text in texts if text in sys.modules)
+    _KNOWN.insert(0, (part, result))
     del _KNOWN[MOST_KNOWN:]
-    return found
+    return result
 
 
 @cache
 def _pickler() -> Any:
-    """Cloudpickle, with a digest in place of a tensor: torch writes where in memory a tensor is.
+    """Return cloudpickle's class with a digest in place of a tensor, because torch writes the tensor's address.
 
-    And without the random number that cloudpickle gives a class of a script or a notebook.
+    The random number that cloudpickle gives a class of a script or a notebook is left out too.
     """
     import cloudpickle
     import torch
@@ -161,25 +161,27 @@ def _pickler() -> Any:
                 content: Any = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
                 facts = (str(obj.dtype), tuple(obj.shape), obj.requires_grad, hashlib.sha256(content).hexdigest())
                 return tuple, (facts,)
-            if isinstance(obj, BaseModel):  # which has a set, whose order is another one in each process
+            if isinstance(obj, BaseModel):  # it has a set, whose order differs between processes
                 return tuple, ((type(obj), dict(obj)),)
             reduced = super().reducer_override(obj)
-            if isinstance(reduced, tuple) and getattr(obj, "hooked", False):  # torch's, around an own optimizer's step
-                own = obj.__wrapped__
-                reduced = super().reducer_override(own)
-                if reduced is NotImplemented:  # inherited from torch, where it goes by its name
-                    reduced = str, (own.__qualname__,)
+            if isinstance(reduced, tuple) and getattr(obj, "hooked", False):  # torch's wrapper of a user's step
+                wrapped = obj.__wrapped__
+                reduced = super().reducer_override(wrapped)
+                if reduced is NotImplemented:  # inherited from torch, which pickles it by its name
+                    reduced = str, (wrapped.__qualname__,)
             if isinstance(obj, type) and isinstance(reduced, tuple):
                 number = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
-                given = tuple("" if number is not None and one is number else one for one in reduced[1])
-                reduced = (reduced[0], given, *reduced[2:])
+                arguments = tuple(
+                    "" if number is not None and argument is number else argument for argument in reduced[1]
+                )
+                reduced = (reduced[0], arguments, *reduced[2:])
             return reduced
 
     return Pickler
 
 
 def _file_of_module(name: str) -> Path | None:
-    """The file of a module of a user's own: neither Syncline's nor Python's, nor of what was installed beside it."""
+    """Return the file of a user's module; None for a module of Syncline, of Python, or of torch and NumPy."""
     file = getattr(sys.modules.get(name), "__file__", None)
     if not file or name.partition(".")[0] in ("syncline", *DECIDING):
         return None

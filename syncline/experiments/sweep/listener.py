@@ -1,4 +1,4 @@
-"""Who is told how far a sweep is: nobody, a terminal or a log."""
+"""Listeners that report the progress of a sweep: silent, as a bar in a terminal, or as lines of a log."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _Row = Mapping[str, Any]
 
 
 class Listener:
-    """Hears, and says nothing."""
+    """A listener that receives all reports and prints nothing."""
 
     def warns(self, lines: Sequence[str]) -> None:
-        """What is allowed but surely not meant."""
+        """Receive warnings about settings that are allowed but surely not intended."""
 
     def begins(self, runs: int, finished: int) -> None:
-        """There are so many runs to be, of which some are finished; again for each batch of a search."""
+        """Receive the number of runs and of finished runs; called again for each batch of a search."""
 
     def reached(self, runs: float) -> None:
-        """So many runs are done, with the parts of those that are under way; now and then, from another thread."""
+        """Receive the number of finished runs, with fractions of running ones, at intervals from another thread."""
 
     def finished(self, label: str, row: _Row) -> None:
-        """A run is finished, or has failed."""
+        """Receive the row of a run that is finished or has failed."""
 
 
 class BarOfRuns(Listener):
-    """A bar with the time that is left."""
+    """A progress bar with the remaining time."""
 
     def __init__(self, bars: Progress, say: Callable[[str], None]) -> None:
         self._bars, self._say = bars, say
@@ -41,22 +41,22 @@ class BarOfRuns(Listener):
         self._runs = self._finished = self._failed = 0
 
     def warns(self, lines: Sequence[str]) -> None:
-        """Above the bar."""
+        """Print the warnings above the bar."""
         _warn(self._say, lines)
 
     def begins(self, runs: int, finished: int) -> None:
-        """The bar begins where an earlier sweep ended."""
+        """Start the bar at the number of runs that an earlier sweep finished."""
         self._runs, self._finished = runs, finished
         if self._task is None:
             self._task = self._bars.add_task(self._told(), total=runs, completed=finished)
 
     def reached(self, runs: float) -> None:
-        """The bar moves with the steps, the number with the runs."""
+        """Move the bar with the steps; its number counts the runs."""
         if self._task is not None:
             self._bars.update(self._task, completed=runs, description=self._told())
 
     def finished(self, label: str, row: _Row) -> None:
-        """One more."""
+        """Count a finished or failed run."""
         self._finished += 1
         self._failed += row["error"] is not None
 
@@ -66,11 +66,11 @@ class BarOfRuns(Listener):
 
 
 class LogOfRuns(Listener):
-    """A line per finished run, for logs; where runs take long, one now and then besides.
+    """A log with a line per finished run, and with lines at intervals while runs take long.
 
     Args:
-        say: writes a line.
-        now: seconds of a clock that does not go back.
+        say: function that writes a line.
+        now: function that gives the seconds of a monotonic clock.
     """
 
     def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
@@ -80,11 +80,11 @@ class LogOfRuns(Listener):
         self._pace: Pace | None = None
 
     def warns(self, lines: Sequence[str]) -> None:
-        """Before the first run."""
+        """Print the warnings before the first run."""
         _warn(self._say, lines)
 
     def begins(self, runs: int, finished: int) -> None:
-        """Says what is there already."""
+        """Print the number of runs that were finished before."""
         self._runs, self._finished = runs, finished
         if self._begun_s is None:
             self._begun_s, self._before, self._pace = self._now(), finished, Pace(self._now)
@@ -92,14 +92,14 @@ class LogOfRuns(Listener):
                 self._say(f"{finished:,} of {runs:,} runs were finished before")
 
     def reached(self, runs: float) -> None:
-        """Says so if nothing was said for long."""
+        """Print the progress if no line was printed for long."""
         if self._pace is not None and not self._pace.wait_s():
-            made, ahead = runs - self._before, self._runs - self._before
-            told = self._pace.told(made / max(ahead, 1))
-            self._say(f"{told}: {self._finished:,} of {self._runs:,} runs are finished")
+            num_done, ahead = runs - self._before, self._runs - self._before
+            progress_text = self._pace.told(num_done / max(ahead, 1))
+            self._say(f"{progress_text}: {self._finished:,} of {self._runs:,} runs are finished")
 
     def finished(self, label: str, row: _Row) -> None:
-        """Says what came out, and how long the others will take."""
+        """Print the result of a run, and the expected remaining time."""
         self._finished += 1
         if self._pace is not None:
             self._pace.rest()
@@ -107,14 +107,14 @@ class LogOfRuns(Listener):
         self._say(f"{self._finished:,}/{self._runs:,} {label}: {came_out}{self._left()}")
 
     def _left(self) -> str:
-        made, ahead = self._finished - self._before, self._runs - self._finished
-        if self._begun_s is None or not ahead or made <= 0:
+        num_done, ahead = self._finished - self._before, self._runs - self._finished
+        if self._begun_s is None or not ahead or num_done <= 0:
             return ""
-        return f"; about {rough((self._now() - self._begun_s) * ahead / made)} left"
+        return f"; about {rough((self._now() - self._begun_s) * ahead / num_done)} left"
 
 
 MOST_WARNINGS = 10
-"""Of many configurations; the others would say nothing new."""
+"""Largest number of printed warnings; with many configurations further ones repeat the same."""
 
 
 def _warn(say: Callable[[str], None], lines: Sequence[str]) -> None:
@@ -133,7 +133,7 @@ def _outcome_of(row: _Row) -> str:
 
 @contextmanager
 def listening(console: Console, say: Callable[[str], None]) -> Iterator[Listener]:
-    """A bar in a terminal, lines elsewhere."""
+    """Yield a bar in a terminal, a log elsewhere."""
     if not console.is_terminal or console.color_system is None:
         yield LogOfRuns(say)
         return

@@ -1,4 +1,4 @@
-"""Jobs in this process or in several of this machine. What is finished is on disk before anybody is told of it."""
+"""Jobs in this process or in several of this machine. Results are on disk before any listener receives them."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ DIED = "its process was ended from outside, as a system does that is out of memo
 
 @dataclass(frozen=True)
 class Job:
-    """Runs of one training, which differ in what the clock sees alone."""
+    """Runs that share one training and differ only in fields of the clock."""
 
     runs: tuple[SweptRun, ...]
 
     @property
     def steps(self) -> int:
-        """Of the training."""
+        """Return the number of steps of the training."""
         return self.runs[0].spec.steps
 
 
 Done = tuple[int, dict[str, str]]
-"""The number of a job that is done, and the errors of those of its runs that are to be tried again, by name."""
+"""The number of a finished job, and by name the errors of its runs that a later sweep should repeat."""
 
 
 def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress) -> Iterator[Done]:
-    """Jobs as they are finished, each written to ``folder``; those that a stop came before are left out.
+    """Yield jobs as they finish, each written to ``folder``; jobs that were not started before a stop are left out.
 
-    If a process is ended from outside, all that were at work end with it. What they were at is then begun again one by
-    one, each in a process of its own, so that one that takes its process along is found and told as failed.
+    If a process is killed from outside, all running jobs end with it. These jobs are then repeated one by one, each in
+    a separate process, so that a job that kills its process is identified and reported as failed.
     """
-    left = dict(enumerate(jobs))
-    while left and not progress.stopped:
-        calls = [partial(_carry_out, number, job, folder, progress) for number, job in left.items()]
-        problems = [job.runs[0].spec.problem for job in left.values()]
+    remaining = dict(enumerate(jobs))
+    while remaining and not progress.stopped:
+        calls = [partial(_carry_out, number, job, folder, progress) for number, job in remaining.items()]
+        problems = [job.runs[0].spec.problem for job in remaining.values()]
         try:
             for done in _as_finished(calls, problems, min(processes or cpu_count(), len(calls)), progress):
-                del left[done[0]]
+                del remaining[done[0]]
                 yield done
             return
         except BrokenProcessPool:
-            suspects = [number for number, job in left.items() if _was_begun(folder, job)]
+            suspects = [number for number, job in remaining.items() if _was_begun(folder, job)]
         for number in suspects:
             if progress.stopped:
                 return
             try:
-                call = partial(_carry_out, number, left[number], folder, progress)
+                call = partial(_carry_out, number, remaining[number], folder, progress)
                 yield from _as_finished([call], (), 2, progress)
             except BrokenProcessPool:
-                _was_begun(folder, left[number])
-                yield number, {run.name: DIED for run in left[number].runs}
-            del left[number]
+                _was_begun(folder, remaining[number])
+                yield number, {run.name: DIED for run in remaining[number].runs}
+            del remaining[number]
 
 
 def _as_finished(
@@ -88,26 +88,26 @@ def _as_finished(
 
 
 def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) -> Done | None:
-    """Train, time, write. The first run's working folder tells what was under way, should this process die."""
+    """Train, time and write a job. If this process dies, the first run's working folder shows that it ran."""
     working = begin(folder, job.runs[0].name)
     try:
-        made = outcomes(job.runs, progress.reporter(number))
-        for outcome in made or ():
-            write(folder, outcome, working if outcome is made[0] else None)  # type: ignore[index]
+        results = outcomes(job.runs, progress.reporter(number))
+        for outcome in results or ():
+            write(folder, outcome, working if outcome is results[0] else None)  # type: ignore[index]
     finally:
         shutil.rmtree(working, ignore_errors=True)
-    return None if made is None else (number, errors_of(made))
+    return None if results is None else (number, errors_of(results))
 
 
 def errors_of(made: Sequence[Outcome]) -> dict[str, str]:
-    """Errors of what left no folder."""
-    return {one.name: one.error for one in made if one.error and not one.files}
+    """Return the errors of the results without a folder."""
+    return {outcome.name: outcome.error for outcome in made if outcome.error and not outcome.files}
 
 
 def _was_begun(folder: Path, job: Job) -> bool:
-    """Whether a process that is dead was at it; what it left is removed."""
-    here = f".{job.runs[0].name}.partial-{os.getpid()}"
-    left = [path for path in folder.glob(f".{job.runs[0].name}.partial-*") if path.name != here]
-    for path in left:
+    """Return whether a dead process was running the job, and remove the files that it left."""
+    own_name = f".{job.runs[0].name}.partial-{os.getpid()}"
+    leftovers = [path for path in folder.glob(f".{job.runs[0].name}.partial-*") if path.name != own_name]
+    for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
-    return bool(left)
+    return bool(leftovers)

@@ -1,4 +1,4 @@
-"""Runs: trained, timed, and each written to a folder of its own, which is there when it is whole."""
+"""Runs: trained, timed, and each written to a separate folder, which exists only when it is complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from syncline.experiments.trained import Trained
 
 OF_TORCH = "can't allocate memory"
-"""What torch says where NumPy raises a MemoryError; of a kind that has no name of its own."""
+"""Text of torch's error where NumPy raises a MemoryError; torch's error type has no special name."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class SweptRun:
     """One configuration and seed.
 
     Args:
-        name: of its folder.
-        spec: with that one seed.
-        code: the version of what computes.
-        measured: whether its seconds of computing were.
+        name: name of its folder.
+        spec: the spec with that single seed.
+        code: version of the code that trains.
+        measured: whether its computing time was measured.
     """
 
     name: str
@@ -48,12 +48,12 @@ class SweptRun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left.
+    """The result of a run.
 
     Args:
-        name: of its folder.
-        files: to be written there; none of a run that is to be tried again another time.
-        error: why there is no result, in one line.
+        name: name of the run's folder.
+        files: files of the folder; empty if a later sweep should repeat the run.
+        error: one line that says why there is no result.
     """
 
     name: str
@@ -62,11 +62,12 @@ class Outcome:
 
 
 def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = None) -> list[Outcome] | None:
-    """Train once and time every run; None if it was interrupted.
+    """Train once and time every run; return None if it was interrupted.
 
     Args:
-        runs: of one training.
-        on_step: called with the number of completed steps now and then; it may raise ``KeyboardInterrupt``.
+        runs: runs that share one training.
+        on_step: function that is sometimes called with the number of completed steps; it may raise
+            ``KeyboardInterrupt``.
     """
     from syncline.experiments.trained import train_method
 
@@ -75,7 +76,7 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
         trained = train_method(first, first.method, on_step)
     except Exception as error:
         if len(runs) > 1 and isinstance(error, SpecError) and error.path.startswith("compute"):
-            return _each_alone(runs, on_step)  # what only the clock minds is looked at before a training, too
+            return _each_alone(runs, on_step)  # fields of the clock are also checked before a training
         return [_failure(run, error) for run in runs]
     if trained.history.interrupted:
         return None
@@ -84,13 +85,13 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
 
 
 def _each_alone(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None) -> list[Outcome] | None:
-    made: list[Outcome] = []
+    results: list[Outcome] = []
     for run in runs:
-        one = outcomes([run], on_step)
-        if one is None:
+        run_results = outcomes([run], on_step)
+        if run_results is None:
             return None
-        made += one
-    return made
+        results += run_results
+    return results
 
 
 def _outcome(run: SweptRun, trained: Trained, tables: dict[str, bytes]) -> Outcome:
@@ -99,35 +100,35 @@ def _outcome(run: SweptRun, trained: Trained, tables: dict[str, bytes]) -> Outco
     from syncline.experiments.trained import time_method
 
     spec, bounds = run.spec, dict[str, Any]()
-    again = partial(time_method, spec, trained, spec.network)
+    time_again = partial(time_method, spec, trained, spec.network)
     try:
-        timed = again()
+        timed = time_again()
         if timed:
-            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, again, run.measured))
+            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, time_again, run.measured))
     except Exception as error:
         return _failure(run, error)
     (record,) = run_records(trained, timed, spec.network, spec.workers)
     record |= bounds
-    told = {
+    content = {
         "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record, "error": None,
     }  # fmt: skip
-    return Outcome(run.name, {"spec.yaml": _yaml(run.spec), "run.json": _json(told), **tables})
+    return Outcome(run.name, {"spec.yaml": _yaml(run.spec), "run.json": _json(content), **tables})
 
 
 def _failure(run: SweptRun, error: Exception) -> Outcome:
-    """A run that failed is finished, too, unless the machine was to blame: that one is tried again another time."""
+    """Return a failed run as finished, unless the machine caused the failure: a later sweep repeats such a run."""
     spec, line = run.spec, one_line(error)
     if isinstance(error, MemoryError | OSError) or OF_TORCH in line:
         return Outcome(run.name, error=line)
     record = failed_record(spec)
-    told: dict[str, Any] = {"code": run.code, "row": record, "error": line}
+    content: dict[str, Any] = {"code": run.code, "row": record, "error": line}
     if not isinstance(error, SynclineError):
-        told["traceback"] = "".join(traceback.format_exception(error))
-    return Outcome(run.name, {"spec.yaml": _yaml(spec), "run.json": _json(told)}, line)
+        content["traceback"] = "".join(traceback.format_exception(error))
+    return Outcome(run.name, {"spec.yaml": _yaml(spec), "run.json": _json(content)}, line)
 
 
 def failed_record(spec: RunSpec) -> dict[str, Any]:
-    """What can be said of a run that has no result."""
+    """Return the row of a run without a result."""
     return {
         "method": spec.method.name,
         "network": spec.network.name,
@@ -137,27 +138,27 @@ def failed_record(spec: RunSpec) -> dict[str, Any]:
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line, with its kind where it is not one of ours."""
-    said = " ".join(str(error).split())
-    return said if isinstance(error, SynclineError) else f"{type(error).__name__}: {said}".removesuffix(": ")
+    """Return an error in one line, with its type if it is not an error of Syncline."""
+    message = " ".join(str(error).split())
+    return message if isinstance(error, SynclineError) else f"{type(error).__name__}: {message}".removesuffix(": ")
 
 
 def begin(runs: Path, name: str) -> Path:
-    """A working folder for a run; what it is called says who writes it."""
+    """Make a working folder for a run; its name has the id of the writing process."""
     working = runs / f".{name}.partial-{os.getpid()}"
     working.mkdir(exist_ok=True)
     return working
 
 
 def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
-    """Write a run's folder, if there is anything in it."""
+    """Write a run's folder, if the outcome has files."""
     if outcome.files:
         working = working or begin(runs, outcome.name)
         for name, content in outcome.files.items():
             (working / name).write_bytes(content)
         write_manifest(working)
         if read_run(runs, outcome.name) is None:
-            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # in which somebody has deleted files
+            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # a user has deleted files in it
             working.rename(runs / outcome.name)
             return
     if working is not None:
@@ -165,21 +166,23 @@ def write(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
-    """Return what ``run.json`` of a finished run says; None if it is damaged or not there, or the name leads out."""
+    """Return the content of ``run.json`` of a finished run; None if damaged or missing, or if ``name`` is a path."""
     if name == ".." or Path(name).name != name:
         return None
     try:
-        told = read_json(runs / name / "run.json")
+        content = read_json(runs / name / "run.json")
     except (OSError, ValueError):
         return None
     is_whole = (
-        isinstance(told, dict) and is_row(told.get("row"), ROWS["sweep"]) and TEXT_OR_NONE.accepts(told.get("error"))
+        isinstance(content, dict)
+        and is_row(content.get("row"), ROWS["sweep"])
+        and TEXT_OR_NONE.accepts(content.get("error"))
     )
-    return told if is_whole else None
+    return content if is_whole else None
 
 
 def _tables(trained: Trained) -> dict[str, bytes]:
-    """What is the same for all runs of a training, by file."""
+    """Return the tables that all runs of a training share, by file name."""
     import pyarrow as pa
 
     from syncline.experiments.tables import metrics_tables, watched_columns
@@ -211,7 +214,7 @@ def _yaml(spec: RunSpec) -> bytes:
 
 @cache
 def _dumper() -> Any:
-    """The one in C, where PyYAML has it, is four times as fast."""
+    """Return PyYAML's C dumper, which is four times as fast, or else its Python dumper."""
     import yaml
 
     return getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -1,4 +1,4 @@
-"""Configurations that a search asks for, from what came out of earlier ones."""
+"""Configurations that a search proposes from the results of earlier ones."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from syncline.yamls import parse_yaml
 SEARCHES = ("optuna",)
 
 AT_A_TIME = 8
-"""Trials of a study that are asked for before the first of them is told: they can train side by side. A choice; as it
-is the same for any number of processes, so are the trials."""
+"""Number of trials of a study that are proposed before the first result is reported: they can train side by side.
+
+This is a choice; because it is the same for any number of processes, so are the trials.
+"""
 
 Batches = Generator[list[Configuration], list[dict[str, Any]], None]
-"""Configurations to be run next; it is sent their rows."""
+"""A generator of the configurations to run next; it receives their rows."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A field that is searched over, log-uniformly: between two numbers, whole ones where both are.
+    """A field that is searched over, log-uniformly between two numbers; over integers if both numbers are.
 
-    Of one that is ``below_one``, as a decay rate, what it lacks to 1 is drawn so: ``low`` and ``high`` are of that.
+    If ``below_one`` is set, as for a decay rate, the search draws the distance of the field to 1; ``low`` and ``high``
+    are the ends of this distance.
     """
 
     path: str
@@ -51,16 +54,18 @@ class Tuned:
 
     @classmethod
     def parse(cls, text: str) -> Tuned:
-        """``field.path=low..high``, as ``--tune`` takes it; ``mt-dao:field.path=...`` is for that method alone.
+        """Return the range of ``field.path=low..high``, in the form of ``--tune``.
+
+        ``mt-dao:field.path=...`` is for that method alone.
 
         Raises:
-            SpecError: it is not written so.
+            SpecError: the text does not have this form.
 
         >>> one = Tuned.parse("method.lr=1e-4..1e-1")
         >>> one.path, one.low, one.high
         ('method.lr', 0.0001, 0.1)
 
-        With ``1-`` before both ends it is what the field lacks to 1 that is drawn log-uniformly:
+        With ``1-`` before both ends the distance of the field to 1 is drawn log-uniformly:
 
         >>> Tuned.parse("method.beta=1-0.1..1-0.001").shown
         [0.9, 0.999]
@@ -69,34 +74,36 @@ class Tuned:
         low, dots, high = written.partition("..")
         if not (path and dots):
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
-        told = f"--tune {path}"
+        option = f"--tune {path}"
         if low.startswith("1-") and high.startswith("1-"):
-            lacking = cls.of(path, (_number(high[2:]), _number(low[2:])), told, written)
+            lacking = cls.of(path, (_number(high[2:]), _number(low[2:])), option, written)
             return replace(lacking, below_one=True)
-        return cls.of(path, (_number(low), _number(high)), told, written)
+        return cls.of(path, (_number(low), _number(high)), option, written)
 
     @property
     def shown(self) -> list[float]:
-        """Both ends of the field."""
+        """Return both ends of the field's range."""
         return [self.value(self.high), self.value(self.low)] if self.below_one else [self.low, self.high]
 
     def value(self, drawn: float) -> float:
-        """The field's, of a number from ``low`` to ``high``."""
+        """Return the value of the field for a drawn number between ``low`` and ``high``."""
         return 1 - drawn if self.below_one else drawn
 
     @classmethod
     def of(cls, path: str, ends: Any, told: str = "", written: Any = None) -> Tuned:
-        """From Python: a field and its two ends."""
+        """Return the range of a field and its two ends from Python."""
         told = told or f"tune[{path!r}]"
         numbers = list(ends) if isinstance(ends, list | tuple) else []
-        if len(numbers) != 2 or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers):
+        if len(numbers) != 2 or not all(
+            isinstance(number, int | float) and not isinstance(number, bool) for number in numbers
+        ):
             raise SpecError(told, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
         method, field = of_method(path)
         low, high = numbers
         return cls(field, low, high, told, method)
 
     def drawn(self, value: Any) -> float | None:
-        """The number that ``value`` comes of; None where it is none of the range."""
+        """Return the drawn number that gives ``value``; None if ``value`` is outside the range."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         number = 1 - value if self.below_one else value
@@ -106,13 +113,13 @@ class Tuned:
         return number if self.low < number < self.high else None
 
     def suggested(self, trial: Any) -> float:
-        """What a trial of optuna's takes."""
+        """Return the value of the field in a trial of optuna's."""
         if not self.below_one and isinstance(self.low, int) and isinstance(self.high, int):
             return int(trial.suggest_int(self.path, self.low, self.high, log=True))
         return self.value(float(trial.suggest_float(self.path, self.low, self.high, log=True)))
 
     def at(self, *values: float) -> Grid:
-        """The field with values of its range."""
+        """Return the field as a grid of values of its range."""
         return Grid(self.path, values, self.told, method=self.method)
 
 
@@ -125,15 +132,15 @@ def searched(
     search: str,
     equal_effort: bool = False,
 ) -> tuple[Batches, int]:
-    """Configurations in batches, and how many there will be.
+    """Return configurations in batches, and the number that there will be.
 
-    There is a study of optuna's for each combination of the grids that the loss depends on, and each gets as many
-    trials. The first of each takes the spec's own values, as far as the ranges hold them: a search ends no worse than
-    what it was begun with. A trial is told the median of the last loss over the seeds. Trials go by what was told
-    alone, so a search that was stopped is gone through again from its finished runs, and then goes on.
+    Each combination of the grids that the loss depends on has a study of optuna's with the same number of trials. The
+    first trial of a study takes the spec's own values, if the ranges have them, so that a search never ends worse than
+    it began. A trial's result is the median of the last loss over the seeds. Trials depend on these results alone. A
+    search that was stopped therefore replays its finished runs, and then continues.
 
     Raises:
-        SpecError: an end of a range that cannot be trained, before anything is.
+        SpecError: an end of a range cannot be trained; raised before any training.
         SynclineError: optuna is not installed.
     """
     if search not in SEARCHES:
@@ -143,12 +150,16 @@ def searched(
     timed = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
     trained = [grid for grid in grids if grid not in timed]
     for end in ("low", "high"):
-        configurations(base, [*grids, *(one.at(one.value(getattr(one, end))) for one in tuned)], seeds)
+        configurations(
+            base,
+            [*grids, *(tuned_field.at(tuned_field.value(getattr(tuned_field, end))) for tuned_field in tuned)],
+            seeds,
+        )
     studies = []
     for picked in combinations(trained):
         fixed = [replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in picked]
         name = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
-        study = _Study(fixed, [one for one in tuned if one.method in ("", name)])
+        study = _Study(fixed, [tuned_field for tuned_field in tuned if tuned_field.method in ("", name)])
         study.begin_with(base, [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in timed])
         studies.append(study)
     counts = Counter(study.method for study in studies)
@@ -169,7 +180,7 @@ class _Study:
             raise SynclineError("--search optuna needs optuna: pip install 'syncline[optuna]'") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.method = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
-        self.fixed, self.tuned = fixed, [replace(one, method="") for one in tuned]
+        self.fixed, self.tuned = fixed, [replace(tuned_field, method="") for tuned_field in tuned]
         seed = seed64(0, "search", canonical([[grid.path, grid.shown] for grid in fixed])) % 2**32
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -177,22 +188,25 @@ class _Study:
         self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
 
     def begin_with(self, base: SweptSpec, timed: Sequence[Grid]) -> None:
-        """The first trial takes what the spec says itself."""
+        """Make the spec's own values the first trial."""
         try:
-            (own,) = configurations(base, [*self.fixed, *timed], None)
-        except SpecError:  # it lacks a field that is searched for
+            (configured,) = configurations(base, [*self.fixed, *timed], None)
+        except SpecError:  # the spec lacks a field that is searched over
             return
-        drawn = {one.path: one.drawn(value_at(own.spec, one.path)) for one in self.tuned}
+        drawn = {
+            tuned_field.path: tuned_field.drawn(value_at(configured.spec, tuned_field.path))
+            for tuned_field in self.tuned
+        }
         if any(number is not None for number in drawn.values()):
             self._study.enqueue_trial({path: number for path, number in drawn.items() if number is not None})
 
     def ask(self) -> tuple[Any, list[Grid]]:
-        """A trial, and what it takes."""
+        """Return a trial, and the grids with its values."""
         trial = self._study.ask()
-        return trial, [*self.fixed, *(one.at(one.suggested(trial)) for one in self.tuned)]
+        return trial, [*self.fixed, *(tuned_field.at(tuned_field.suggested(trial)) for tuned_field in self.tuned)]
 
     def tell(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-        """What came out: infinite of a divergence; nothing of what could not be run."""
+        """Report the result of a trial: infinite if it diverged; a failure if no seed ran."""
         ran = [row for row in rows if row["error"] is None]
         if ran:
             self._study.tell(trial, median(loss_or_infinite(row) for row in rows))
@@ -204,25 +218,27 @@ def _batches(
     base: SweptSpec, studies: list[_Study], timed: list[Grid], trials: int, seeds: Sequence[int] | None
 ) -> Batches:
     number = 1
-    for begun in range(0, trials, AT_A_TIME):
-        asked: list[tuple[_Study, Any, list[Configuration]]] = []
-        for _ in range(min(AT_A_TIME, trials - begun)):
+    for first_trial in range(0, trials, AT_A_TIME):
+        proposed: list[tuple[_Study, Any, list[Configuration]]] = []
+        for _ in range(min(AT_A_TIME, trials - first_trial)):
             for study in studies:
                 trial, fixed = study.ask()
                 try:
-                    made = configurations(base, [*fixed, *timed], seeds, number)
-                except SpecError:  # between two ends that can be trained, as a size that does not divide another
-                    made = []
-                asked.append((study, trial, made))
-                number += len(made)
-        rows = yield [one for _, _, made in asked for one in made]
-        for study, trial, made in asked:
-            # What differs on the clock alone has the same loss.
-            study.tell(trial, [row for row in rows if made and row["configuration"] == made[0].number])
+                    configured = configurations(base, [*fixed, *timed], seeds, number)
+                except (
+                    SpecError
+                ):  # both ends can be trained, but this value cannot, for example a size that must divide another
+                    configured = []
+                proposed.append((study, trial, configured))
+                number += len(configured)
+        rows = yield [configuration for _, _, configured in proposed for configuration in configured]
+        for study, trial, configured in proposed:
+            # Configurations that differ only on the clock have the same loss.
+            study.tell(trial, [row for row in rows if configured and row["configuration"] == configured[0].number])
 
 
 def value_at(spec: Any, path: str) -> Any:
-    """What a spec has in the field ``path``, in dots; None where there is none."""
+    """Return the value of a spec's field at the dotted ``path``; None if there is no such field."""
     for name in path.split("."):
         try:
             spec = spec[int(name)] if name.isdigit() else getattr(spec, name, None)
@@ -239,6 +255,6 @@ def _number(text: str) -> Any:
 
 
 def from_python(tune: Mapping[str, Any]) -> Iterator[Tuned]:
-    """Ranges by field."""
+    """Yield the ranges of a mapping by field."""
     for path, ends in tune.items():
         yield Tuned.of(path, ends)

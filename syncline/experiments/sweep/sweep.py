@@ -1,4 +1,4 @@
-"""``syncline sweep``: from a spec and grids to rows, by way of folders that are never made twice."""
+"""The command ``syncline sweep``: from a spec and grids to rows, by way of run folders that are never made twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from syncline.seeds import generator
 from syncline.specs import Override, RunSpec
 
 MOST_RUNS = 1_000_000
-"""A choice: more folders than most file systems like."""
+"""Largest number of runs, a free choice: more folders than most file systems handle well."""
 
 
 def sweep(
@@ -49,45 +49,45 @@ def sweep(
 ) -> Swept:
     """Train and time every configuration of a grid with every seed.
 
-    Each run is kept in a folder that is named by a hash of its spec and the version of the code, so that the same
-    ``out`` again goes on where it was left, and runs nothing twice.
+    Each run is stored in a folder that is named by a hash of its spec and the version of the code. A second call with
+    the same ``out`` therefore continues where the first one ended, and repeats no run.
 
     Args:
         spec: a run, or a comparison, which is its methods on its networks: a file, a bundled name, fields or a spec.
-        grid: the values that a field takes, by its path: ``{"method.lr": [1e-3, 3e-3]}``. Of several every combination.
-        seeds: how many (3: 0, 1 and 2), or which; the spec's by default.
-        overrides: other fields that have other values than the spec says, by path.
+        grid: the values that a field takes, by its path: ``{"method.lr": [1e-3, 3e-3]}``; several fields are combined.
+        seeds: the number of seeds (3: 0, 1 and 2), or a list; the spec's by default.
+        overrides: values that replace those of the spec, by path.
         out: the folder; ``runs/NAME-sweep`` by default, with a number if that exists.
-        jobs: processes side by side; one per core if none. It changes no number.
+        jobs: number of processes side by side; one per core if None. It changes no number.
         dask: the address of a scheduler of dask.distributed, whose workers train instead.
-        search: who asks for values of what is tuned: ``optuna``.
+        search: the method that proposes values of tuned fields: ``optuna``.
         tune: two ends of the values that a field takes, by its path: ``{"method.lr": (1e-4, 1e-1)}``.
-        trials: of a search, for each combination of the grids.
-        equal_effort: as many configurations of each method as there are of the one with the fewest, drawn at random.
-        allowance: how much is trained before it pauses; the same again goes on. It changes no number.
-        listener: what is told of how far it is.
+        trials: number of trials of a search, for each combination of the grids.
+        equal_effort: reduce each method to as many configurations as the method with the fewest has, drawn at random.
+        allowance: limit of this call's trainings; a second call continues. It changes no number.
+        listener: listener that receives the progress.
 
     Raises:
-        SpecError: a configuration that cannot be trained, found before anything is.
+        SpecError: a configuration cannot be trained; raised before any training.
     """
     base, grids = _base_and_grids(spec, grid, overrides)
     chosen, tuned = seeds_of(seeds), list(from_python(tune)) if isinstance(tune, Mapping) else list(tune)
-    about = {"name": base.name, "grids": {_full_path(one): one.shown for one in grids}}
+    about = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
     if tuned or search or trials is not None:
         if not tuned:
             raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
         if trials is None:
             raise SpecError("--trials", None, "how many trials of each combination of the grids")
         batches, ahead = searched(base, grids, tuned, trials, chosen, search or "optuna", equal_effort)
-        about["tuned"] = {_full_path(one): one.shown for one in tuned}
+        about["tuned"] = {_full_path(field): field.shown for field in tuned}
     else:
-        made = configurations(base, grids, chosen)
-        made = with_equal_numbers(made) if equal_effort else made
-        batches, ahead = _once(made), len(made)
+        configured = configurations(base, grids, chosen)
+        configured = with_equal_numbers(configured) if equal_effort else configured
+        batches, ahead = _once(configured), len(configured)
     client = client_of(dask) if dask else None
     try:
         under_way = _Sweep(batches, ahead, about, jobs, client, allowance or Allowance(), listener or Listener())
-        if not tuned:  # a search over whole numbers may come to the same again
+        if not tuned:  # a search over integers may propose the same values twice
             check_differ(under_way.first)
         return under_way.run(base.name, out)
     finally:
@@ -98,38 +98,38 @@ def sweep(
 def _base_and_grids(
     spec: Any, grid: Mapping[str, Sequence[Any]] | Sequence[Grid], overrides: Mapping[str, Any] | Sequence[Override]
 ) -> tuple[SweptSpec, list[Grid]]:
-    given = [Grid.of(path, values) for path, values in grid.items()] if isinstance(grid, Mapping) else list(grid)
+    user_grids = [Grid.of(path, values) for path, values in grid.items()] if isinstance(grid, Mapping) else list(grid)
     if isinstance(overrides, Mapping):
         overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
-    base = SweptSpec.of(spec, overrides, given)
-    return base, [*base.grids, *given]
+    base = SweptSpec.of(spec, overrides, user_grids)
+    return base, [*base.grids, *user_grids]
 
 
-def _full_path(one: Grid | Tuned) -> str:
-    return f"{one.method}:{one.path}" if one.method else one.path
+def _full_path(field: Grid | Tuned) -> str:
+    return f"{field.method}:{field.path}" if field.method else field.path
 
 
-def _once(made: list[Configuration]) -> Batches:
-    yield made
+def _once(configured: list[Configuration]) -> Batches:
+    yield configured
 
 
 def with_equal_numbers(made: Sequence[Configuration]) -> list[Configuration]:
-    """Of each method as many trainings as of the one with the fewest, drawn at random and always the same."""
+    """Return for each method as many trainings as the method with the fewest has, drawn at random with a fixed seed."""
     trainings: dict[str, dict[str, None]] = {}
-    named = [(one, training_name(one.spec)) for one in made]
-    for one, training in named:
-        trainings.setdefault(one.spec.method.name, {})[training] = None
-    least = min(map(len, trainings.values()), default=0)
-    kept = {
+    named = [(configuration, training_name(configuration.spec)) for configuration in made]
+    for configuration, training in named:
+        trainings.setdefault(configuration.spec.method.name, {})[training] = None
+    fewest = min(map(len, trainings.values()), default=0)
+    drawn = {
         list(of_method)[i]
         for method, of_method in trainings.items()
-        for i in generator(0, "equal effort", method).permutation(len(of_method))[:least]
+        for i in generator(0, "equal effort", method).permutation(len(of_method))[:fewest]
     }
-    return [one for one, training in named if training in kept]
+    return [configuration for configuration, training in named if training in drawn]
 
 
 class _Sweep:
-    """A sweep under way: what was asked for so far, batch by batch."""
+    """A running sweep: the runs requested so far, batch by batch."""
 
     def __init__(
         self,
@@ -152,20 +152,22 @@ class _Sweep:
     def run(self, name: str, out: str | Path | None) -> Swept:
         self._about |= {"code": self._code} | environment()
         new: list[AskedRun] | None = self.first
-        self._listener.warns(list(dict.fromkeys(line for one in self.first for line in one.spec.warnings())))
+        self._listener.warns(
+            list(dict.fromkeys(line for asked_run in self.first for line in asked_run.spec.warnings()))
+        )
         with SweepFolder(Path(out) if out else Path("runs") / f"{name}-sweep", exact=out is not None) as folder:
             self._about["measured_step_s"] = folder.about().get("measured_step_s", {})
             stopped = False
             while new is not None and not stopped:
                 self._asked += new
-                for one in new:
-                    self._with_measured_step(one.spec)  # noted before any run goes by it
+                for asked_run in new:
+                    self._with_measured_step(asked_run.spec)  # stored before any run uses it
                 folder.write(self._about, self._asked)
                 stopped = self._carry_out(folder, new)
                 new = None if stopped else self._next(folder.rows(new))
             rows = folder.write(self._about, self._asked)
-        tuned = effort((one.spec.method.name, one.training) for one in self._asked)
-        paths = tuple(dict.fromkeys(path for one in self._asked for path in one.values))
+        tuned = effort((asked_run.spec.method.name, asked_run.training) for asked_run in self._asked)
+        paths = tuple(dict.fromkeys(path for asked_run in self._asked for path in asked_run.values))
         return Swept(name, paths, rows, str(folder.path), len(self._asked), self._repeated, tuned, stopped)
 
     def _next(self, rows: list[dict[str, Any]]) -> list[AskedRun] | None:
@@ -174,26 +176,26 @@ class _Sweep:
         except StopIteration:
             return None
 
-    def _asked_of(self, made: list[Configuration]) -> list[AskedRun]:
-        runs = sum(len(one.spec.seeds) for one in made)
+    def _asked_of(self, configured: list[Configuration]) -> list[AskedRun]:
+        runs = sum(len(configuration.spec.seeds) for configuration in configured)
         if runs > MOST_RUNS:
             raise SpecError("--grid", f"{runs:,} runs", f"at most {MOST_RUNS:,}")
-        asked = []
-        for one in made:
-            training = training_name(one.spec)
-            for seed, name in run_names(one.spec, self._code).items():
-                spec = one.spec.model_copy(update={"seeds": (seed,)})
-                asked.append(AskedRun(name, one.number, one.values, spec, training))
-        return asked
+        requests = []
+        for configuration in configured:
+            training = training_name(configuration.spec)
+            for seed, name in run_names(configuration.spec, self._code).items():
+                spec = configuration.spec.model_copy(update={"seeds": (seed,)})
+                requests.append(AskedRun(name, configuration.number, configuration.values, spec, training))
+        return requests
 
-    def _carry_out(self, folder: SweepFolder, asked: list[AskedRun]) -> bool:
-        """Run what is missing; whether it was stopped."""
-        missing = folder.missing(asked)
-        self._repeated += len(asked) - len(missing)
+    def _carry_out(self, folder: SweepFolder, requests: list[AskedRun]) -> bool:
+        """Run the missing runs, and return whether the sweep was stopped."""
+        missing = folder.missing(requests)
+        self._repeated += len(requests) - len(missing)
         finished = len(self._asked) - len(missing)
         self._listener.begins(max(self._runs, len(self._asked)), finished)
         jobs = _jobs(missing, self._code, self._with_measured_step)
-        by_name = {one.name: one for one in asked}
+        by_name = {request.name: request for request in requests}
         while jobs:
             number = self._allowance.granted(len(jobs), self._jobs or cpu_count())
             if not number or self._carry_out_jobs(jobs[:number], finished, folder, by_name):
@@ -206,15 +208,15 @@ class _Sweep:
         self, jobs: list[Job], finished: int, folder: SweepFolder, by_name: Mapping[str, AskedRun]
     ) -> bool:
         steps, runs = [job.steps for job in jobs], sum(len(job.runs) for job in jobs)
-        whole: set[int] = set()  # jobs that are done, also where a training ended before its last step
+        completed: set[int] = set()  # finished jobs, even if their training ended before its last step
 
         def on_progress(done: list[int]) -> None:
-            taken = sum(steps[i] if i in whole else one for i, one in enumerate(done))
-            self._listener.reached(finished + runs * taken / sum(steps))
+            steps_done = sum(steps[i] if i in completed else steps_reached for i, steps_reached in enumerate(done))
+            self._listener.reached(finished + runs * steps_done / sum(steps))
 
         with shared_progress(len(jobs)) as progress, Watched(progress, on_progress):
             for number, errors in self._carried_out(jobs, folder, progress):
-                whole.add(number)
+                completed.add(number)
                 folder.failed(errors)
                 for run in jobs[number].runs:
                     row = folder.row(by_name[run.name])
@@ -223,7 +225,7 @@ class _Sweep:
             return progress.stopped
 
     def _with_measured_step(self, spec: RunSpec) -> RunSpec:
-        """With the seconds of a step where they are to be measured: once for a folder, so that its rows compare."""
+        """Return the spec with measured seconds of a step, if it asks for them, once per folder."""
         if not spec.compute.measure:
             return spec
         name, measured = measured_name(spec), self._about["measured_step_s"]
@@ -239,32 +241,35 @@ class _Sweep:
 
 
 def _jobs(missing: Sequence[AskedRun], code: str, prepared: Callable[[RunSpec], RunSpec]) -> list[Job]:
-    """Runs by training."""
+    """Return runs grouped by training."""
     grouped: dict[tuple[str, int], list[SweptRun]] = {}
-    for one in missing:
-        run = SweptRun(one.name, prepared(one.spec), code, one.spec.compute.measure)
-        grouped.setdefault((one.training, one.spec.seeds[0]), []).append(run)
+    for request in missing:
+        run = SweptRun(request.name, prepared(request.spec), code, request.spec.compute.measure)
+        grouped.setdefault((request.training, request.spec.seeds[0]), []).append(run)
     return [Job(tuple(runs)) for runs in grouped.values()]
 
 
-def _label(one: AskedRun) -> str:
-    """Which run it is, for people."""
+def _label(request: AskedRun) -> str:
+    """Return the name of a run for people."""
     values = [
-        f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}" for path, value in one.values.items()
+        f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}" for path, value in request.values.items()
     ]
-    return ", ".join([*values, f"seed {one.spec.seeds[0]}"])
+    return ", ".join([*values, f"seed {request.spec.seeds[0]}"])
 
 
 def check_differ(asked: Sequence[AskedRun]) -> None:
     """Refuse configurations that are the same run.
 
     Raises:
-        SpecError: two are.
+        SpecError: two configurations are the same run.
     """
     seen: dict[str, AskedRun] = {}
-    for one in asked:
-        other = seen.setdefault(one.name, one)
-        if other is not one:
-            path = next((path for path in one.values if one.values[path] != other.values[path]), next(iter(one.values)))
-            both = [other.values[path], one.values[path]]
+    for request in asked:
+        other = seen.setdefault(request.name, request)
+        if other is not request:
+            path = next(
+                (path for path in request.values if request.values[path] != other.values[path]),
+                next(iter(request.values)),
+            )
+            both = [other.values[path], request.values[path]]
             raise SpecError(f"--grid {path}", both, "values that make a difference: these two are the same run")

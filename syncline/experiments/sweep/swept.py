@@ -1,4 +1,4 @@
-"""What a sweep leaves."""
+"""The result of a sweep."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Swept:
-    """The rows of a sweep, and what is to be told of it.
+    """The rows of a sweep, with facts about it.
 
     Attributes:
-        name: of the spec.
-        paths: the fields that are swept.
-        rows: one per configuration and seed that is finished or has failed, in the order asked for.
-        folder: where everything is.
-        asked: how many runs there were to be.
-        repeated: how many of them were finished before.
-        effort: configurations by method; what differs on the clock alone counts once.
-        interrupted: whether it was stopped; the same again goes on.
+        name: name of the spec.
+        paths: paths of the swept fields.
+        rows: one row per configuration and seed that is finished or has failed, in the order of the request.
+        folder: folder of the sweep.
+        asked: number of requested runs.
+        repeated: number of requested runs that were finished before.
+        effort: configurations by method; those that differ only on the clock count once.
+        interrupted: whether the sweep was stopped; a second call continues it.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Swept:
     interrupted: bool
 
     def json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return {
             "rows": self.rows, "folder": self.folder, "runs": self.asked, "repeated": self.repeated,
             "effort": dict(self.effort), "interrupted": self.interrupted,

@@ -13,13 +13,13 @@ from syncline.experiments.sweep.ranking import is_equal
 from syncline.units import format_seconds
 
 SHOWN = 20
-"""Configurations, unless more are asked for."""
+"""Number of configurations in a table, unless the user asks for more."""
 
 
 def ranking_table(
     records: Sequence[dict[str, Any]], by: str, paths: Sequence[str], most: int = SHOWN, name: str = ""
 ) -> Group:
-    """The best configurations: what is swept, and the spread over the seeds."""
+    """Return the table of the best configurations: the swept fields, and the spread over the seeds."""
     shown = list(records[:most])
     columns: list[Column] = [("rank", lambda row: str(row["rank"]))]
     for path in _told_apart(records, paths):
@@ -37,7 +37,7 @@ def ranking_table(
 
 
 def effort_line(effort: Mapping[str, int]) -> str:
-    """How much each method was tuned; empty of a single one."""
+    """Return a line about the tuning effort of each method; empty for a single method."""
     if len(effort) < 2:
         return ""
     if is_equal(effort):
@@ -47,8 +47,8 @@ def effort_line(effort: Mapping[str, int]) -> str:
 
 
 def _told_apart(records: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> list[str]:
-    """Fields that are swept; of one that has only one value nothing is to be told."""
-    several = [path for path in paths if len({str(one.get(path)) for one in records}) > 1]
+    """Return the paths of the swept fields with several values; the first path if no field has several."""
+    several = [path for path in paths if len({str(record.get(path)) for record in records}) > 1]
     return several or list(paths[:1])
 
 
@@ -56,17 +56,17 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
-def _number(value: float, by: str, row: Mapping[str, Any]) -> str:
+def _number(value: float, field: str, row: Mapping[str, Any]) -> str:
     if not math.isfinite(value):
         return "failed" if row["failed"] else "diverged"
-    return format_seconds(value) if by.endswith("_s") else four_digits(value)
+    return format_seconds(value) if field.endswith("_s") else four_digits(value)
 
 
-def _median(row: Mapping[str, Any], by: str) -> str:
-    middle, *ends = (_number(row[name], by, row) for name in (by, f"{by}_min", f"{by}_max"))
+def _median(row: Mapping[str, Any], field: str) -> str:
+    middle, *ends = (_number(row[name], field, row) for name in (field, f"{field}_min", f"{field}_max"))
     return middle if row["seeds"] == 1 else f"{middle} ({' to '.join(dict.fromkeys(ends))})"
 
 
 def _seeds(row: Mapping[str, Any]) -> str:
-    lost = [f"{row[what]} {what}" for what in ("diverged", "failed") if row[what]]
+    lost = [f"{row[kind]} {kind}" for kind in ("diverged", "failed") if row[kind]]
     return "\n".join([str(row["seeds"]), *lost])

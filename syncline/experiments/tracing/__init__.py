@@ -1,8 +1,9 @@
-"""Foreign scripts under a simulated clock: their records replayed on networks.
+"""Foreign scripts under a simulated clock: the records of scripts, replayed on networks.
 
-In which order to read: ``computing`` and ``programs`` (a record as programs), ``replay`` (what happens), ``prices`` (of
-large groups), ``scenario`` (where it is replayed, and what is changed there), ``clocks`` (a replay as a training's
-clock, losses, the lines that wait), ``rows`` (with bounds), ``sensitivities`` (what decides), ``trace`` (what the
-commands do, here or ``apart``), ``kept`` and ``named`` (records in folders), ``written`` (the other files there),
+Read in this order: ``computing`` and ``programs`` (a record as programs), ``replay`` (simulates a record on a network),
+``prices`` (collectives of large groups), ``scenario`` (the network, the hardware and the changes of a replay),
+``clocks`` (a replay as a training's clock, losses, the lines of the script that wait), ``rows`` (with bounds),
+``sensitivities`` (what decides the step time), ``trace`` (what the commands do, in this process or, with ``apart``, in
+a process of its own), ``kept`` and ``named`` (records in folders), ``written`` (the other files of a folder),
 ``tables``.
 """

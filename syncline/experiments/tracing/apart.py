@@ -1,4 +1,4 @@
-"""Traces from Python: in a process of their own, as torch's threads may have run in the one that asks."""
+"""Tracing from Python in a separate process, because torch's threads may already run in the calling process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1));"
     "from syncline.experiments.tracing.apart import trace_asked; trace_asked()"
 )
-"""What the process runs: it finds the modules that the asking one finds."""
+"""The code that the child process runs: it finds the same modules as the parent process."""
 
 ENDING_S = 10.0
-"""That the process has to end by itself when the asking one is interrupted."""
+"""Seconds that the child process has to end by itself when the parent process is interrupted."""
 
 
 def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
-    """As `syncline.backend.tracing.ranks.traced`, from a process that has imported torch and done nothing else.
+    """Run `syncline.backend.tracing.ranks.traced` in a child process that has only imported torch; return its records.
 
-    What the ranks print goes to ``sys.stderr``, also where that is no file, as in a notebook.
+    The output of the ranks goes to ``sys.stderr``, even if that is no file, as in a notebook.
 
     Raises:
         SynclineError: a rank failed.
@@ -58,12 +58,12 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
             raise SynclineError(f"the process that traces ended with code {child.returncode}") from None
         if error is not None:
             raise error
-        found: list[RankRecord] = ranks
-        return found
+        records: list[RankRecord] = ranks
+        return records
 
 
 def _pass_on(pipe: Any) -> None:
-    """Everything from a pipe to where this process writes."""
+    """Copy all output of a pipe to ``sys.stderr`` of this process."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while chunk := os.read(pipe.fileno(), 1 << 16):
         sys.stderr.write(decoder.decode(chunk))
@@ -72,25 +72,25 @@ def _pass_on(pipe: Any) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End it with its ranks."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
+    """End a child process together with its ranks: first with SIGTERM, then with SIGKILL."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            os.killpg(child.pid, how)
+            os.killpg(child.pid, signal_number)
             child.wait(ENDING_S)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             continue
 
 
 def trace_asked() -> None:
-    """Trace what is asked for in a folder, and leave there what was found."""
+    """Trace the program that the parent process stored in a folder, and write the result into the same folder."""
     folder = Path(sys.argv[1])
     end_with_parent(int(sys.argv[2]))
-    asked, workers, options = pickle.loads((folder / "asked").read_bytes())
+    program, workers, options = pickle.loads((folder / "asked").read_bytes())
     try:
-        told: Any = None, traced(ForeignScript(*asked), workers, options)
+        result: Any = None, traced(ForeignScript(*program), workers, options)
     except SpecError as error:
-        told = SpecError(error.path, error.value, error.expected), None
+        result = SpecError(error.path, error.value, error.expected), None
     except SynclineError as error:
-        told = SynclineError(str(error)), None
-    (folder / ".told").write_bytes(pickle.dumps(told))
+        result = SynclineError(str(error)), None
+    (folder / ".told").write_bytes(pickle.dumps(result))
     (folder / ".told").rename(folder / "told")

@@ -1,4 +1,4 @@
-"""How long a record's segments take: on hardware, by their operations, or as they were measured."""
+"""Seconds of a record's segments: computed for hardware from their operations, or as the recording measured them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from syncline.errors import SpecError
 from syncline.specs import hardware
 
 MEASURED = "measured"
-"""In the place of a hardware's name; ``measured:0.5`` for half of the seconds."""
+"""The word in the place of a hardware's name; ``measured:0.5`` halves the seconds."""
 
 
 @dataclass(frozen=True)
 class MeasuredComputing:
-    """What the recording measured, in the place of hardware.
+    """The measured seconds of the recording, in the place of hardware.
 
     Args:
-        scale: by which its seconds are multiplied; positive.
+        scale: positive factor on the measured seconds.
 
     Raises:
         SpecError: a scale out of range.
@@ -36,12 +36,12 @@ class MeasuredComputing:
 
     @property
     def name(self) -> str:
-        """As a user writes it."""
+        """Return the name in the form that a user writes."""
         return MEASURED if self.scale == 1 else f"{MEASURED}:{self.scale:g}"
 
 
 def computing_on(machine: Any, path: str) -> Hardware | MeasuredComputing:
-    """What computes, from what a user writes: ``measured``, ``measured:SCALE``, or hardware.
+    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware.
 
     Raises:
         SpecError: names the option that cannot be used.
@@ -56,7 +56,7 @@ def computing_on(machine: Any, path: str) -> Hardware | MeasuredComputing:
 
 
 def operations_s(operations: Operations, on: Hardware) -> float:
-    """Seconds of operations one after another, each bounded by arithmetic or by memory.
+    """Return the seconds of operations that run one after another, each bounded by arithmetic or by memory.
 
         sum of max(FLOPs / (peak x mfu), bytes / bandwidth)
 
@@ -68,15 +68,15 @@ def operations_s(operations: Operations, on: Hardware) -> float:
 
 
 def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
-    """Seconds of each segment of a rank.
+    """Return the seconds of each segment of a rank.
 
     Raises:
-        SpecError: nobody measured, or nobody counted.
+        SpecError: the record has no measured seconds, or no counted operations.
     """
     if isinstance(on, Hardware):
-        if record.segments and not any(flops or nbytes for one in record.segments for flops, nbytes in one):
+        if record.segments and not any(flops or nbytes for segment in record.segments for flops, nbytes in segment):
             raise SpecError("--hardware", on.name, "'measured': the record has seconds and no operations")
-        return [operations_s(one, on) for one in record.segments]
+        return [operations_s(segment, on) for segment in record.segments]
     if len(record.segment_cpu_s) != len(record.segments):
         raise SpecError("--hardware", on.name, "a hardware: nothing was measured of this record")
-    return [on.scale * one for one in record.segment_cpu_s]
+    return [on.scale * segment for segment in record.segment_cpu_s]

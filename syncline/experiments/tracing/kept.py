@@ -1,8 +1,8 @@
 """A record in a folder: ``trace.parquet``, its events in their order by rank, and ``operations.parquet``, by segment.
 
-What is said once of the whole record is a header, JSON in the metadata of ``trace.parquet``: its format, how many ranks
-it has, its groups, and what was done otherwise than the script says. Rank by rank it is written and read, so that two
-ranks' rows are never in memory together.
+A header, JSON in the metadata of ``trace.parquet``, has what concerns the whole record: its format, the number of
+ranks, the groups, and notes on deviations of the recording from the script. The files are written and read rank
+by rank, so that two ranks' rows are never in memory together.
 """
 
 from __future__ import annotations
@@ -21,28 +21,31 @@ from syncline.backend.tracing.record import MessageAwaited, MessageSent, RankRec
 from syncline.errors import SpecError, within
 
 FORMAT = 1
-"""Of the file; a reader knows this one alone."""
+"""The version of the file format; a reader accepts this version only."""
 
 HEADER = b"syncline.trace"
 FILES = {"trace": EVENTS, "operations": OPERATIONS}
 
 
 def parts_of_record(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
-    """The tables of a record by file, rank by rank."""
+    """Return the tables of a record by file name, one table per rank."""
     groups = groups_of(ranks)
     header = {
-        "format": FORMAT, "ranks": len(ranks), "groups": [[name, list(of)] for name, of in groups.listed],
+        "format": FORMAT, "ranks": len(ranks), "groups": [[name, list(members)] for name, members in groups.listed],
         "notes": notes_of(ranks),
     }  # fmt: skip
-    told = {HEADER: json.dumps(header)}
+    metadata = {HEADER: json.dumps(header)}
     return {
-        "trace": (tables_of_rank(rank, one, groups)[0].replace_schema_metadata(told) for rank, one in enumerate(ranks)),
-        "operations": (tables_of_rank(rank, one, groups)[1] for rank, one in enumerate(ranks)),
+        "trace": (
+            tables_of_rank(rank, record, groups)[0].replace_schema_metadata(metadata)
+            for rank, record in enumerate(ranks)
+        ),
+        "operations": (tables_of_rank(rank, record, groups)[1] for rank, record in enumerate(ranks)),
     }
 
 
 def groups_of(ranks: Sequence[RankRecord]) -> TracedGroups:
-    """All groups of a record."""
+    """Return all groups of a record."""
     groups = TracedGroups()
     for record in ranks:
         for event in record.events:
@@ -54,10 +57,10 @@ def groups_of(ranks: Sequence[RankRecord]) -> TracedGroups:
 
 
 def read_record(folder: Path) -> list[RankRecord]:
-    """The record that a folder has.
+    """Return the record that a folder has.
 
     Raises:
-        SpecError: there is none, or one that this version does not know, with what is wrong with it.
+        SpecError: the folder has no record, or one that this version cannot read; the message says why.
     """
     for name in FILES:
         if not (folder / f"{name}.parquet").is_file():
@@ -67,8 +70,8 @@ def read_record(folder: Path) -> list[RankRecord]:
         with _opened(folder, "operations") as operations:
             rows = zip(_by_rank(trace, header["ranks"]), _by_rank(operations, header["ranks"]), strict=True)
             ranks = [rank_of_tables(rank, *both, header["groups"]) for rank, both in enumerate(rows)]
-    for one in ranks:
-        one.notes = list(header["notes"])
+    for record in ranks:
+        record.notes = list(header["notes"])
     return ranks
 
 
@@ -79,8 +82,8 @@ def _opened(folder: Path, name: str) -> pq.ParquetFile:
         line = str(error).splitlines()[0]
         raise SpecError(name, str(folder / f"{name}.parquet"), f"a file of Parquet ({line})") from None
     for field in FILES[name]:
-        at = file.schema_arrow.get_field_index(field.name)
-        got = file.schema_arrow.field(at).type if at >= 0 else "no such column"
+        index = file.schema_arrow.get_field_index(field.name)
+        got = file.schema_arrow.field(index).type if index >= 0 else "no such column"
         if got != field.type:
             raise SpecError(f"{name}.{field.name}", str(got), f"a column of type {field.type}")
     return file
@@ -95,37 +98,37 @@ def _header(trace: pq.ParquetFile) -> dict[str, Any]:
         if header["format"] != FORMAT:
             raise SpecError("header.format", header["format"], f"{FORMAT}, which this version of Syncline reads")
         ranks = int(header["ranks"])
-        groups = [(str(name), tuple(int(rank) for rank in of)) for name, of in header["groups"]]
-        notes = [str(one) for one in header.get("notes", [])]
+        groups = [(str(name), tuple(int(rank) for rank in members)) for name, members in header["groups"]]
+        notes = [str(note) for note in header.get("notes", [])]
     except (ValueError, KeyError, TypeError) as error:
         raise SpecError("header", text.decode(errors="replace"), f"format, ranks and groups ({error!r})") from None
-    for _, of in groups:
-        if not all(0 <= rank < ranks for rank in of):
-            raise SpecError("header.groups", list(of), f"ranks below {ranks}")
+    for _, members in groups:
+        if not all(0 <= rank < ranks for rank in members):
+            raise SpecError("header.groups", list(members), f"ranks below {ranks}")
     return {"ranks": ranks, "groups": groups, "notes": notes}
 
 
 def _by_rank(file: pq.ParquetFile, ranks: int) -> Iterator[pa.Table]:
-    """The rows of each rank, which come in the order of ranks; row groups are read as they are needed."""
-    schema, left, group = file.schema_arrow, None, 0
+    """Yield the rows of each rank, which are in the order of ranks; a row group is read when its rows are needed."""
+    schema, unread, group = file.schema_arrow, None, 0
     for rank in range(ranks):
         mine: list[pa.Table] = []
-        while left is not None or group < file.num_row_groups:
-            if left is None:
+        while unread is not None or group < file.num_row_groups:
+            if unread is None:
                 try:
-                    left = file.read_row_group(group)
+                    unread = file.read_row_group(group)
                 except (OSError, pa.ArrowException) as error:
                     raise SpecError("rows", f"row group {group}", f"rows that can be read ({error})") from None
                 group += 1
-            own = pc.sum(pc.less_equal(left["rank"], rank)).as_py() or 0
-            mine.append(left.slice(0, own))
-            if own < len(left):
-                left = left.slice(own)
+            num_rows = pc.sum(pc.less_equal(unread["rank"], rank)).as_py() or 0
+            mine.append(unread.slice(0, num_rows))
+            if num_rows < len(unread):
+                unread = unread.slice(num_rows)
                 break
-            left = None
+            unread = None
         rows = pa.concat_tables(mine) if mine else schema.empty_table()
         if len(rows) and not pc.all(pc.equal(rows["rank"], rank)).as_py():
             raise SpecError("rank", "ranks out of order", f"rows of ranks 0, 1, ... {ranks - 1}, one after another")
         yield rows
-    if left is not None or group < file.num_row_groups:
+    if unread is not None or group < file.num_row_groups:
         raise SpecError("rank", "rows of more ranks", f"rows of the {ranks} ranks of the header")

@@ -1,4 +1,4 @@
-"""Records by name: of one script in a run folder itself, of several in ``records/1``, ``records/2`` and so on there."""
+"""Records by name: a run folder has the record of one script itself, those of several in ``records/1`` and so on."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SEVERAL = "records"
 
 
 def script_names(programs: Sequence[ForeignScript]) -> list[str]:
-    """What rows call programs: their files or modules; with their arguments where these are the same; else numbered."""
+    """Return the names of programs in rows: files or modules, with arguments or numbers if names repeat."""
     names = [program.name for program in programs]
     if len(set(names)) < len(names):
         names = [" ".join([program.name, *program.args]) for program in programs]
-    return [name if names.count(name) == 1 else f"{name} ({at})" for at, name in enumerate(names, start=1)]
+    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
 def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
-    """Keep records in a run folder."""
+    """Write records into a run folder."""
     for number, record in enumerate(records, start=1):
         inside = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
         (folder.working / inside).mkdir(parents=True, exist_ok=True)
@@ -32,10 +32,10 @@ def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
 
 
 def read_names(folder: Path) -> list[TraceRecord]:
-    """The records in a run folder, by their names.
+    """Return the records in a run folder, with their names.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the folder has no record.
     """
     inside = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
     names = _names_in(folder)

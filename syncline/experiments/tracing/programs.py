@@ -1,7 +1,7 @@
-"""A record as programs of the event simulation, with the meaning of a host that waits, or of one that goes ahead.
+"""A record as programs of the event simulation, for a host that waits or for a host that runs ahead.
 
-A CPU's host is the device: it waits where the script does, and streams mean nothing. A GPU's host queues work on
-streams and goes on: what a script waits for holds a stream, and the host alone where it reads a value.
+A CPU's host is the device: it waits where the script waits, and streams have no meaning. A GPU's host queues work on
+streams and continues: a wait of the script holds a stream, and holds the host only if it reads a value.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from syncline.sim import (
 )
 
 Host: TypeAlias = Literal["ahead", "waits"]
-"""What a host does while its device is busy."""
+"""The behaviour of a host while its device is busy."""
 
 HOSTS: tuple[str, ...] = get_args(Host)
 
 
 def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
-    """How hosts of this hardware are: of a CPU they wait, of all else they go ahead, unless it is said.
+    """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and any other runs ahead.
 
     Raises:
-        SpecError: another word.
+        SpecError: ``host`` is another word.
     """
     if host is None:
         return "waits" if isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu") else "ahead"
@@ -65,35 +65,37 @@ def programs_of(
     host: str = "waits",
     price: Callable[[Started], float] | None = None,
 ) -> list[Program]:
-    """What each rank does, as instructions.
+    """Return the instructions of each rank.
 
     Args:
         ranks: the record.
-        hardware: that computes.
-        algorithm: of each collective.
-        stream: on which each runs.
+        hardware: hardware that computes.
+        algorithm: function that gives the algorithm of each collective.
+        stream: function that gives the stream of each collective.
         host: one of ``HOSTS``.
-        price: seconds of each collective, where none is played message by message.
+        price: function that gives the seconds of each collective, if none is simulated message by message.
     """
-    made: list[Program] = []
+    programs: list[Program] = []
     for rank in ranks:
         seconds = segment_seconds(rank, hardware)
-        told = _Translated(rank, len(ranks), seconds, algorithm, stream, host == "ahead", price)
-        made.append(Queued(told.instructions, told.streams) if host == "ahead" else told.instructions)
-    return made
+        translated = _Translated(rank, len(ranks), seconds, algorithm, stream, host == "ahead", price)
+        programs.append(
+            Queued(translated.instructions, translated.streams) if host == "ahead" else translated.instructions
+        )
+    return programs
 
 
 class _Translated:
-    """Instructions, and on which stream each is.
+    """A rank's record as instructions, with the stream of each.
 
     Args:
-        rank: its record.
-        ranks: how many there are.
-        seconds: of each segment.
-        algorithm: of each collective.
-        stream: on which each runs.
-        ahead: whether the host goes ahead.
-        price: of collectives that are not played.
+        rank: the record of the rank.
+        ranks: number of ranks.
+        seconds: seconds of each segment.
+        algorithm: function that gives the algorithm of each collective.
+        stream: function that gives the stream of each collective.
+        ahead: whether the host runs ahead.
+        price: function that gives the seconds of collectives that are not simulated.
     """
 
     def __init__(
@@ -113,8 +115,8 @@ class _Translated:
         self._price = price
         self._waits: dict[int, Wait | Recv | None] = {}
         self._sites: dict[int, str] = {}
-        self._behind: dict[int, str] = {}  # of which line the call is that a stream has waited for last
-        self._marked: dict[int, str] = {}  # the same of a mark
+        self._behind: dict[int, str] = {}  # line of the call that a stream has waited for last
+        self._marked: dict[int, str] = {}  # the same for a mark
         self._asked = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
         step = 0
         for event in rank.events:
@@ -135,7 +137,7 @@ class _Translated:
             self._join(event, step)
         elif kind is MessageSent:
             self._put(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
-            self._waits[event.call] = None  # a buffer that has left is free
+            self._waits[event.call] = None  # a sent buffer is free at once
         elif kind is MessageAwaited:
             self._waits[event.call] = Recv(event.source, event.tag, step, label=event.site)
             self._sites[event.call] = event.site
@@ -144,13 +146,13 @@ class _Translated:
             if wait is not None:
                 self._put(wait, event.stream)
                 self._behind[event.stream] = self._sites[event.call]
-                if not self._ahead or isinstance(wait, Recv):  # it is there for all that come later
+                if not self._ahead or isinstance(wait, Recv):  # all later events find the message received
                     self._waits[event.call] = None
         elif self._ahead:
             self._order(event, step)
 
     def _order(self, event: Any, step: int) -> None:
-        """What holds streams."""
+        """Append an event that holds a stream or the host."""
         kind = type(event)
         if kind is Marked:
             if event.mark in self._asked:
@@ -172,11 +174,11 @@ class _Translated:
             return
         self._waits[event.call] = Wait(event.key, step=step)
         self._sites[event.call] = event.site
-        whole = len(group) == self._ranks
+        is_world = len(group) == self._ranks
         self._put(
             Collective(
                 event.kind, event.payload_bytes, event.key, event.site, step,
-                None if self._price else self._algorithm(event), group=None if whole else group,
+                None if self._price else self._algorithm(event), group=None if is_world else group,
                 takes_s=self._price(event) if self._price else None, stream=self._stream(event),
             ),
             event.stream,

@@ -1,4 +1,4 @@
-"""What a record takes on a network."""
+"""The replay of a record on a network, as a simulated timeline."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from syncline.experiments.tracing.programs import known_host, programs_of
 from syncline.sim import Timeline, run_events
 
 MOST_PLAYED = 32
-"""Ranks whose collectives are played message by message; of more, each takes what its closed form says."""
+"""Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
 
 
 def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
-    """Which algorithm carries each collective; of ``auto`` the fastest where all take part, or links are alike."""
+    """Return a function that gives the algorithm of each collective.
+
+    It returns None, so that the simulator uses its default, if no algorithm is wanted, or if only a part of the workers
+    takes part and the links differ.
+    """
 
     @cache
     def chosen(kind: str, size: int, nbytes: float) -> str | None:
@@ -36,18 +40,21 @@ def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Sta
 
 
 def lanes(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
-    """The stream that a collective runs on: one of its group's, of which gloo has two, as it has two threads."""
+    """Return a function that gives the stream on which a collective runs.
+
+    Each group has one stream; with gloo it has two, because torch starts two threads for each group of gloo.
+    """
 
     def stream(event: Started) -> str:
         name = f"group {event.key[0]}"
-        by = algorithm(event) or first_on(event.kind, network)
-        return f"{name}, {event.key[1] % GLOO_THREADS + 1}" if by in OF_GLOO[event.kind] else name
+        algorithm_name = algorithm(event) or first_on(event.kind, network)
+        return f"{name}, {event.key[1] % GLOO_THREADS + 1}" if algorithm_name in OF_GLOO[event.kind] else name
 
     return stream
 
 
 GLOO_THREADS = 2
-"""Of each group, which torch starts: collectives of one group run two at a time."""
+"""Number of threads that torch starts for each group of gloo: collectives of one group run two at a time."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,8 @@ class Replayed:
     """A record on a network.
 
     Args:
-        timeline: what happened.
-        step_end_s: when each step ended on the last rank that had it.
+        timeline: the simulated spans.
+        step_end_s: the seconds at which each step ended on the last rank that had it, ``(T,)``.
     """
 
     timeline: Timeline
@@ -70,17 +77,17 @@ def replay(
     algorithm: str | None = None,
     host: str | None = None,
 ) -> Replayed:
-    """What a record takes on a network.
+    """Simulate a record on a network, and return its timeline.
 
     Args:
         ranks: the record.
-        network: that joins them.
-        hardware: that computes.
-        algorithm: of all collectives; none: ``auto``, or what the network's library runs.
-        host: ``ahead`` or ``waits``; none: as hosts of the hardware do.
+        network: network that joins the ranks.
+        hardware: hardware that computes.
+        algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
+        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
 
     Raises:
-        SpecError: ranks that the network cannot join, or that have nothing in common.
+        SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
     wanted = unless_named(algorithm, network)
     price = group_price(network, len(ranks), wanted) if len(ranks) > MOST_PLAYED else None

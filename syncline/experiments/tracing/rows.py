@@ -1,4 +1,4 @@
-"""Rows of replays: one per record and network, as a comparison of trainings has them."""
+"""Rows of replays: one per record and network, with the fields of a comparison of trainings."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class TimedReplay:
     """A record that was replayed on a network.
 
     Args:
-        record: it.
-        on: the network, as it is described.
-        replayed: what happened.
-        clock: what a mean step went into.
+        record: the record.
+        on: the network, without changes.
+        replayed: the timeline of the replay.
+        clock: the parts of a mean step.
         varied: mean steps at the bounds of computing and of communication.
-        basis: what these rest on.
-        before_s: a mean step where nothing is changed.
+        basis: basis of the bounds.
+        before_s: seconds of a mean step without changes.
     """
 
     record: TraceRecord
@@ -58,73 +58,76 @@ class TimedReplay:
 def replay_timed(
     record: TraceRecord, on: Network, question: ReplayedOn, off: Factors = AS_PREDICTED
 ) -> tuple[Replayed, Clock]:
-    """A record on a network, with computing and communication off by factors."""
+    """Replay a record on a network, with computing and communication slowed by factors, and return replay and clock."""
     network, machine = question.there(on, off)
     ranks = question.changes.of_record(record.ranks)
     changed = record._replace(ranks=ranks)
-    told = replay(ranks, network, machine, question.algorithm, question.host)
-    return told, clock_of(changed, told)
+    replayed = replay(ranks, network, machine, question.algorithm, question.host)
+    return replayed, clock_of(changed, replayed)
 
 
 def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[TimedReplay]:
-    """Every record on every network, networks first, with bounds."""
+    """Replay every record on every network, networks first, and return the replays with bounds."""
     return [_with_bounds(record, on, question) for on in question.networks for record in records]
 
 
 def _with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> TimedReplay:
-    told, clock = replay_timed(record, on, question)
+    replayed, clock = replay_timed(record, on, question)
     machine = question.hardware
     k = measured_computing() if isinstance(machine, MeasuredComputing) else computing(machine, None)
     c = communicating(on, unless_named(question.algorithm, on))
     varied = [
-        np.array((clock if off == AS_PREDICTED else replay_timed(record, on, question, off)[1]).step_time_s)
-        for off in at_bounds(k, c)
+        np.array((clock if factors == AS_PREDICTED else replay_timed(record, on, question, factors)[1]).step_time_s)
+        for factors in at_bounds(k, c)
     ]
     before_s = clock.step_time_s
     if question.changes != Changes():
         before_s = replay_timed(record, on, replace(question, changes=Changes()))[1].step_time_s
-    return TimedReplay(record, on, told, clock, Varied(*varied), basis_text(k.basis, c.basis), before_s)
+    return TimedReplay(record, on, replayed, clock, Varied(*varied), basis_text(k.basis, c.basis), before_s)
 
 
 def replay_rows(timed: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
-    """One row per record and network; speedups are over the first record, on the same network."""
-    losses = {one.record.name: losses_by_step(one.record) for one in timed}
+    """Return one row per record and network; speedups are over the first record, on the same network."""
+    losses = {timed_replay.record.name: losses_by_step(timed_replay.record) for timed_replay in timed}
     target = question.target_loss
     if target is None and len(losses) > 1:
         target = reachable_loss(losses.values())
     first: dict[str, TimedReplay] = {}
-    for one in timed:
-        first.setdefault(one.on.name, one)
-    rows = [_row(one, first[one.on.name], losses[one.record.name], target, question) for one in timed]
+    for timed_replay in timed:
+        first.setdefault(timed_replay.on.name, timed_replay)
+    rows = [
+        _row(timed_replay, first[timed_replay.on.name], losses[timed_replay.record.name], target, question)
+        for timed_replay in timed
+    ]
     base = {row["network"]: row["time_to_target_s"] for row in reversed(rows)}
     for row in rows:
-        own, of_first = row["time_to_target_s"], base[row["network"]]
-        reached = own and math.isfinite(own) and math.isfinite(of_first)
-        row["time_to_target_speedup"] = of_first / own if reached else None
+        reached_s, first_s = row["time_to_target_s"], base[row["network"]]
+        reached = reached_s and math.isfinite(reached_s) and math.isfinite(first_s)
+        row["time_to_target_speedup"] = first_s / reached_s if reached else None
     return rows
 
 
 def _row(
-    one: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
+    timed_replay: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
 ) -> dict[str, Any]:
-    clock, lost = one.clock, lost_at(one.record)
-    known = np.isfinite(losses)
-    final = None if lost is not None or not known.any() else float(trailing_means(losses)[known][-1])
+    clock, lost = timed_replay.clock, lost_at(timed_replay.record)
+    finite = np.isfinite(losses)
+    final = None if lost is not None or not finite.any() else float(trailing_means(losses)[finite][-1])
     return {
-        "method": one.record.name,
-        "network": one.on.name,
+        "method": timed_replay.record.name,
+        "network": timed_replay.on.name,
         "hardware": question.hardware.name,
         "host": known_host(question.host, question.hardware),
-        "workers": len(one.record.ranks),
-        "steps": one.record.steps,
+        "workers": len(timed_replay.record.ranks),
+        "steps": timed_replay.record.steps,
         **question.changes.record(),
         **clock_record(clock),
-        "unchanged_step_time_s": one.before_s,
+        "unchanged_step_time_s": timed_replay.before_s,
         "speedup": base.clock.step_time_s / clock.step_time_s if clock.step_time_s else 1.0,
-        **bounds_record(clock, one.varied, one.basis),
-        **speedup_bounds(clock, one.varied, base.clock, base.varied),
+        **bounds_record(clock, timed_replay.varied, timed_replay.basis),
+        **speedup_bounds(clock, timed_replay.varied, base.clock, base.varied),
         "loss": final,
-        "last_loss": None if final is None else float(losses[known][-1]),
+        "last_loss": None if final is None else float(losses[finite][-1]),
         "target_loss": target,
         "time_to_target_s": loss_reached_s(clock, losses, target),
         "diverged_at": lost,
@@ -132,13 +135,15 @@ def _row(
 
 
 def lost_at(record: TraceRecord) -> int | None:
-    """The first step with a loss that is not finite; none if there is none."""
-    of_ranks = (one for rank in record.ranks for one in rank.by_step())
-    return min((step for step, one in of_ranks if isinstance(one, Lost) and not math.isfinite(one.loss)), default=None)
+    """Return the first step whose loss is not finite; None if all losses are finite."""
+    events = (event for rank in record.ranks for event in rank.by_step())
+    return min(
+        (step for step, event in events if isinstance(event, Lost) and not math.isfinite(event.loss)), default=None
+    )
 
 
 def loss_rows(records: Sequence[TraceRecord]) -> list[dict[str, Any]]:
-    """The loss of each step of each record; none where a step has none."""
+    """Return one row per step of each record with its losses; the loss is NaN if a step has none."""
     rows: list[dict[str, Any]] = []
     for record in records:
         losses = losses_by_step(record)

@@ -1,4 +1,4 @@
-"""On what a record is replayed, and what is different there."""
+"""The network and hardware on which a record is replayed, and the changes that are made to them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from syncline.specs.experiment import check_distinct
 
 @dataclass(frozen=True)
 class Changes:
-    """What is otherwise than in a record, or than a network and a hardware are described.
+    """Changes to a record, and to the described network and hardware.
 
     Args:
         bandwidth: factor on all links' bandwidth.
         latency: factor on all links' latency.
-        compute: factor on the hardware's speed, arithmetic and memory alike.
-        overlap: whether calls run beside what is computed, as the script has it; if not, each is waited for at once.
+        compute: factor on the hardware's speed, for arithmetic and memory alike.
+        overlap: whether calls overlap with computing, as in the script; if not, each call is waited for at once.
     """
 
     bandwidth: float = 1.0
@@ -52,37 +52,39 @@ class Changes:
                 raise SpecError(f"--scale-{name}", getattr(self, name), "a positive number")
 
     def describe(self) -> str:
-        """What is changed, for people; nothing if nothing is.
+        """Return the changes as text for people; an empty text if nothing is changed.
 
         >>> Changes(bandwidth=0.5, overlap=False).describe()
         'bandwidth x0.5, no overlap'
         """
         factors = [
-            f"{name} x{of:g}" for name in ("bandwidth", "latency", "compute") if (of := getattr(self, name)) != 1
+            f"{name} x{factor:g}"
+            for name in ("bandwidth", "latency", "compute")
+            if (factor := getattr(self, name)) != 1
         ]
         return ", ".join([*factors, *([] if self.overlap else ["no overlap"])])
 
     def record(self) -> dict[str, Any]:
-        """As rows have it."""
-        told = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
-        return told | {"overlap": self.overlap}
+        """Return the changes as fields of a row."""
+        fields = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
+        return fields | {"overlap": self.overlap}
 
     def of_record(self, ranks: Sequence[RankRecord]) -> Sequence[RankRecord]:
-        """A record as it is changed."""
+        """Return a record with the changes that concern the record: without overlap if ``overlap`` is false."""
         return ranks if self.overlap else without_overlap(ranks)
 
 
 @dataclass(frozen=True)
 class ReplayedOn:
-    """On what records are replayed.
+    """The networks, the hardware and the settings of a replay.
 
     Attributes:
-        networks: one row each.
-        hardware: that computes.
-        algorithm: of all collectives; none: ``auto``, or what a network's library runs.
-        host: ``ahead`` or ``waits``; none: as hosts of the hardware do.
-        changes: of networks, hardware and records.
-        target_loss: whose time is told; none: the highest final loss of several records.
+        networks: the networks; each gets one row.
+        hardware: the hardware that computes.
+        algorithm: algorithm of all collectives; None: ``auto``, or that of a network's library.
+        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
+        changes: changes of networks, hardware and records.
+        target_loss: the loss whose time is reported; None: the highest final loss of several records.
     """
 
     networks: Sequence[Network]
@@ -102,21 +104,21 @@ class ReplayedOn:
         changes: Changes = Changes(),
         target_loss: float | None = None,
     ) -> ReplayedOn:
-        """From what a user writes.
+        """Return the settings that a user's options describe.
 
         Raises:
             SpecError: names the option that cannot be used.
         """
-        joined = [network(one, f"--network.{number}") for number, one in enumerate(networks)]
-        check_distinct("--network", [one.name for one in joined])
+        joined = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
+        check_distinct("--network", [value.name for value in joined])
         computes = computing_on(machine, "--hardware")
         carried, does = known_algorithm(algorithm, "--algorithm"), known_host(host, computes, "--host")
         return cls(joined, computes, carried, does, changes, target_loss)
 
     def fields(self) -> dict[str, Any]:
-        """As a run folder keeps it, see `read`."""
+        """Return the settings as fields for a run folder, see `read`."""
         return {
-            "networks": [network_fields(one) for one in self.networks],
+            "networks": [network_fields(joined) for joined in self.networks],
             "hardware": machine_fields(self.hardware),
             "algorithm": self.algorithm,
             "host": self.host,
@@ -126,25 +128,25 @@ class ReplayedOn:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> ReplayedOn:
-        """From what `fields` gives."""
+        """Return the settings from the output of `fields`."""
         changes = Changes(**fields["changes"])
         networks, machine, algorithm, host = (fields[name] for name in ("networks", "hardware", "algorithm", "host"))
         return cls.of(networks, machine, algorithm, host, changes, fields["target_loss"])
 
     def there(self, on: Network, off: Factors = AS_PREDICTED) -> tuple[Network, Hardware | MeasuredComputing]:
-        """A network and the hardware as they are changed, with computing and communication off by factors."""
+        """Return a network and the hardware with all changes, and slowed by the factors ``off``."""
         joined, machine = scaled(on, self.changes.bandwidth, self.changes.latency), self.hardware
         machine = faster(machine, self.changes.compute / float(off.computing))
         return joined if off == AS_PREDICTED else slowed(joined, float(off.communication)), machine
 
 
 def machine_fields(of: Hardware | MeasuredComputing) -> Any:
-    """As a run folder keeps it, and as a user writes it."""
+    """Return the hardware as a run folder stores it and as a user writes it."""
     return of.name if isinstance(of, MeasuredComputing) else hardware_fields(of)
 
 
 def faster(of: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:
-    """What computes, where every operation takes so many times less."""
+    """Return the hardware with every operation faster by a factor."""
     if factor == 1:
         return of
     if isinstance(of, MeasuredComputing):
@@ -156,9 +158,9 @@ def faster(of: Hardware | MeasuredComputing, factor: float) -> Hardware | Measur
 
 
 def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
-    """A record on one stream, in which every collective is waited for at once where it begins.
+    """Return a record on one stream in which every collective is waited for immediately after its start.
 
-    Messages are left as they are: who waits for one before it sends its own may wait for ever.
+    Messages stay as they are, because a worker that waits for a message before it sends its own may wait for ever.
     """
 
     def at_once(rank: RankRecord) -> list[Event]:
@@ -167,18 +169,18 @@ def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
         for event in rank.events:
             if isinstance(event, Waited) and event.call in calls:
                 continue
-            here = event if isinstance(event, HostWaited | Stepped | Lost) else event._replace(stream=0)
-            events.append(here)
-            if isinstance(here, Started):
-                calls.add(here.call)
-                events.append(Waited(here.call))
+            changed = event if isinstance(event, HostWaited | Stepped | Lost) else event._replace(stream=0)
+            events.append(changed)
+            if isinstance(changed, Started):
+                calls.add(changed.call)
+                events.append(Waited(changed.call))
         return events
 
     return [dataclasses.replace(rank, events=at_once(rank)) for rank in ranks]
 
 
 def without_site(ranks: Sequence[RankRecord], site: str) -> list[RankRecord]:
-    """A record without what a line of the script sends, and without the waits for it."""
+    """Return a record without the communication of one line of the script, and without the waits for it."""
     tags = {
         event.tag
         for rank in ranks
@@ -186,16 +188,16 @@ def without_site(ranks: Sequence[RankRecord], site: str) -> list[RankRecord]:
         if isinstance(event, MessageSent | MessageAwaited) and event.site == site
     }
 
-    def kept(rank: RankRecord) -> list[Event]:
+    def remaining(rank: RankRecord) -> list[Event]:
         events: list[Event] = []
-        gone: set[int] = set()
+        removed: set[int] = set()
         for event in rank.events:
             of_line = isinstance(event, Started) and event.site == site
             of_line |= isinstance(event, MessageSent | MessageAwaited) and event.tag in tags
             if of_line:
-                gone.add(event.call)  # type: ignore[union-attr]
-            elif not (isinstance(event, Waited) and event.call in gone):
+                removed.add(event.call)  # type: ignore[union-attr]
+            elif not (isinstance(event, Waited) and event.call in removed):
                 events.append(event)
         return events
 
-    return [dataclasses.replace(rank, events=kept(rank)) for rank in ranks]
+    return [dataclasses.replace(rank, events=remaining(rank)) for rank in ranks]

@@ -1,4 +1,4 @@
-"""What ``syncline trace`` and ``whatif`` show to people."""
+"""Tables of ``syncline trace`` and ``whatif`` for people."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from syncline.experiments.tracing.scenario import ReplayedOn
 
 MOST_SITES = 5
-"""Lines of a script that a table has, of each network."""
+"""Largest number of lines of a script that a table has for each network."""
 
 LEAST_OF_STEP = 1e-3
-"""Of a step: a line that takes less of the network is in no table; ``--json`` has all."""
+"""Part of a step: a line with less time on the network is in no table; ``--json`` has all lines."""
 
 LEAST_ELASTICITY, LEAST_SHARE, MOST_LINES_TOLD = 0.01, 0.1, 3
-"""What is not worth a word."""
+"""Limits of the text: smallest elasticity, smallest share of the waiting, largest number of lines of the script."""
 
 ReplayRows = Sequence[Mapping[str, Any]]
 
 
 def trace_tables(told: Mapping[str, Any], question: ReplayedOn) -> list[Group]:
-    """The rows, the lines of the scripts that are waited for, and what decides."""
+    """Return tables of the rows, the lines that workers wait for, the links, and the causes of the step time."""
     rows = list(told["rows"])
     several = len({row["method"] for row in rows}) > 1
     tables = _compared(rows, question) if several else [_of_one(rows, question)]
     times = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
-    sites = [row for of in _by(told["sites"], "network", "method") for row in _longest(of, times)]
+    sites = [row for group in _by(told["sites"], "network", "method") for row in _longest(group, times)]
     if sites:
         tables.append(_sites(sites, several))
     if told.get("links"):
@@ -52,7 +52,7 @@ def trace_tables(told: Mapping[str, Any], question: ReplayedOn) -> list[Group]:
 
 
 def _of_one(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
-    """One script: a row per network."""
+    """Return the table of one script: a row per network."""
     first = rows[0]
     columns = [
         text_of("network"),
@@ -65,7 +65,7 @@ def _of_one(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
 
 
 def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
-    """Several scripts: a table per network."""
+    """Return the tables of several scripts: one table per network."""
     columns = [
         ("script", lambda row: row["method"]),
         *_changed(question),
@@ -99,7 +99,7 @@ def _machine(question: ReplayedOn) -> str:
 
 
 def _changed(question: ReplayedOn) -> list[Column]:
-    """What a step took before, where something is changed."""
+    """Return the column of the step time without changes, if something is changed."""
     return [("before", seconds_of("unchanged_step_time_s"))] if question.changes.describe() else []
 
 
@@ -124,11 +124,11 @@ def _note(rows: list[dict[str, Any]], question: ReplayedOn) -> str:
 
 
 def _by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
-    """ReplayRows with the same values together."""
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    """Return the rows grouped by the values of the named columns."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return list(found.values())
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return list(groups.values())
 
 
 def _longest(rows: ReplayRows, times: Mapping[tuple[str, str], float]) -> ReplayRows:
@@ -151,8 +151,8 @@ def _sites(sites: ReplayRows, several: bool) -> Group:
         "Means per worker and step. Waited for: with nothing to compute, wherever the script waits for what the line "
         "began."
     )
-    left = range(2 + several)
-    return table("lines that communicate", columns, list(sites), note, left=left, section="network")  # type: ignore[arg-type]
+    left_aligned = range(2 + several)
+    return table("lines that communicate", columns, list(sites), note, left=left_aligned, section="network")  # type: ignore[arg-type]
 
 
 def _links(links: ReplayRows, several: bool) -> Group:
@@ -166,12 +166,12 @@ def _links(links: ReplayRows, several: bool) -> Group:
         ("busy", lambda row: f"{row['busy']:.0%}"),
     ]
     note = "Per step. Ways: directions of links that carry anything. Busy: of a step, at the busiest link's full rate."
-    left = range(2 + several)
-    return table("links", columns, list(links), note, left=left, section="network")  # type: ignore[arg-type]
+    left_aligned = range(2 + several)
+    return table("links", columns, list(links), note, left=left_aligned, section="network")  # type: ignore[arg-type]
 
 
 def line_names(sites: Sequence[str]) -> Callable[[str], str]:
-    """A line of a script without the folder, where no other file has that name.
+    """Return a function that names a line of a script without its folder, unless another file has the same name.
 
     >>> line_names(["/a/b/train.py:7"])("/a/b/train.py:7"), line_names(["/a/x.py:1", "/b/x.py:1"])("/b/x.py:1")
     ('train.py:7', 'b/x.py:1')
@@ -190,42 +190,44 @@ def line_names(sites: Sequence[str]) -> Callable[[str], str]:
 
 
 def _decides(rows: ReplayRows, replays: ReplayRows, several: bool) -> Group:
-    """In words, some lines per record and network."""
+    """Return text about what decides a step, some lines per record and network."""
     from rich.console import Group
     from rich.constrain import Constrain
     from rich.text import Text
 
     times = {(row["method"], row["network"]): row["step_time_s"] for row in replays}
     lines: list[Any] = [Text("what decides a step", style="bold")]
-    for of in _by(rows, "method", "network"):
-        key = of[0]["method"], of[0]["network"]
+    for group in _by(rows, "method", "network"):
+        key = group[0]["method"], group[0]["network"]
         begin = f"{key[0]} on {key[1]}" if several else key[1]
-        lines.append(Constrain(Text(f"{begin}: {' '.join(decisive(of, times[key]))}"), NOTE_WIDTH))
+        lines.append(Constrain(Text(f"{begin}: {' '.join(decisive(group, times[key]))}"), NOTE_WIDTH))
     return Group(*lines, Text(""))
 
 
 def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
-    """Sentences of the sensitivities of a record on a network, what decides most first."""
-    of = {by: [row for row in rows if row["by"] == by] for by in ("compute", "bandwidth", "latency", "site", "rank")}
-    rates = of["compute"]
-    for by in ("bandwidth", "latency"):
-        links = of[by]  # the first is all of them together
+    """Return sentences about the sensitivities of a record on a network, the strongest first."""
+    by_kind = {
+        kind: [row for row in rows if row["by"] == kind] for kind in ("compute", "bandwidth", "latency", "site", "rank")
+    }
+    rates = by_kind["compute"]
+    for kind in ("bandwidth", "latency"):
+        links = by_kind[kind]  # the first row is for all links together
         rates = rates + (links[1:] if len(links) > 1 else links)
-    told = [
+    phrases = [
         f"{abs(row['elasticity']):.2f}% {'shorter' if row['elasticity'] < 0 else 'longer'} with 1% more {_what(row)}"
         for row in sorted(rates, key=lambda row: -abs(row["elasticity"]))
         if abs(row["elasticity"]) >= LEAST_ELASTICITY
     ]
-    out = [f"{format_seconds(step_time_s)}; {', '.join(told)}."] if told else []
-    name = line_names([row["name"] for row in of["site"]])
-    for row in sorted(of["site"], key=lambda row: row["step_time_s"])[:MOST_LINES_TOLD]:
+    out = [f"{format_seconds(step_time_s)}; {', '.join(phrases)}."] if phrases else []
+    name = line_names([row["name"] for row in by_kind["site"]])
+    for row in sorted(by_kind["site"], key=lambda row: row["step_time_s"])[:MOST_LINES_TOLD]:
         out.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
-    late, *others = sorted(of["rank"], key=lambda row: -row["share"])
-    if late["share"] >= max([LEAST_SHARE, *(2 * row["share"] for row in others)]):  # all come last now and then
-        out.append(f"{late['share']:.0%} of all waiting is for rank {late['name']} to come.")
+    latest, *others = sorted(by_kind["rank"], key=lambda row: -row["share"])
+    if latest["share"] >= max([LEAST_SHARE, *(2 * row["share"] for row in others)]):  # every rank comes last sometimes
+        out.append(f"{latest['share']:.0%} of all waiting is for rank {latest['name']} to come.")
     return out or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
 
 
 def _what(row: Mapping[str, Any]) -> str:
-    what = {"compute": "speed of computing"}.get(row["by"], row["by"])
-    return what if row["name"] in ("all links", "hardware") else f"{what} of {row['name']}"
+    quantity = {"compute": "speed of computing"}.get(row["by"], row["by"])
+    return quantity if row["name"] in ("all links", "hardware") else f"{quantity} of {row['name']}"

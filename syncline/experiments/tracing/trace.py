@@ -1,4 +1,4 @@
-"""``syncline trace``: run foreign scripts once, and say what they would take on networks; ``whatif``: say it again."""
+"""The commands ``syncline trace``, which runs foreign scripts once and replays them on networks, and ``whatif``."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import check_distinct
 
 MOST_WORKERS, MOST_SHAPED = 256, 1024
-"""Each is a process of some hundred MB; by shapes, what it does is kept in some MB."""
+"""Largest number of workers: each is a process of some hundred MB; by shapes, its state takes some MB."""
 
 TraceAnswer = dict[str, Any]
 
 
 def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, most: int = MOST_WORKERS) -> None:
-    """Refuse before anything starts.
+    """Refuse a trace that cannot run, before anything starts.
 
     Raises:
-        SpecError: a script that is not there, too many workers, a network that cannot join them.
+        SpecError: a script that does not exist, too many workers, or a network that cannot join them.
     """
     if program.function is None and not program.is_module and not Path(program.target).is_file():
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, behind --")
@@ -44,7 +44,7 @@ def check_ranks(name: str, ranks: list[RankRecord]) -> list[RankRecord]:
     """Return the ranks of a script as they are.
 
     Raises:
-        SpecError: none of them has computed or sent anything, so that there is nothing to keep.
+        SpecError: no rank has computed or sent anything, so that there is nothing to store.
     """
     if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
         raise SpecError("script", name, "a script that computes or communicates")
@@ -61,25 +61,25 @@ def trace(
     most: int = MOST_WORKERS,
     options: TraceOptions = DEFAULT_OPTIONS,
 ) -> TraceAnswer:
-    """Run programs on so many ranks, one after another, keep their records, and replay them.
+    """Run programs on a number of ranks, one after another, keep their records, and replay them.
 
     Args:
-        programs: what is run; the first is the baseline of speedups.
-        workers: ranks, one process each.
-        question: on what they are replayed.
+        programs: the programs to run; the first is the baseline of speedups.
+        workers: number of ranks, one process each.
+        question: the networks, hardware and changes of the replay.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        exact: likewise.
-        run: what runs a program on so many ranks.
-        most: ranks that it can run.
-        options: how programs are recorded.
+        exact: see ``RunFolder``.
+        run: function that runs a program on a number of ranks.
+        most: largest number of ranks that ``run`` can run.
+        options: options of the recording.
 
     Returns:
         ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
-        program and link, ``losses``, one per program and step, ``notes`` of what was done otherwise than a program
-        says, and ``folder``.
+        program and link, ``losses``, one per program and step, ``notes`` on deviations of the recording from a program,
+        and ``folder``.
 
     Raises:
-        SynclineError: what `check_trace` refuses, or a rank that failed.
+        SynclineError: an input that `check_trace` refuses, or a rank that failed.
     """
     if not programs:
         raise SpecError("script", list(programs), "a script, or several")
@@ -92,20 +92,20 @@ def trace(
         ]
         write_records(folder, records)
         words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
-        told = _written(folder, "trace", records, question, {"scripts": words} | asdict(options))
-    return told | {"folder": str(folder.path)}
+        result = _written(folder, "trace", records, question, {"scripts": words} | asdict(options))
+    return result | {"folder": str(folder.path)}
 
 
 def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = None, exact: bool = False) -> TraceAnswer:
-    """Replay records, and say what decides their step times.
+    """Replay records, and return what decides their step times.
 
     Args:
-        folders: of traces; the first record is the baseline of speedups.
-        question: on what they are replayed.
-        out: the folder to write; none: nothing is. See ``RunFolder`` for ``exact``.
+        folders: folders of traces; the first record is the baseline of speedups.
+        question: the networks, hardware and changes of the replay.
+        out: the folder to write; None: no folder is written. See ``RunFolder`` for ``exact``.
 
     Returns:
-        What `trace` does, with ``sensitivities``; ``folder`` if one was written.
+        The result of `trace` with ``sensitivities``; ``folder`` if a folder was written.
 
     Raises:
         SpecError: a folder that has no record, networks that cannot join the ranks.
@@ -113,7 +113,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
     if not folders:
         raise SpecError("record", list(folders), "the folder of a trace, or several")
     records = [record for folder in folders for record in read_names(folder)]
-    if len({record.name for record in records}) < len(records):  # the same script, several times
+    if len({record.name for record in records}) < len(records):  # several records of the same script
         records = [record._replace(name=record.folder) for record in records]
     check_distinct("record", [record.name for record in records])
     for record in records:
@@ -121,35 +121,46 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
     if out is None:
         return told_of(records, question, whatif=True)[0]
     with RunFolder(out, exact) as folder:
-        told = _written(folder, "whatif", records, question, {"records": [str(one.resolve()) for one in folders]})
-    return told | {"folder": str(folder.path)}
+        result = _written(folder, "whatif", records, question, {"records": [str(path.resolve()) for path in folders]})
+    return result | {"folder": str(folder.path)}
 
 
 def _written(
-    folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, beside: TraceAnswer
+    folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
 ) -> TraceAnswer:
-    told, timed = told_of(records, question, command == "whatif")
-    write_replays(folder, timed, told["rows"], question)
-    kept = {name: value for name, value in told.items() if name != "losses"}  # curves have them
-    folder.json("run", environment() | {"command": command} | beside | {"question": question.fields()} | kept)
-    return told
+    result, timed = told_of(records, question, command == "whatif")
+    write_replays(folder, timed, result["rows"], question)
+    stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
+    folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored)
+    return result
 
 
 def told_of(
     records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool
 ) -> tuple[TraceAnswer, list[TimedReplay]]:
-    """What is told of records, and their replays."""
+    """Return the result of a command for records, and their replays."""
     timed = timed_replays(records, question)
-    sites = {(one.record.name, one.on.name): sites_of(one.record, one.on, one.replayed) for one in timed}
-    told: TraceAnswer = {
+    sites = {
+        (timed_replay.record.name, timed_replay.on.name): sites_of(
+            timed_replay.record, timed_replay.on, timed_replay.replayed
+        )
+        for timed_replay in timed
+    }
+    result: TraceAnswer = {
         "rows": replay_rows(timed, question),
-        "sites": [row for of in sites.values() for row in of],
-        "links": [row for one in timed for row in links_of_record(one.record, one.on, one.clock.step_time_s, question)],
+        "sites": [row for site_rows in sites.values() for row in site_rows],
+        "links": [
+            row
+            for timed_replay in timed
+            for row in links_of_record(timed_replay.record, timed_replay.on, timed_replay.clock.step_time_s, question)
+        ],
         "losses": loss_rows(records),
-        "notes": [{"script": one.name, "note": note} for one in records for note in notes_of(one.ranks)],
+        "notes": [{"script": record.name, "note": note} for record in records for note in notes_of(record.ranks)],
     }
     if whatif:
-        told["sensitivities"] = [
-            row for one in timed for row in sensitivities(one, question, sites[one.record.name, one.on.name])
+        result["sensitivities"] = [
+            row
+            for timed_replay in timed
+            for row in sensitivities(timed_replay, question, sites[timed_replay.record.name, timed_replay.on.name])
         ]
-    return told, timed
+    return result, timed

@@ -1,4 +1,4 @@
-"""The run folder of replays: the files that a comparison has, with scripts in the place of methods."""
+"""The run folder of replays: the same files as a comparison has, with scripts in the place of methods."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ from syncline.sim import Timeline
 LOSS_LABEL = "training loss"
 
 KEPT_STEPS = 50
-"""Of how many steps a folder has the timeline, as other commands keep them."""
+"""Number of steps whose timeline a folder has, the same as for other commands."""
 
 NOT_IN_SUMMARY = ("hardware", "scale_bandwidth", "scale_latency", "scale_compute", "overlap", "host", "last_loss")
-"""Of a row: what is no column of other summaries."""
+"""Fields of a row that are no columns of other summaries."""
 
 
 def write_replays(
     folder: RunFolder, timed: Sequence[TimedReplay], rows: Sequence[Mapping[str, Any]], question: ReplayedOn
 ) -> None:
-    """Write ledger, timeline, trace, curves, summary and the picture.
+    """Write ledger, timeline, trace, curves, summary and the figure.
 
     Args:
-        folder: where.
+        folder: the run folder.
         timed: the replays.
-        rows: theirs.
-        question: on what they were.
+        rows: the rows of the replays.
+        question: the networks, hardware and changes of the replays.
     """
-    records = list({one.record.name: one.record for one in timed}.values())
+    records = list({timed_replay.record.name: timed_replay.record for timed_replay in timed}.values())
     folder.table("ledger", ledger_table(records))
-    told = {
+    fields = {
         "loss_label": LOSS_LABEL,
         "networks": {on.name: on.describe() for on in question.networks},
         "target_loss": rows[0]["target_loss"],
     }
-    folder.long_table("curves", (described(one, told | {"every_steps": 1}) for one in curve_tables(timed)))
-    folder.long_table("summary", [described(summary_of(rows), told)])
-    timelines = [(one.record.name, one.on.name, first_steps_of(one)) for one in timed]
+    folder.long_table("curves", (described(table, fields | {"every_steps": 1}) for table in curve_tables(timed)))
+    folder.long_table("summary", [described(summary_of(rows), fields)])
+    timelines = [
+        (timed_replay.record.name, timed_replay.on.name, first_steps_of(timed_replay)) for timed_replay in timed
+    ]
     folder.table("timeline", timeline_columns(timelines))
     folder.trace(side_by_side_trace(timelines))
     if any(np.isfinite(losses_by_step(record)).any() for record in records):
@@ -65,7 +67,7 @@ def write_replays(
 
 
 def ledger_table(records: Sequence[TraceRecord]) -> dict[str, list[Any]]:
-    """Each collective and message of each script, one below the other."""
+    """Return each collective and message of each script as columns, one script below the other."""
     columns: dict[str, list[Any]] = {"method": []}
     for record in records:
         calls = ledger_of(record)
@@ -81,16 +83,16 @@ def ledger_table(records: Sequence[TraceRecord]) -> dict[str, list[Any]]:
 
 
 def curve_tables(timed: Sequence[TimedReplay]) -> Iterator[pa.Table]:
-    """Loss against the clock, networks before scripts; row 0 is before the first step."""
-    for one in timed:
-        losses, steps = losses_by_step(one.record), one.record.steps
-        sent = np.cumsum(bytes_by_step(one.record))[:steps]
+    """Yield the loss against the clock for each replay, networks before scripts; row 0 is before the first step."""
+    for timed_replay in timed:
+        losses, steps = losses_by_step(timed_replay.record), timed_replay.record.steps
+        sent = np.cumsum(bytes_by_step(timed_replay.record))[:steps]
         yield pa.table({
-            "method": pa.array([one.record.name] * (steps + 1)).dictionary_encode(),
-            "network": pa.array([one.on.name] * (steps + 1)).dictionary_encode(),
+            "method": pa.array([timed_replay.record.name] * (steps + 1)).dictionary_encode(),
+            "network": pa.array([timed_replay.on.name] * (steps + 1)).dictionary_encode(),
             "seed": np.zeros(steps + 1, dtype=np.int64),
             "step": np.arange(steps + 1),
-            "seconds": np.concatenate([[0.0], one.clock.step_end_s]),
+            "seconds": np.concatenate([[0.0], timed_replay.clock.step_end_s]),
             "bytes": np.concatenate([[0.0], sent]),
             "loss": _known(trailing_means(losses)),
             "train_loss": _known(losses),
@@ -98,13 +100,13 @@ def curve_tables(timed: Sequence[TimedReplay]) -> Iterator[pa.Table]:
 
 
 def _known(losses: np.ndarray) -> pa.Array:
-    """Null where there is none, which is also before the first step."""
+    """Return the losses behind a first null; a loss that is not a number is null."""
     values = np.concatenate([[np.nan], losses])
     return pa.array(values, mask=np.isnan(values))
 
 
 def summary_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows, as the summary of a training with one seed."""
+    """Return the rows as the summary table of a training with one seed."""
     return summary_table([
         {"method": row["method"], "network": row["network"], "seed": 0}
         | {name: value for name, value in row.items() if name not in NOT_IN_SUMMARY}
@@ -113,13 +115,13 @@ def summary_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def first_steps_of(one: TimedReplay) -> Timeline:
-    """The spans of the first steps."""
+    """Return the spans of the first `KEPT_STEPS` steps."""
     timeline = one.replayed.timeline
     return timeline if one.record.steps <= KEPT_STEPS else timeline.head(KEPT_STEPS)
 
 
 def read_losses(folder: Path) -> list[dict[str, Any]]:
-    """The losses by step that a folder's curves have."""
+    """Return the losses by step that a folder's curves have."""
     names = ["method", "network", "step", "train_loss", "loss"]
     rows = read_parquet(folder / "curves.parquet", CURVES, names).to_pylist()
     first = rows[0]["network"] if rows else None

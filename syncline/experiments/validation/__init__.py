@@ -1,1 +1,1 @@
-"""Predictions held against measurements: published ones of others, and trainings between processes."""
+"""Predictions compared with measurements: with published ones, and with trainings between real processes."""

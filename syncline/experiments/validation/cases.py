@@ -1,10 +1,9 @@
-"""``python -m syncline.experiments.validation.cases PLAN``: one process of several trainings in turn, in one group.
+"""The command ``python -m syncline.experiments.validation.cases PLAN``: a process that runs several trainings.
 
-A plan is a file of JSON that all processes read. Each case is a run's spec, trained by turns through memory, see
-`syncline.comm.SharedMemory`, and over the network: what is left of a step without a network is what the software
-takes, and a machine that is slower for a while is so for both. The first turn is to warm up. What was measured is in
-the folders ``CASE/software/TURN`` and ``CASE/measured/TURN`` of the plan's, as `syncline.experiments.launching.parts`
-has it.
+A plan is a JSON file that all processes read. Each case is a run's spec. The group trains it alternately through
+memory, see `syncline.comm.SharedMemory`, and over the network: a step without a network shows the time of the software,
+and a machine that is slower for a while slows both. The first turn is a warm-up. The measurements are in the folders
+``CASE/software/TURN`` and ``CASE/measured/TURN`` of the plan, in the format of `syncline.experiments.launching.parts`.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ from syncline.specs.cluster.links import link_of
 from syncline.training import rows_of
 
 MOST_WARM_BYTES = 2**21
-"""Sent to each other process before anything is timed: connections open their windows."""
+"""Largest number of bytes sent to each other process before any timing, so that connections open their windows."""
 
 WARM_S = 0.2
-"""How long that may take a link."""
+"""Seconds that this warm-up may take on a link."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,9 @@ class Case:
     """A training to time.
 
     Args:
-        name: of its folder.
+        name: name of its folder.
         spec: fields of a ``RunSpec``; its first seed is trained.
-        repeats: turns that count.
+        repeats: number of turns that count.
     """
 
     name: str
@@ -62,19 +61,19 @@ class Case:
 
     @property
     def run(self) -> RunSpec:
-        """The spec."""
+        """Return the fields as a ``RunSpec``."""
         return RunSpec.model_validate(self.spec)
 
 
 @dataclass(frozen=True)
 class CasePlan:
-    """What the processes of a group do.
+    """The work of the processes of a group.
 
     Args:
-        folder: where results go.
-        cases: in turn.
-        timeout_s: of a collective.
-        link: fields of each process's link: for what is sent to warm it, and how long to stand idle without it.
+        folder: folder of the results.
+        cases: trainings, in order.
+        timeout_s: timeout of a collective.
+        link: fields of each process's link, which sizes the warm-up and the idle time that replaces the network.
     """
 
     folder: Path
@@ -83,7 +82,7 @@ class CasePlan:
     link: dict[str, Any] = field(default_factory=lambda: {"latency": 0.0, "bandwidth": 125e6})
 
     def write(self) -> Path:
-        """Write it into its folder, where processes find it."""
+        """Write the plan into its folder, and return the file's path."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "plan.json"
         file.write_text(json.dumps(dataclasses.asdict(self), default=str), encoding="utf-8")
@@ -91,14 +90,14 @@ class CasePlan:
 
     @classmethod
     def read(cls, file: Path) -> CasePlan:
-        """What `write` wrote."""
+        """Return the plan of a file from `write`."""
         fields = json.loads(file.read_text(encoding="utf-8"))
         cases = tuple(Case(**case) for case in fields["cases"])
         return cls(Path(fields["folder"]), cases, fields["timeout_s"], fields["link"])
 
 
 class _Tap:
-    """What the collectives of a step become on the wire, as the transport was asked for it."""
+    """A recorder of the transfers that the collectives of a step request from the transport."""
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory, self._seen_ns, self._stood_in_ns = memory, memory.stood_in_ns, 0
@@ -106,21 +105,21 @@ class _Tap:
         memory.taken()
 
     def __call__(self, call: Call | None) -> None:
-        asked, before_ns = self._memory.taken(), self._seen_ns
+        requested, before_ns = self._memory.taken(), self._seen_ns
         self._seen_ns = self._memory.stood_in_ns
-        if call is not None:  # an evaluation's are between steps
+        if call is not None:  # the collectives of an evaluation are between steps
             self._stood_in_ns += self._seen_ns - before_ns
-            self._carried.append([call, asked])
+            self._carried.append([call, requested])
 
     def of_step(self) -> dict[str, Any]:
-        """Since the last step; ``stood_in_ns`` is what stood in for the network."""
+        """Return the transfers since the last step; ``stood_in_ns`` is the idle time that replaced the network."""
         of_step = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
         self._carried, self._stood_in_ns = [], 0
         return of_step
 
 
 def device_bytes() -> dict[str, Any]:
-    """What the device that gloo uses has sent so far; nothing of the local one, which all processes share."""
+    """Return the bytes that gloo's network device has sent so far; empty for the shared loopback."""
     device = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     if device == "lo":
         return {}
@@ -130,17 +129,17 @@ def device_bytes() -> dict[str, Any]:
 
 
 SOFTWARE, MEASURED = "software", "measured"
-"""Folders of what ran through memory, and over the network."""
+"""Folders of trainings through memory, and of trainings over the network."""
 
 
 def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> None:
-    """Train a case as often as it says."""
+    """Train a case as often as it asks, each time through memory and over the network."""
     for turn in range(case.repeats + 1):
-        for way in (SOFTWARE, MEASURED):
-            folder = plan.folder / case.name / way / (str(turn - 1) if turn else "warm")
+        for transport in (SOFTWARE, MEASURED):
+            folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")
             folder.mkdir(parents=True, exist_ok=True)
             watch = Stopwatch(Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank))
-            if way == SOFTWARE:
+            if transport == SOFTWARE:
                 tap = _Tap(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, tap)
                 _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, tap.of_step)
@@ -171,7 +170,7 @@ def _run(
 
 @contextmanager
 def memory_file(folder: Path) -> Iterator[Path]:
-    """A file of this folder's own in memory, where the system has such; gone at the end."""
+    """Yield the path of this folder's file in shared memory, if the system has it, and remove the file at the end."""
     memory = Path("/dev/shm")
     name = "syncline-" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     file = memory / name if memory.is_dir() else folder / name
@@ -183,7 +182,7 @@ def memory_file(folder: Path) -> Iterator[Path]:
 
 
 def warm(link: Link, place: Place) -> None:
-    """Open the connections' windows."""
+    """Open the connections' windows by sending data."""
     nbytes = int(min(MOST_WARM_BYTES, max(2**16, WARM_S * float(link.goodput_bytes_per_s) / place.processes)))
     sent = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
     for _ in range(2):
@@ -192,25 +191,25 @@ def warm(link: Link, place: Place) -> None:
 
 
 def take_part_in_plan(arguments: Sequence[str]) -> None:
-    """Take part in a plan."""
+    """Take part in a plan as one process of its group."""
     plan = CasePlan.read(Path(arguments[0]))
-    how = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
-    store, place = store_of_environment(how.meeting_s)
-    meet(plan.cases[0].run, how, store, place)
+    options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
+    store, place = store_of_environment(options.meeting_s)
+    meet(plan.cases[0].run, options, store, place)
     link = link_of(plan.link, "link")
 
-    def idle_s(asked: Carried) -> float:
-        return float(gloo_s(asked.collective, place.processes, asked.nbytes, link))
+    def idle_s(transfer: Carried) -> float:
+        return float(gloo_s(transfer.collective, place.processes, transfer.nbytes, link))
 
     torch.set_num_threads(plan.cases[0].run.threads)
     with group(store, place, "gloo", plan.timeout_s):
         warm(link, place)
         with memory_file(plan.folder) as file:
-            dist.barrier()  # an older file of that name is gone
+            dist.barrier()  # now every older file of that name is removed
             memory = SharedMemory(file, place.processes, place.rank, idle_s=idle_s)
             for case in plan.cases:
                 run_case(case, plan, place, memory)
-        dist.barrier()  # nobody leaves while others still talk
+        dist.barrier()  # no process leaves while others still communicate
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables of what others measured on clusters: told by their headers, predicted row by row with the constants that ship.
+"""Tables of published measurements on clusters, recognised by their headers, and predicted with the bundled constants.
 
 | header has                                                            | predicted                                 |
 |-----------------------------------------------------------------------|-------------------------------------------|
@@ -8,7 +8,7 @@
 | ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
 | those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
 
-A row may lack what was measured: it is predicted then, and compared with nothing.
+A row may lack the measured time: it is then predicted, and not compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
 GPT_STEPS = tuple(COLLECTIVES.with_name(name) for name in ("a100_one_node.csv", "a100_nodes.csv"))
 BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, *GPT_STEPS)
-"""What comes with the package."""
+"""The measurements that come with the package."""
 
 MIB = 2**20
 DEFAULT = "default"
@@ -52,10 +52,11 @@ class Table(NamedTuple):
     """A kind of file.
 
     Attributes:
-        columns: by which it is told, all that a prediction needs.
-        measured: the column of what ``predicted_ms`` predicts.
-        per_ms: how many of its units are a millisecond.
-        of: a file's rows -> what predicts each: its columns as written -> what is added to them.
+        columns: columns that identify it, all that a prediction needs.
+        measured: the column of the time that ``predicted_ms`` predicts.
+        per_ms: number of its units in a millisecond.
+        of: function that maps a file's rows to a predictor; the predictor maps a row's columns as written to added
+            columns.
     """
 
     columns: tuple[str, ...]
@@ -65,10 +66,10 @@ class Table(NamedTuple):
 
 
 def predicted_rows(path: Path) -> list[_Row]:
-    """A file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` of what was measured.
+    """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` to the measurement.
 
     Raises:
-        SpecError: no such file, or one with another header.
+        SpecError: the file does not exist, or has another header.
         SynclineError: a line that cannot be predicted.
     """
     name, lines = read_table(path)
@@ -86,11 +87,11 @@ def predicted_rows(path: Path) -> list[_Row]:
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
-    """What kind of file it is, and its rows as written.
+    """Return the kind of a file, and its rows as written.
 
     Raises:
-        SpecError: no such file, or one with another header.
-        SynclineError: no text, or a line with more or fewer columns than the header.
+        SpecError: the file does not exist, or has another header.
+        SynclineError: the file is not text, or a line has more or fewer columns than the header.
     """
     if not path.is_file():
         raise SpecError("measurements", str(path), "a CSV file")
@@ -109,12 +110,12 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
             if not rows:
                 raise SynclineError(f"measurements: {path} has no row")
             return name, rows
-    told = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
-    raise SpecError("measurements", str(path), f"a file whose header has the columns {told}")
+    headers = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
+    raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}")
 
 
 def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:
-    """Seconds that are predicted of a row of ``collectives.csv``."""
+    """Return the predicted seconds of a row of ``collectives.csv``."""
     delay, rate = row["delay_ms"], row["gbit_s"]
     return p3_s(
         row["collective"],
@@ -129,7 +130,7 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
 
 
 def in_pieces(row: Mapping[str, str]) -> bool:
-    """Whether a tensor travels in several calls."""
+    """Return whether a tensor travels in several calls."""
     return row.get("source") == PIECES_SOURCE or "+" in row["collective"]
 
 
@@ -138,11 +139,11 @@ def _collective(row: Mapping[str, str]) -> _Row:
 
 
 LONG_MS, LONG_LINK = 50.0, "50 ms and more"
-"""A delay from which steps of rings wait for it."""
+"""A delay from which the steps of rings wait for it, in milliseconds."""
 
 
 def collective_regime(row: Mapping[str, str]) -> str:
-    """What of the source a row is of: library, collective, and how its link is."""
+    """Return the regime of a row: the library, the collective, and the kind of its link."""
     link = collective_link(row)
     if in_pieces(row):
         return f"{row['backend']} in pieces, {link}"
@@ -150,7 +151,7 @@ def collective_regime(row: Mapping[str, str]) -> str:
 
 
 def collective_link(row: Mapping[str, str]) -> str:
-    """How a row's link is."""
+    """Return the kind of a row's link: long, shaped, or as in the data centre."""
     delay, rate = row["delay_ms"], row["gbit_s"]
     if delay != DEFAULT and _number(delay, "delay_ms", least=0.0) >= LONG_MS:
         return LONG_LINK
@@ -182,43 +183,43 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)([mg])")
 
 
 def bandwidth_bytes_per_s(text: str) -> float | None:
-    """A rate as ``50m`` or ``1g`` bits per second; None of ``unshaped``."""
+    """Return the bytes per second of a rate such as ``50m`` or ``1g`` bits per second; None for ``unshaped``."""
     if text.strip().lower() in ("unshaped", ""):
         return None
-    found = _RATE.fullmatch(text.strip().lower())
-    if found is None or float(found[1]) <= 0:
+    match = _RATE.fullmatch(text.strip().lower())
+    if match is None or float(match[1]) <= 0:
         raise SpecError("bw", text, "a rate as 200m or 1g (bits per second), or unshaped")
-    return float(found[1]) * {"m": 1e6, "g": 1e9}[found[2]] / 8
+    return float(match[1]) * {"m": 1e6, "g": 1e9}[match[2]] / 8
 
 
 def _nvlink(row: Mapping[str, str]) -> _Row:
-    gpu, gpus, known = row["gpu"], int(_number(row["gpus"], "gpus")), nvlink_times()
-    if gpu not in known:
-        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(known))}")
-    seconds = nvlink_all_reduce_s(gpu, gpus, _number(row["bytes"], "bytes"), known[gpu])
-    how = KNOWN if gpus in known[gpu] else "other numbers of GPUs"
-    return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {how}"}
+    gpu, gpus, times = row["gpu"], int(_number(row["gpus"], "gpus")), nvlink_times()
+    if gpu not in times:
+        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(times))}")
+    seconds = nvlink_all_reduce_s(gpu, gpus, _number(row["bytes"], "bytes"), times[gpu])
+    source = KNOWN if gpus in times[gpu] else "other numbers of GPUs"
+    return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 
 
 KNOWN = "2, 4, 8 GPUs: these times ship"
-"""Of times that are told from themselves."""
+"""Mark of times that are predicted from themselves."""
 
 
 @cache
 def nvlink_times() -> dict[str, TimesBySize]:
-    """By GPU: the measured times that come with the package."""
-    told: dict[str, TimesBySize] = {}
+    """Return the measured times that come with the package, by GPU."""
+    times_of: dict[str, TimesBySize] = {}
     for gpu in RINGS:
         points = np.array(sorted(measured.nvlink_all_reduce(gpu).points))
-        told[gpu] = {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
-    return told
+        times_of[gpu] = {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
+    return times_of
 
 
 def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:
-    """Steps of GPTs on A100 nodes; whether activations are computed again is one and the same for a table."""
+    """Return a predictor of GPT steps on A100 nodes; activations are recomputed in all steps of a table or in none."""
     points = []
     for row in rows:
-        with contextlib.suppress(SpecError):  # it is told by its line
+        with contextlib.suppress(SpecError):  # the prediction of its line reports the error
             points.append(_point(row))
     machine = HARDWARE["a100"]
     recomputed = recomputes(points, machine.memory_bytes or math.inf)
@@ -239,7 +240,10 @@ def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _
 
 
 A100_NODE_GPUS, A100_NODE_BYTES_PER_S = 8, 100e9
-"""Of vTrain's nodes: 800 Gbit/s in all. Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``."""
+"""GPUs and bytes per second of vTrain's nodes: 800 Gbit/s in all.
+
+Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
+"""
 
 
 def _point(row: Mapping[str, str]) -> Point:
@@ -264,7 +268,7 @@ def _number(text: str, name: str, least: float = math.ulp(0.0)) -> float:
 
 
 def _each(predict: Callable[[Mapping[str, str]], _Row]) -> Callable[..., Callable[[Mapping[str, str]], _Row]]:
-    """Rows that are predicted by themselves, whatever else is in their file."""
+    """Return a predictor for rows that do not depend on the other rows of their file."""
     return lambda rows: predict
 
 
@@ -276,4 +280,4 @@ TABLES = {
     "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _each(_nvlink)),
     "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
 }
-"""By what is in them."""
+"""Kinds of files, by their content."""

@@ -1,4 +1,4 @@
-"""``syncline validate clusters``: others' measurements against the constants that ship, by source and regime."""
+"""The command ``syncline validate clusters``: measurements against bundled constants, by source and regime."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _Rows = Sequence[dict[str, Any]]
 
 
 def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
-    """Predict every row of every file, and tell how far off.
+    """Predict every row of every file, and return the errors.
 
     Args:
         spec: the files, or none for those that come with the package.
 
     Returns:
         ``rows``, with the bounds between which nine of ten measured times are expected, and their ``basis``;
-        ``summary``, one per file and regime and one per file: errors, ``coverage``, the part of the measured times
-        that is between the bounds (of what comes with the package, between those that all others give), and
-        ``half_width``, the median half of what is between them; ``constants``; ``left_out``, errors of rows that
-        constants were fitted without, of the bundled collectives alone.
+        ``summary``, one per file and regime and one per file: errors, ``coverage``, the part of the measured times that
+        is between the bounds (for bundled measurements, between the bounds from all others), and ``half_width``, the
+        median half width of the bounds; ``constants``; ``left_out``, errors of rows that constants were fitted without,
+        for the bundled collectives only.
 
     Raises:
-        SynclineError: a file that is not there or cannot be predicted.
+        SynclineError: a file does not exist or cannot be predicted.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [with_uncertainty(row) for path in files for row in predicted_rows(path)]
@@ -46,29 +46,30 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
 
 
 def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dict[str, Any]]:
-    """Errors and coverage by file and regime; rows that nothing was measured of are left out.
+    """Return errors and coverage by file and regime; rows without a measurement are left out.
 
     Args:
-        rows: what was predicted.
-        within: of each, whether what was measured is between its bounds, if that is known.
+        rows: the predicted rows.
+        within: for each row, whether the measurement is between its bounds, if that is known.
     """
-    told = []
+    summary = []
     covered = dict(zip(map(id, rows), within, strict=False))
     for name in dict.fromkeys(row["file"] for row in rows):
-        of = [row for row in rows if row["file"] == name and row["error"] is not None]
+        file_rows = [row for row in rows if row["file"] == name and row["error"] is not None]
         groups = [
-            (regime, [row for row in of if row["regime"] == regime]) for regime in sorted({r["regime"] for r in of})
+            (regime, [row for row in file_rows if row["regime"] == regime])
+            for regime in sorted({r["regime"] for r in file_rows})
         ]
-        for regime, some in [*groups, ("all", of)] if of else []:
+        for regime, some in [*groups, ("all", file_rows)] if file_rows else []:
             hits = [hit for row in some if (hit := covered.get(id(row))) is not None]
             widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in some if "low_ms" in row]
-            told.append(
+            summary.append(
                 {"file": name, "regime": regime}
                 | error_of(np.array([row["error"] for row in some]))
                 | {"coverage": float(np.mean(hits)) if hits else None}
                 | {"half_width": float(np.median(widths)) if widths else None}
             )
-    return told
+    return summary
 
 
 def _within(row: dict[str, Any]) -> bool | None:
@@ -78,33 +79,33 @@ def _within(row: dict[str, Any]) -> bool | None:
 
 
 def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
-    """By file: seconds that were measured, and those that were predicted."""
-    told: dict[str, tuple[list[float], list[float]]] = {}
+    """Return the measured and the predicted seconds of each file."""
+    seconds: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
         if _told(row):
             predicted_s = row["predicted_ms"] / 1e3
-            measured, predicted = told.setdefault(row["file"].removesuffix(".csv"), ([], []))
+            measured, predicted = seconds.setdefault(row["file"].removesuffix(".csv"), ([], []))
             measured.append(predicted_s / (1 + row["error"]))
             predicted.append(predicted_s)
-    return told
+    return seconds
 
 
 def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
-    """Errors by what they may depend on: nodes and delays of collectives, GPUs."""
-    told: dict[str, dict[str, list[float]]] = {}
+    """Return the errors grouped by nodes and delays of collectives, and by GPUs."""
+    errors: dict[str, dict[str, list[float]]] = {}
     for column, name in (("nodes", "nodes"), ("delay_ms", "delay (ms)"), ("gpus", "GPUs of a node")):
-        of = [row for row in rows if _told(row) and row.get(column)]
-        groups = sorted({row[column] for row in of}, key=lambda text: (text == "default", _order(text)))
+        column_rows = [row for row in rows if _told(row) and row.get(column)]
+        groups = sorted({row[column] for row in column_rows}, key=lambda text: (text == "default", _order(text)))
         if groups:
-            told[name] = {
-                "own" if group == "default" else group: [row["error"] for row in of if row[column] == group]
+            errors[name] = {
+                "own" if group == "default" else group: [row["error"] for row in column_rows if row[column] == group]
                 for group in groups
             }
-    return told
+    return errors
 
 
 def _told(row: dict[str, Any]) -> bool:
-    """Whether it was measured, and not predicted from itself."""
+    """Return whether a row was measured, and is not predicted from itself."""
     return row["error"] is not None and KNOWN not in row["regime"]
 
 
@@ -145,12 +146,16 @@ def _heading(row: dict[str, Any]) -> str:
 
 
 def cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
-    """How wrong, by file and regime; and without what was left out."""
-    columns: list[Column] = [("", _heading), *(each for each in ERRORS if each[0] != "mean"), *SURE]
+    """Return tables of the errors by file and regime, and of the errors after fits without a group."""
+    columns: list[Column] = [("", _heading), *(column for column in ERRORS if column[0] != "mean"), *SURE]
     shown = [table(f"{spec.name}: predicted against measured", columns, result["summary"], NOTE, (0,), "file")]
     if result["left_out"]:
-        by: list[Column] = [
+        left_out_columns: list[Column] = [
             text_of("stage"), ("left out", lambda row: f"{row['left_out']} {row['value']}"), *ERRORS
         ]  # fmt: skip
-        shown.append(table("Constants fitted without a group", by, result["left_out"], LEFT_OUT_NOTE, (0, 1), "stage"))
+        shown.append(
+            table(
+                "Constants fitted without a group", left_out_columns, result["left_out"], LEFT_OUT_NOTE, (0, 1), "stage"
+            )
+        )
     return shown

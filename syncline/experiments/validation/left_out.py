@@ -1,4 +1,4 @@
-"""Constants of a cluster, fitted to its measurements, and without a group of them: how far the others are told then."""
+"""Cross-validation of a cluster's constants: fitted to all measurements, and without a group that they then predict."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SCALE = 0.02
 
 
 class Stage(NamedTuple):
-    """Constants that some rows say, with those of earlier stages held.
+    """Constants that some rows determine, with those of earlier stages fixed.
 
     Attributes:
-        name: for people.
-        constants: names.
-        fits: whether a row is fitted.
-        judged: whether it is among those that errors are told of.
+        name: name for people.
+        constants: names of the constants.
+        fits: whether a row is used in the fit.
+        judged: whether a row counts in the reported errors.
     """
 
     name: str
@@ -64,73 +64,77 @@ STAGES = (
     Stage("gloo, all collectives", ("gloo_message_s", "gloo_delay_part", "gloo_delay_s"), _gloo, _gloo),
     Stage("NCCL in pieces", ("pieces_part", "stored_part"), in_pieces, in_pieces),
 )  # fmt: skip
-"""In this order."""
+"""Stages in the order of the fits."""
 
 GROUPS_LEFT_OUT = ("nodes", "delay_ms", "megabytes")
 """Columns whose values are left out one by one."""
 
 
 def fitted_p3(rows: _Rows) -> P3Constants:
-    """Constants from rows of ``collectives.csv``; what too few rows tell stays what ships."""
+    """Return constants fitted to rows of ``collectives.csv``; a stage with too few rows keeps the bundled constants."""
     constants = P3
     for stage in STAGES:
-        of = [row for row in rows if stage.fits(row)]
-        if len(of) > len(stage.constants):
-            constants = _fitted(of, stage.constants, constants)
+        stage_rows = [row for row in rows if stage.fits(row)]
+        if len(stage_rows) > len(stage.constants):
+            constants = _fitted(stage_rows, stage.constants, constants)
     return constants
 
 
-def _fitted(rows: _Rows, names: tuple[str, ...], held: P3Constants) -> P3Constants:
+def _fitted(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Constants:
     def predict(values: Floats) -> Floats:
-        of = replace(held, **dict(zip(names, values, strict=True)))
-        return np.concatenate([np.broadcast_to(collective_row_s(row, of), values[0].shape) for row in rows], axis=-1)
+        constants = replace(fixed, **dict(zip(names, values, strict=True)))
+        return np.concatenate(
+            [np.broadcast_to(collective_row_s(row, constants), values[0].shape) for row in rows], axis=-1
+        )
 
     measured = [float(row["time_ms"]) / 1e3 for row in rows]
     start = [getattr(P3, name) for name in names]
-    most = [1.0 if name in ("efficiency", "stored_part", "pieces_part") else np.inf for name in names]
-    fit = relative_fit(predict, measured, start, most=most, scale=SCALE)
-    return replace(held, **dict(zip(names, fit.constants.tolist(), strict=True)))
+    ceilings = [1.0 if name in ("efficiency", "stored_part", "pieces_part") else np.inf for name in names]
+    fit = relative_fit(predict, measured, start, most=ceilings, scale=SCALE)
+    return replace(fixed, **dict(zip(names, fit.constants.tolist(), strict=True)))
 
 
 def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
-    """Errors of each stage's rows: of all when fitted to all, and of those that were left out.
+    """Return errors of each stage's rows: of all rows after a fit to all, and of each group after a fit without it.
 
-    A data centre's own delay is no value to leave out, as no other rows tell it.
+    A data centre's own delay is never left out, because no other rows determine it.
     """
-    told = _errors(rows, fitted_p3(rows), "nothing", "fit")
+    errors = _errors(rows, fitted_p3(rows), "nothing", "fit")
     for column in GROUPS_LEFT_OUT:
         for value in sorted({row[column] for row in rows} - {DEFAULT}, key=float):
             without = fitted_p3([row for row in rows if row[column] != value])
-            told += _errors([row for row in rows if row[column] == value], without, column, value)
+            errors += _errors([row for row in rows if row[column] == value], without, column, value)
     order = [stage.name for stage in STAGES]
-    return sorted(told, key=lambda row: order.index(row["stage"]))
+    return sorted(errors, key=lambda row: order.index(row["stage"]))
 
 
 def _errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> list[dict[str, Any]]:
-    told = []
+    errors_by_stage = []
     for stage in STAGES:
-        of = [row for row in rows if stage.judged(row)]
-        if of:
-            errors = np.array([1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in of])
-            told.append({"stage": stage.name, "left_out": column, "value": value} | error_of(errors))
-    return told
+        stage_rows = [row for row in rows if stage.judged(row)]
+        if stage_rows:
+            errors = np.array(
+                [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
+            )
+            errors_by_stage.append({"stage": stage.name, "left_out": column, "value": value} | error_of(errors))
+    return errors_by_stage
 
 
 def nvlink_left_out() -> list[dict[str, Any]]:
-    """Errors of the measured times of each number of GPUs between two others, told from these."""
-    told = []
-    for gpu, known in nvlink_times().items():
-        for gpus in sorted(known)[1:-1]:
-            others = {count: times for count, times in known.items() if count != gpus}
-            sizes, measured = known[gpus]
+    """Return errors of the times of each number of GPUs that lies between two others, predicted from the others."""
+    rows = []
+    for gpu, times_of in nvlink_times().items():
+        for gpus in sorted(times_of)[1:-1]:
+            others = {count: times for count, times in times_of.items() if count != gpus}
+            sizes, measured = times_of[gpus]
             predicted = np.array([nvlink_all_reduce_s(gpu, gpus, size, others) for size in sizes])
             row = {"stage": f"NVLink all-reduce, {gpu}", "left_out": "gpus", "value": str(gpus)}
-            told.append(row | error_of(predicted / measured - 1))
-    return told
+            rows.append(row | error_of(predicted / measured - 1))
+    return rows
 
 
 def error_of(errors: Floats) -> dict[str, Any]:
-    """Of several: how many, mean and median and worst of their absolute values, and the mean with its sign."""
+    """Return the number of errors, the mean, median and worst of their absolute values, and the signed mean."""
     absolute = np.abs(errors)
     return {
         "points": int(errors.size),

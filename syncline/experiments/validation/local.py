@@ -1,4 +1,4 @@
-"""``syncline validate`` of trainings: between processes of this machine, whose loopback device is calibrated first."""
+"""The command ``syncline validate`` for trainings: between processes of this machine, over its calibrated loopback."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def validate_local(
     exact: bool = False,
     on_progress: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Calibrate if need be, predict, measure.
+    """Calibrate the machine if there is no calibration, predict, and measure.
 
     Args:
         specs: the trainings.
-        workers: numbers of processes, with commas between; that of the specs if none.
-        cluster: what a calibration of this machine wrote; if none, one is done now.
-        repeats: trainings of each that count.
+        workers: numbers of processes, with commas between; those of the specs if None.
+        cluster: file of a calibration of this machine; if None, the machine is calibrated now.
+        repeats: number of trainings of each that count.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        on_progress: told what is going on, a line each.
+        on_progress: function that gets a line about each stage of the work.
 
     Returns:
         See `validate_processes`.
 
     Raises:
-        SynclineError: what cannot be used, or a process that failed.
+        SynclineError: an argument cannot be used, or a process failed.
     """
     numbers = tuple(numbers_of(workers)) if workers else tuple(sorted({spec.workers for spec in specs}))
     question = Question(tuple(specs), numbers, repeats)
     if exact and out.exists():
-        raise SpecError("--out", str(out), "a folder that does not exist yet")  # before minutes of measuring
+        raise SpecError("--out", str(out), "a folder that does not exist yet")  # raised before minutes of measuring
     for warning in calibrate_warnings(numbers):
         on_progress(f"warning: {warning}")
     if cluster is not None:
@@ -53,14 +53,14 @@ def validate_local(
     with temporary_folder() as folder:
         file = folder / "this-machine.yaml"
         on_progress(f"calibrating {' and '.join(map(str, numbers))} processes of this machine")
-        told = calibrate(Calibration(specs[0].problem), numbers, file, exact=True)
-        if "failed" in told:
-            raise SynclineError(told["failed"])
+        calibrated = calibrate(Calibration(specs[0].problem), numbers, file, exact=True)
+        if "failed" in calibrated:
+            raise SynclineError(calibrated["failed"])
         return validate_processes(question, LocalHosts(_link(file)), out, exact=exact, on_progress=on_progress)
 
 
 def _link(cluster: Path) -> Link:
-    found = network(cluster, "--cluster")
-    if not isinstance(found, Link) or found.gloo is None:
+    joined = network(cluster, "--cluster")
+    if not isinstance(joined, Link) or joined.gloo is None:
         raise SpecError("--cluster", str(cluster), "a file that 'syncline calibrate' has written")
-    return found
+    return joined

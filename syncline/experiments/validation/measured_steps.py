@@ -30,20 +30,20 @@ COLUMNS = {
     "data": "data parallelism",
     "stages": "pipeline parallelism",
 }
-"""The numbers of a configuration, and what their columns are called."""
+"""The numbers of a configuration, and the names of their columns."""
 
 TIME = "iteration time (ms)"
 
 
 MOST = 10**9
-"""A number of a configuration that no training has more of."""
+"""Largest accepted number of a configuration."""
 
 MOST_PASSES = 10**5
-"""Stages times micro-batches of a step: each is a term of the pipeline's time."""
+"""Largest product of stages and micro-batches of a step: each is a term of the pipeline's time."""
 
 
 class Point(NamedTuple):
-    """A configuration and how long its step took."""
+    """A configuration and the measured time of its step."""
 
     gpus: int
     global_batch: int
@@ -59,26 +59,26 @@ class Point(NamedTuple):
 
     @property
     def microbatches(self) -> int:
-        """M, of each replica."""
+        """Return the number of micro-batches M of each replica."""
         return self.global_batch // (self.data * self.micro_batch)
 
     def part(self, parts: int) -> int:
-        """Which of so many parts it is in: by the SHA-256 of its configuration, whatever else is in the table."""
+        """Return the index of the point's part among ``parts``, from the SHA-256 of its configuration."""
         text = ",".join(str(number) for number in self[:-1])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % parts
 
 
 def read_points(folder: str, name: str, field: str) -> list[Point]:
-    """The points of a file.
+    """Return the points of a file.
 
     Args:
-        folder: where it is.
-        name: its own.
-        field: of the spec, that names it.
+        folder: folder of the file.
+        name: name of the file.
+        field: field of the spec that names it.
 
     Raises:
-        SpecError: no such folder or file; says where to get it.
-        SynclineError: a line that cannot be read.
+        SpecError: the folder or file does not exist; the message says where to get it.
+        SynclineError: a line cannot be read.
     """
     if not Path(folder).is_dir():
         raise SpecError("data", folder, WHERE)
@@ -112,18 +112,18 @@ def check_point(point: Point) -> None:
         if getattr(point, name) > MOST:
             raise SpecError(column, getattr(point, name), f"at most {MOST:,}")
     if point.stages * point.microbatches > MOST_PASSES:
-        found = f"{point.stages} stages, {point.microbatches} micro-batches"
-        raise SpecError("global batch", found, f"at most {MOST_PASSES:,} micro-batches in all stages")
+        counts = f"{point.stages} stages, {point.microbatches} micro-batches"
+        raise SpecError("global batch", counts, f"at most {MOST_PASSES:,} micro-batches in all stages")
     layouts([point])
 
 
 def recomputes(points: list[Point], memory_bytes: float) -> bool:
-    """Whether activations are computed again in a table's trainings: in all of them, as one does not fit otherwise."""
+    """Return whether a table's trainings recompute activations: all do if one does not fit into memory otherwise."""
     return bool(points) and bool(np.any(layouts(points).memory_bytes > memory_bytes))
 
 
 def layouts(points: list[Point], recomputed: bool = False) -> Layouts:
-    """What the cost model takes."""
+    """Return the points in the form that the cost model takes."""
     columns = {name: np.array([getattr(point, name) for point in points]) for name in COLUMNS if name != "gpus"}
     del columns["global_batch"]
     microbatches = np.array([point.microbatches for point in points])
@@ -131,5 +131,5 @@ def layouts(points: list[Point], recomputed: bool = False) -> Layouts:
 
 
 def measured_s(points: list[Point]) -> NDArray[np.float64]:
-    """``(N,)``."""
+    """Return the measured seconds of the points, ``(N,)``."""
     return np.array([point.measured_s for point in points])

@@ -1,4 +1,4 @@
-"""Predict trainings, then run them between real processes, and hold one against the other."""
+"""Predictions of trainings, compared with the same trainings between real processes."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from syncline.units import format_bandwidth, format_seconds
 PROCESS = "syncline.experiments.validation.cases"
 
 HALF = 0.5
-"""The share of communication in a predicted step from which on it is bound by it."""
+"""The share of communication in a predicted step from which the step counts as bound by communication."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is validated.
+    """The trainings to validate.
 
     Args:
-        specs: trainings; each method of each is one.
+        specs: specs of trainings; each method of each spec is one training.
         workers: numbers of processes.
-        repeats: trainings of each that count, at least 1.
-        timeout_s: of a launch of processes, in which all trainings of one network run.
+        repeats: number of trainings of each that count, at least 1.
+        timeout_s: timeout of a launch of processes, in which all trainings of one network run.
 
     Raises:
         SpecError: no repetition, or fewer than two workers.
@@ -64,7 +64,7 @@ class Question:
 
 @dataclass(frozen=True)
 class PredictedTraining:
-    """One method of a spec, with a number of workers."""
+    """One method of a spec, trained by the simulator with a number of workers."""
 
     spec: RunSpec
     of: str
@@ -72,26 +72,26 @@ class PredictedTraining:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Return the name of its folder."""
         return f"{self.of}.{self.spec.method.name}".replace("/", "-")
 
 
 def validate_processes(
     question: Question, hosts: Hosts, out: Path, *, exact: bool = False, on_progress: Callable[[str], object] = print
 ) -> dict[str, Any]:
-    """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, figure, what processes left.
+    """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, the figure, and the processes' files.
 
     Args:
-        question: what is validated.
-        hosts: where processes run.
+        question: the trainings to validate.
+        hosts: the hosts of the processes.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        on_progress: told what is going on, a line each.
+        on_progress: function that gets a line about each stage of the work.
 
     Returns:
         ``rows`` (one per training and network), ``summary`` (errors of groups of them), ``folder``.
 
     Raises:
-        SynclineError: what cannot be used, or a process that failed; rows until then are in the folder.
+        SynclineError: an argument cannot be used, or a process failed; the folder has the rows until then.
     """
     from syncline.analysis import save
 
@@ -104,7 +104,7 @@ def validate_processes(
                 on_progress(f"{link.name}, {workers} workers: {len(trainings)} trainings")
                 place = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
                 _run(question, hosts, link, trainings, place)
-                rows += [_row(question, hosts, one, link, place / one.name) for one in trainings]
+                rows += [_row(question, hosts, training, link, place / training.name) for training in trainings]
                 folder.table("points", _columns(rows))
         summary = summarise(rows)
         folder.json("run", environment() | {"specs": [spec.model_dump(mode="json") for spec in question.specs],
@@ -114,7 +114,7 @@ def validate_processes(
 
 
 def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
-    """All that the specs name, each once."""
+    """Return all networks that the specs name, each once."""
     named = [
         network for spec in specs for network in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])
     ]
@@ -126,7 +126,7 @@ def _methods(spec: RunSpec | CompareSpec) -> Sequence[MethodBase]:
 
 
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
-    """Every method of every spec, trained by the simulator."""
+    """Yield every method of every spec, trained by the simulator."""
     for spec in question.specs:
         fields = spec.model_dump(
             mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
@@ -140,17 +140,19 @@ def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
 
 
 def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[PredictedTraining], folder: Path) -> None:
-    cases = tuple(Case(one.name, one.spec.model_dump(mode="json"), question.repeats) for one in trainings)
+    cases = tuple(
+        Case(training.name, training.spec.model_dump(mode="json"), question.repeats) for training in trainings
+    )
     plan = CasePlan(folder.absolute(), cases, question.timeout_s, link_fields(link))
     hosts.run(link, trainings[0].spec.workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
 
 
-def _named(one: PredictedTraining, link: Link) -> dict[str, Any]:
+def _named(case: PredictedTraining, link: Link) -> dict[str, Any]:
     return {
-        "spec": one.of, "problem": one.spec.problem.name, "method": one.spec.method.name, "network": link.name,
+        "spec": case.of, "problem": case.spec.problem.name, "method": case.spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
-        "workers": one.spec.workers, "steps": one.spec.steps, "predicted_loss": last_loss(one.trained),
-        "predicted_bytes": bytes_of_worker(one.trained.ledger, one.spec.workers) / one.spec.steps,
+        "workers": case.spec.workers, "steps": case.spec.steps, "predicted_loss": last_loss(case.trained),
+        "predicted_bytes": bytes_of_worker(case.trained.ledger, case.spec.workers) / case.spec.steps,
     }  # fmt: skip
 
 
@@ -164,12 +166,14 @@ def _told(predicted: Predicted) -> dict[str, Any]:
     }
 
 
-def _row(question: Question, hosts: Hosts, one: PredictedTraining, link: Link, folder: Path) -> dict[str, Any]:
-    software = read_software(folder / SOFTWARE, one.spec, question.repeats)
-    predicted = predict(one.trained, software, link, one.spec.workers, hosts.segment_bytes(link))
+def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Link, folder: Path) -> dict[str, Any]:
+    software = read_software(folder / SOFTWARE, training.spec, question.repeats)
+    predicted = predict(training.trained, software, link, training.spec.workers, hosts.segment_bytes(link))
     folder = folder / MEASURED
-    row = _named(one, link) | _told(predicted) | measured_row(read_measured(folder, one.spec, question.repeats))
-    row["device_bytes"] = device_bytes_per_step(folder, one.spec.workers, question.repeats)
+    row = (
+        _named(training, link) | _told(predicted) | measured_row(read_measured(folder, training.spec, question.repeats))
+    )
+    row["device_bytes"] = device_bytes_per_step(folder, training.spec.workers, question.repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
     row["noisy"] = abs(row["error"]) <= row["spread"]
     row["device_error"] = _off(row["predicted_device_bytes"], row["device_bytes"])
@@ -190,25 +194,27 @@ GROUPS = ("method", "network", "workers", "bound", "spec")
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Median and worst absolute error of the steps' times: of all, and by what groups them if it does."""
-    found = [_errors("all", "", rows)]
-    for by in GROUPS:
-        values = list(dict.fromkeys(row[by] for row in rows))
-        found += [_errors(by, value, [r for r in rows if r[by] == value]) for value in values if len(values) > 1]
-    return found
+    """Return the median and worst absolute error of the steps' times: of all rows, and by group."""
+    summary = [_errors("all", "", rows)]
+    for column in GROUPS:
+        values = list(dict.fromkeys(row[column] for row in rows))
+        summary += [
+            _errors(column, value, [r for r in rows if r[column] == value]) for value in values if len(values) > 1
+        ]
+    return summary
 
 
-def _errors(by: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    off = np.array([row["error"] for row in rows])
+def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    errors = np.array([row["error"] for row in rows])
     return {
-        "by": by, "value": str(value), "points": len(rows), "median": float(np.median(np.abs(off))),
-        "worst": float(np.abs(off).max()), "bias": float(off.mean()),
+        "by": column, "value": str(value), "points": len(rows), "median": float(np.median(np.abs(errors))),
+        "worst": float(np.abs(errors).max()), "bias": float(errors.mean()),
         "spread": float(np.median([row["spread"] for row in rows])),
     }  # fmt: skip
 
 
 def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
-    """Predicted over measured steps; errors by delay, rate, number of workers, and what bounds the step."""
+    """Return the figure of predicted over measured steps, with errors by delay, rate, number of workers, and bound."""
     from syncline.analysis.figures.validation import predicted_against_measured
 
     points = {
@@ -218,10 +224,10 @@ def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
     }  # fmt: skip
     panels = {
         title: {
-            told(value): [row["error"] for row in rows if row[by] == value]
-            for value in sorted({row[by] for row in rows})
+            label(value): [row["error"] for row in rows if row[column] == value]
+            for value in sorted({row[column] for row in rows})
         }
-        for title, by, told in (
+        for title, column, label in (
             ("one-way delay", "latency_s", format_seconds),
             ("rate", "bandwidth_bytes_per_s", format_bandwidth),
             ("workers", "workers", str),

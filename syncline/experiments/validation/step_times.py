@@ -1,4 +1,4 @@
-"""``syncline validate``: predict, compare with what was measured, and write the folder."""
+"""The command ``syncline validate``: predict, compare with measurements, and write the folder."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from syncline.specs import ClustersSpec, ValidationSpec
 
 
 def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
-    """Validate, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
+    """Validate published measurements, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
 
     Args:
-        spec: what is held against what.
+        spec: the measurements and the constants to compare.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
-        ``spec`` (its name), ``rows`` (points that were predicted), ``summary`` (errors of groups of them),
-        ``constants``, ``folder``; of clusters ``left_out`` too.
+        ``spec`` (its name), ``rows`` (predicted points), ``summary`` (errors of groups of them), ``constants``,
+        ``folder``; for clusters ``left_out`` too.
 
     Raises:
-        SynclineError: measurements that are not there or cannot be read.
+        SynclineError: measurements do not exist or cannot be read.
     """
     from syncline.analysis import save
     from syncline.analysis.figures.validation import predicted_against_measured
@@ -61,7 +61,7 @@ def _validate_clusters(spec: ClustersSpec, out: Path, exact: bool) -> dict[str, 
 
 
 POINT_COLUMNS = ("file", "regime", "predicted_ms", "low_ms", "high_ms", "basis", "error")
-"""Of measurements on clusters: what all files have."""
+"""Columns that all files of measurements on clusters have."""
 
 KINDS = (
     ("single node", 1, "one node, no tensor parallelism"),
@@ -69,7 +69,7 @@ KINDS = (
     ("several nodes", 1, "several nodes, no tensor parallelism"),
     ("several nodes", 2, "several nodes, tensor parallelism"),
 )
-"""Parts of the points, least tensor parallelism, and what they are called."""
+"""Parts of the points, least tensor parallelism, and their names."""
 
 NAMES = {
     "micro_batch": "micro-batch (sequences)",
@@ -82,17 +82,17 @@ NAMES = {
 
 
 def _kinds(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
-    """What is drawn with one marker: measured and predicted seconds."""
+    """Return the measured and predicted seconds of each group that has its own marker."""
     out = {}
     for part, tensor, name in KINDS:
-        of = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == (tensor > 1)]
-        if of:
-            out[name] = [row["measured_s"] for row in of], [row["predicted_s"] for row in of]
+        group = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == (tensor > 1)]
+        if group:
+            out[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
     return out
 
 
 def _panels(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Errors by what they are grouped by, of points on one node without tensor parallelism."""
+    """Return the errors by groups, for points on one node without tensor parallelism."""
     alone = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
     return {
         NAMES[name]: {

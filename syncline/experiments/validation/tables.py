@@ -1,4 +1,4 @@
-"""What ``syncline validate`` shows to people: errors by group, constants."""
+"""Tables of ``syncline validate`` for people: errors by group, and constants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPEATS = (
 
 
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
-    """How wrong, where, and with which constants."""
+    """Return tables of the errors, of their groups, and of the constants."""
     if isinstance(spec, ClustersSpec):
         from syncline.experiments.validation.clusters import cluster_tables
 
@@ -47,12 +47,14 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
         table(f"{spec.name}: predicted against measured", first, roles, NOTE.format(calibration=_repeats(rows, spec)))
     ]
     groups: list[Column] = [text_of("by"), text_of("value"), count_of("points"), *ERRORS]
-    by = [row for row in rows if row["by"] in (*GROUPS, BOTH) and row["role"] != LEFT_OUT]
-    tables.append(table("One node without tensor parallelism, by group", groups, by, section="by"))
-    apart = [row for row in rows if row["role"] == LEFT_OUT]
-    if apart:
+    group_rows = [row for row in rows if row["by"] in (*GROUPS, BOTH) and row["role"] != LEFT_OUT]
+    tables.append(table("One node without tensor parallelism, by group", groups, group_rows, section="by"))
+    left_out_rows = [row for row in rows if row["role"] == LEFT_OUT]
+    if left_out_rows:
         title = "The same, each cell predicted from points outside of it"
-        tables.append(table(title, groups, [row for row in apart if row["by"] == BOTH] + [_total(apart)]))
+        tables.append(
+            table(title, groups, [row for row in left_out_rows if row["by"] == BOTH] + [_total(left_out_rows)])
+        )
     tables.append(table("Constants", [text_of("name"), ("value", _value), ("spread", _spread)], result["constants"]))
     return tables
 
@@ -67,7 +69,7 @@ TRAININGS_NOTE = (
 
 
 def validation_tables(result: dict[str, Any]) -> list[Group]:
-    """Trainings that were predicted and then measured, and how far the predictions were off."""
+    """Return tables of predicted and measured trainings, and of the errors of the predictions."""
     rows = result["rows"]
     columns: list[Column] = [
         text_of("method"),
@@ -105,7 +107,7 @@ def _pair(predicted: float, measured: float) -> str:
 
 
 def _total(rows: list[Record]) -> Record:
-    """The row of all cells together."""
+    """Return the row of all cells together."""
     return next(row for row in rows if row["by"] == "tensor") | {"by": "all cells", "value": ""}
 
 

@@ -1,4 +1,4 @@
-"""``syncline validate`` of measured step times: calibrate on a part, predict the rest, tell where it is wrong."""
+"""The command ``syncline validate`` for measured step times: calibrate on a part, predict the rest, report errors."""
 
 from __future__ import annotations
 
@@ -36,62 +36,66 @@ START = StepConstants(
     tensor_call_s=1e-5,
     tensor_bytes_per_s=1e11,
 )
-"""Where fits begin: round numbers of the order that such machines have."""
+"""Start values of fits: round numbers of the order of magnitude of such machines."""
 
 MATMUL_CEILING = 0.87
-"""Of the vendor's peak: 271 of 312 TFLOP/s is the most that a search over sizes of bf16 products found on an A100.
+"""Largest part of the vendor's peak: 271 of 312 TFLOP/s is the most that a search over bf16 products found on an A100.
 
 Source: S. Bekman, "Machine Learning Engineering", on accelerators (maximum achievable matmul FLOPS).
 """
 
 LAUNCHES_S = (1e-3, 1.5e-3, 2e-3, 3e-3)
-"""Fits begin from each of these too: which points the host limits decides the valley that a fit ends in."""
+"""Further start values: the points that the host limits decide the valley in which a fit ends."""
 
 GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
-"""What errors are grouped by."""
+"""Fields by which errors are grouped."""
 
 BOTH = "width, micro_batch"
-"""And by these two together, which decide how long a layer takes."""
+"""A group by these two fields together, which decide the time of a layer."""
 
 LEFT_OUT = "left out"
-"""The role of points of a cell that no point was calibrated on in."""
+"""The role of points of a cell that no calibration point is in."""
 
 MeasuredPoints = list[Point]
 
 
 def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
-    """Calibrate, predict, compare.
+    """Calibrate, predict, and compare.
 
     Args:
-        spec: what is held against what.
+        spec: the measurements and the constants to compare.
 
     Returns:
-        ``rows``, one per point that was not calibrated on; ``summary``, one per group of them, of calibrated points
-        and of the repeats; ``constants``, by name, with the spread of those that were fitted.
+        ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
+        the repeats; ``constants``, by name, with the spread of the fitted ones.
 
     Raises:
-        SynclineError: measurements that are not there or cannot be read.
+        SynclineError: measurements do not exist or cannot be read.
     """
     single = read_points(spec.data, spec.single_node, "single_node")
     multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
     machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
-    again = recomputes(single, memory_bytes)
-    # Of constants that are known, the points that they were once fitted to are no test of them, either.
+    recomputed_single = recomputes(single, memory_bytes)
+    # Points that known constants were fitted to do not test these constants either.
     fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
     chosen = [point for point in single if fold and point.part(fold[0]) == fold[1]]
-    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(chosen, machine, again)
+    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(chosen, machine, recomputed_single)
     constants = _beyond(constants, spec, chosen)
     rows = []
     for part, role, points, recomputed in (
-        ("single node", "calibration", chosen, again),
-        ("single node", "validation", [point for point in single if point not in chosen], again),
+        ("single node", "calibration", chosen, recomputed_single),
+        ("single node", "validation", [point for point in single if point not in chosen], recomputed_single),
         ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
     ):
         rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
         "summary": error_summary(rows)
-        + ([] if spec.constants else without_its_cell(spec, single, again) + repeats(spec, single, again)),
+        + (
+            []
+            if spec.constants
+            else without_its_cell(spec, single, recomputed_single) + repeats(spec, single, recomputed_single)
+        ),
         "constants": [
             {
                 "name": name,
@@ -105,7 +109,7 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
 
 
 def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: MeasuredPoints) -> StepConstants:
-    """With what is known beyond a calibration: larger sums, other nodes."""
+    """Return constants with facts from outside the calibration: larger sums, other nodes."""
     sums = [WORD_BYTES * point.micro_batch * point.sequence * point.width for point in calibrated if point.tensor > 1]
     return replace(
         constants,
@@ -118,21 +122,21 @@ def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: MeasuredP
 def fitted_to(
     points: MeasuredPoints, machine: Hardware, recomputed: bool = False
 ) -> tuple[StepConstants, dict[str, float]]:
-    """Constants from points without tensor parallelism; then, all else as it is, its own two from the others.
+    """Return constants fitted to points without tensor parallelism, then its two constants from the other points.
 
     Args:
-        points: measured; without any that shares layers, those two stay where fits begin.
-        machine: whose memory's bandwidth nothing exceeds, nor `MATMUL_CEILING` of its peak.
-        recomputed: whether activations were computed again.
+        points: measured points; without any that shares layers, those two constants keep their start values.
+        machine: hardware whose memory bandwidth, and `MATMUL_CEILING` of whose peak, bound the constants.
+        recomputed: whether activations were recomputed.
 
     Returns:
-        the constants, and the relative spread of each that was fitted.
+        The constants, and the relative spread of each fitted one.
     """
     constants, spread = START, dict[str, float]()
     for names, shared in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
-        of = [point for point in points if (point.tensor > 1) == shared]
-        if of or not shared:
-            fit = _fit(layouts(of, recomputed), measured_s(of), constants, names, machine)
+        group = [point for point in points if (point.tensor > 1) == shared]
+        if group or not shared:
+            fit = _fit(layouts(group, recomputed), measured_s(group), constants, names, machine)
             constants = replace(constants, **dict(zip(names, fit.constants.tolist(), strict=True)))
             spread |= dict(zip(names, fit.spread.tolist(), strict=True))
     return constants, spread
@@ -144,10 +148,10 @@ def _ceiling(name: str, machine: Hardware) -> float | None:
 
 
 def _fit(
-    of: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
+    layout: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
 ) -> Fit:
     def predict(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return step_s(of, replace(constants, **dict(zip(names, values, strict=True))))
+        return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
 
     starts = [replace(constants, launch_s=launch_s) if "launch_s" in names else constants for launch_s in LAUNCHES_S]
     begin = [[getattr(start, name) for name in names] for start in starts]
@@ -155,27 +159,28 @@ def _fit(
 
 
 def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
-    """Each cell of width and micro-batch, without tensor parallelism, predicted from calibration points outside of it.
+    """Return errors of each cell of width and micro-batch, predicted from calibration points outside of it.
 
-    A cell of the grid whose neighbours were calibrated on is easier than one that nobody measured.
+    The cells have no tensor parallelism. A cell whose neighbours were calibrated on is easier to predict than one that
+    was never measured.
     """
     errors = errors_by_cell(single, (spec.folds, spec.fold), spec.hardware, recomputed)
     if not errors:
         return []
-    rows = [_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", of) for cell, of in errors.items()]
+    rows = [_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", cell_errors) for cell, cell_errors in errors.items()]
     return [_summary_row(LEFT_OUT, "tensor", "1", np.concatenate(list(errors.values()))), *rows]
 
 
 def errors_by_cell(
     single: MeasuredPoints, calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
 ) -> dict[tuple[int, int], NDArray[np.float64]]:
-    """By width and micro-batch: errors where constants are fitted to the calibration points outside.
+    """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
 
     Args:
-        single: measured on one node.
-        calibrated: of so many parts of the points, the one that is calibrated on.
-        machine: whose ceilings hold.
-        recomputed: whether activations were computed again.
+        single: points measured on one node.
+        calibrated: number of parts of the points, and the index of the part that is calibrated on.
+        machine: hardware whose ceilings hold.
+        recomputed: whether activations were recomputed.
     """
     points = [point for point in single if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
@@ -190,7 +195,7 @@ def errors_by_cell(
 
 
 def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
-    """The same with random parts of one size, without tensor parallelism: mean and worst of what they predict."""
+    """Return errors of calibrations on random parts of one size, without tensor parallelism: mean and worst."""
     points = [point for point in single if point.tensor == 1]
     size = round(len(points) / spec.folds)
     measured, errors = [], []
@@ -202,7 +207,7 @@ def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = Fals
         errors.append(np.abs(step_s(layouts(others, recomputed), fitted) / measured_s(others) - 1))
     if not errors:
         return []
-    means = [float(of.mean()) for of in errors]
+    means = [float(repeat_errors.mean()) for repeat_errors in errors]
     row = _summary_row("repeats", "tensor", "1", np.concatenate(errors))
     return [
         row
@@ -210,37 +215,46 @@ def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = Fals
     ]
 
 
-def _rows(part: str, role: str, of: Layouts, points: MeasuredPoints, constants: StepConstants) -> list[dict[str, Any]]:
-    predicted_s = step_s(of, constants)
+def _rows(
+    part: str, role: str, layout: Layouts, points: MeasuredPoints, constants: StepConstants
+) -> list[dict[str, Any]]:
+    predicted_s = step_s(layout, constants)
     return [
-        {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches, "recomputed": bool(again)}
+        {
+            "part": part,
+            "role": role,
+            **point._asdict(),
+            "microbatches": point.microbatches,
+            "recomputed": bool(is_recomputed),
+        }
         | {"predicted_s": float(seconds), "error": float(seconds) / point.measured_s - 1}
-        for point, again, seconds in zip(points, of.recomputed, predicted_s, strict=True)
+        for point, is_recomputed, seconds in zip(points, layout.recomputed, predicted_s, strict=True)
     ]
 
 
 def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean, median, worst and mean signed error of groups of rows.
+    """Return the mean, median, worst and mean signed error of groups of rows.
 
-    By role and tensor parallelism; and of what was predicted on one node without any by each of ``GROUPS`` and `BOTH`.
+    The groups are by role and tensor parallelism. Points predicted on one node without tensor parallelism are also
+    grouped by each of ``GROUPS`` and `BOTH`.
     """
     out = []
     for role in ("calibration", "validation", "extrapolation"):
         for tensor in ("1", "above 1"):
-            of = [row for row in rows if row["role"] == role and (row["tensor"] == 1) == (tensor == "1")]
-            if of:
-                out.append(_summary_row(role, "tensor", tensor, _errors(of)))
-        of = [row for row in rows if row["role"] == role]
-        if of and role != "calibration":
-            out.append(_summary_row(role, "tensor", "all", _errors(of)))
-    alone = [row for row in rows if row["role"] == "validation" and row["tensor"] == 1]
+            group = [row for row in rows if row["role"] == role and (row["tensor"] == 1) == (tensor == "1")]
+            if group:
+                out.append(_summary_row(role, "tensor", tensor, _errors(group)))
+        group = [row for row in rows if row["role"] == role]
+        if group and role != "calibration":
+            out.append(_summary_row(role, "tensor", "all", _errors(group)))
+    single_rows = [row for row in rows if row["role"] == "validation" and row["tensor"] == 1]
     for name in GROUPS:
-        for value in sorted({row[name] for row in alone}):
-            of = [row for row in alone if row[name] == value]
-            out.append(_summary_row("validation", name, str(value), _errors(of)))
-    for pair in sorted({(row["width"], row["micro_batch"]) for row in alone}):
-        of = [row for row in alone if (row["width"], row["micro_batch"]) == pair]
-        out.append(_summary_row("validation", BOTH, f"{pair[0]}, {pair[1]}", _errors(of)))
+        for value in sorted({row[name] for row in single_rows}):
+            group = [row for row in single_rows if row[name] == value]
+            out.append(_summary_row("validation", name, str(value), _errors(group)))
+    for pair in sorted({(row["width"], row["micro_batch"]) for row in single_rows}):
+        group = [row for row in single_rows if (row["width"], row["micro_batch"]) == pair]
+        out.append(_summary_row("validation", BOTH, f"{pair[0]}, {pair[1]}", _errors(group)))
     return out
 
 
@@ -248,11 +262,11 @@ def _errors(rows: list[dict[str, Any]]) -> NDArray[np.float64]:
     return np.array([row["error"] for row in rows])
 
 
-def _summary_row(role: str, by: str, value: str, errors: NDArray[np.float64]) -> dict[str, Any]:
+def _summary_row(role: str, field: str, value: str, errors: NDArray[np.float64]) -> dict[str, Any]:
     absolute = np.abs(errors)
     return {
         "role": role,
-        "by": by,
+        "by": field,
         "value": value,
         "points": int(errors.size),
         "mape": float(absolute.mean()),

@@ -46,13 +46,13 @@ class AboveSpec(Spec):
     buffer: Annotated[int, Field(ge=1, le=MANY)] = 2
 
     def groups_of(self, workers: int) -> tuple[int, ...]:
-        """Workers of each local server.
+        """Return the workers of each local server.
 
         >>> AboveSpec(groups=3).groups_of(8)
         (3, 3, 2)
         """
-        each, more = divmod(workers, self.groups)
-        return (each + 1,) * more + (each,) * (self.groups - more)
+        size, more = divmod(workers, self.groups)
+        return (size + 1,) * more + (size,) * (self.groups - more)
 
 
 class AsynchronousSpec(Spec):
@@ -102,11 +102,11 @@ class AsynchronousSpec(Spec):
 
     @property
     def of_a_version(self) -> int:
-        """Updates of a version of the model; delayed momentum makes one of each."""
+        """Return updates of a version of the model; delayed momentum makes one of each."""
         return 1 if self.momentum == "delayed" else self.buffer
 
     def weight(self, age: int) -> float:
-        """What an update of this age counts.
+        """Return the weight of an update of this age.
 
         >>> AsynchronousSpec(discount=0.5).weight(3)
         0.5
@@ -177,25 +177,25 @@ class AsynchronousSpec(Spec):
         Raises:
             PydanticCustomError: below ``path``.
         """
-        group, who = workers, "the workers"
+        group, members = workers, "the workers"
         if self.above is not None:
             if self.above.groups > workers:
                 expected = f"at most {workers}, as each local server has a worker"
                 raise refusal(f"{path}.asynchronous.above.groups", self.above.groups, expected)
-            group, who = min(self.above.groups_of(workers)), "the workers of a local server"
+            group, members = min(self.above.groups_of(workers)), "the workers of a local server"
         if self.participants is not None:
             if self.participants > workers:
                 raise refusal(f"{path}.asynchronous.participants", self.participants, f"at most {workers}, the workers")
-            group, who = self.participants, "the participants"
+            group, members = self.participants, "the participants"
         if self.waits and self.buffer > group:
-            expected = f"at most {group}, {who}, who wait until it is full"
+            expected = f"at most {group}, {members}, who wait until it is full"
             raise refusal(f"{path}.asynchronous.buffer", self.buffer, expected)
 
 
 def asynchronous_of(method: Any) -> AsynchronousSpec | None:
-    """How a method is asynchronous; None: not at all."""
-    found: AsynchronousSpec | None = getattr(method, "asynchronous", None)
-    return found
+    """Return a method's asynchronous settings, or None if it is synchronous."""
+    settings: AsynchronousSpec | None = getattr(method, "asynchronous", None)
+    return settings
 
 
 def check_synchronous(method: Any, path: str) -> None:

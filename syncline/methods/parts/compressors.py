@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class CompressorBase(Spec):
-    """What every compressor has. ``error_feedback``: what is left out is sent later."""
+    """The base of compressors. ``error_feedback``: the unsent remainder is sent later."""
 
     source: ClassVar[str]
     """The paper that it is from."""
@@ -41,7 +41,7 @@ class CompressorBase(Spec):
     @property
     @abstractmethod
     def name(self) -> str:
-        """How names of methods tell it."""
+        """Return the compressor's part of a method's name."""
 
     @abstractmethod
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -53,11 +53,11 @@ class CompressorBase(Spec):
     @property
     @abstractmethod
     def formula(self) -> str:
-        """Bytes of one tensor of ``n`` numbers."""
+        """Return the bytes of one tensor of ``n`` numbers."""
 
     @abstractmethod
     def build(self) -> Compressor:
-        """The compressor."""
+        """Build the compressor of this spec."""
 
     def exchanges(
         self,
@@ -69,7 +69,7 @@ class CompressorBase(Spec):
         offset: int = 0,
         joins: bool = True,
     ) -> list[Exchange]:
-        """What the compressed tensors travel in: one exchange per call, none for no tensors."""
+        """Return the exchanges of the compressed tensors: one per call, none for no tensors."""
         per_tensor = [self.calls(tensor, workers) for tensor in tensors]
         return [
             Exchange(
@@ -102,13 +102,13 @@ class TopKCompressor(CompressorBase):
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """One all-gather: k indices packed, then k values.
+        """Return one all-gather: k indices packed, then k values.
 
         Raises:
             SpecError: if the index cannot tell a tensor's entries apart.
         """
-        kept = kept_entries(self.fraction, tensor.elements)
-        nbytes = pairs_bytes(kept, tensor.elements, self.index_bits, self.value, "compressor.index_bits")
+        count = kept_entries(self.fraction, tensor.elements)
+        nbytes = pairs_bytes(count, tensor.elements, self.index_bits, self.value, "compressor.index_bits")
         return [("", "all_gather", nbytes)]
 
     @property
@@ -142,7 +142,7 @@ class LpCompressor(CompressorBase):
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """The scale gathered, then one all-reduce of packed integers.
+        """Return the scale gathered, then one all-reduce of packed integers.
 
         Raises:
             SpecError: names the width that would do for so many workers.
@@ -181,7 +181,7 @@ class QSGDCompressor(CompressorBase):
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """One all-gather of norm and integers."""
+        """Return one all-gather of norm and integers."""
         return [("", "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, self.bits))]
 
     @property
@@ -215,7 +215,7 @@ class BlockTopKCompressor(CompressorBase):
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """One all-gather: the indices of all blocks packed, then their values.
+        """Return one all-gather: the indices of all blocks packed, then their values.
 
         Raises:
             SpecError: if the index cannot tell a block's entries apart.
@@ -228,10 +228,10 @@ class BlockTopKCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
-        """Of matrices, whose sides ``chunk`` divides."""
-        kept, square = min(self.k, self.chunk**2), (self.chunk, self.chunk)
-        pair = block_pairs_bytes(square, self.k, self.chunk, self.index_bits, self.value) / kept
-        return f"{pair:g} × {kept} n / {self.chunk}²"
+        """Return the traffic for matrices whose sides ``chunk`` divides."""
+        count, square = min(self.k, self.chunk**2), (self.chunk, self.chunk)
+        pair = block_pairs_bytes(square, self.k, self.chunk, self.index_bits, self.value) / count
+        return f"{pair:g} × {count} n / {self.chunk}²"
 
     @override
     def build(self) -> Compressor:
@@ -255,7 +255,7 @@ class OneBitCompressor(CompressorBase):
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """One all-gather of scale and packed signs."""
+        """Return one all-gather of scale and packed signs."""
         return [("", "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, 1))]
 
     @property
@@ -294,7 +294,7 @@ def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
 
 
 def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
-    """Bytes per step of compressed tensors, from what each of them is sent through, and how often."""
+    """Return the bytes per step of compressed tensors, from what each of them is sent through, and how often."""
     counts = Counter((compressor.formula, period) for compressor, period in terms)
     return " + ".join(
         (f"{n} " if n > 1 else "") + f"Σ {formula}" + (f" / {period}" if period > 1 else "")

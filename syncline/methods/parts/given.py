@@ -24,16 +24,16 @@ class GivenPart:
 
     @property
     def kind(self) -> str:
-        """What specs call it, if they do; else its class."""
+        """Return the part's kind in specs, or else the name of its class."""
         return str(getattr(self.part, "kind", type(self.part).__name__))
 
     @property
     def name(self) -> str:
-        """How names of methods tell it."""
+        """Return the part's share of a method's name."""
         return self.kind
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold, as it makes them."""
+        """Return the number of elements that the states of these parameters hold, as it makes them."""
         import torch
 
         from syncline.optim import MatrixSplit
@@ -44,16 +44,16 @@ class GivenPart:
             while isinstance(rule, MatrixSplit):
                 rule = rule.matrix if tensor.is_matrix else rule.other
             state = rule.init(x, 0) if hasattr(rule, "direction") else rule.init(x)
-            total += sum(kept.numel() for kept in state.values())
+            total += sum(tensor.numel() for tensor in state.values())
         return total
 
     def build(self) -> Any:
-        """The object."""
+        """Return the Python object itself."""
         return self.part
 
 
 def or_given(protocol: str) -> WrapValidator:
-    """A validator that also takes an object that has the methods of ``module:Protocol``."""
+    """Return a validator that also takes an object that has the methods of ``module:Protocol``."""
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if isinstance(value, GivenPart):

@@ -43,11 +43,11 @@ class QHMRule(Spec, defer_build=False):
     nu: Weight = 0.7
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 1)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import qhm
 
         return qhm(self.momentum, self.nu)
@@ -64,11 +64,11 @@ class QHAdamRule(Spec, defer_build=False):
     eps: Positive = 1e-8
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 2)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import qhadam
 
         return qhadam(self.beta1, self.beta2, self.nu1, self.nu2, self.eps)
@@ -84,11 +84,11 @@ class QHAdoptRule(Spec, defer_build=False):
     eps: Positive = 1e-6
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 2)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import qhadopt
 
         return qhadopt(self.beta1, self.beta2, self.nu, self.eps)
@@ -102,15 +102,15 @@ class AggMoRule(Spec, defer_build=False):
 
     @property
     def momenta(self) -> int:
-        """How many are kept: one of decay 0 is the gradient."""
+        """Return the number of momenta kept: a momentum of decay 0 is the gradient."""
         return sum(beta > 0 for beta in self.betas)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, self.momenta)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import aggmo
 
         return aggmo(self.betas)
@@ -130,15 +130,15 @@ class AdEMAMixRule(Spec, defer_build=False):
 
     @property
     def momenta(self) -> int:
-        """A fast one and a slow one."""
+        """Return 2, the number of momenta: a fast one and a slow one."""
         return 2
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 3)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import AdEMAMix
 
         return AdEMAMix(**self.model_dump(exclude={"kind"}))
@@ -162,7 +162,7 @@ class MultiMomentumRule(Spec, defer_build=False):
 
     @property
     def momenta(self) -> int:
-        """N."""
+        """Return N, the number of momenta."""
         return len(self.betas)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
@@ -171,7 +171,7 @@ class MultiMomentumRule(Spec, defer_build=False):
         return _numbers(tensors, self.momenta) + _numbers(scaled, 1)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import multi_momentum_rule
 
         knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}

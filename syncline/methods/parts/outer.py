@@ -24,11 +24,11 @@ class NesterovOuter(Spec):
     momentum: Rate = 0.9
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers in where the period started and in the momentum."""
+        """Return the number of elements in where the period started and in the momentum."""
         return 2 * elements(tensors)
 
     def build(self) -> OuterOptimizer:
-        """The outer optimizer."""
+        """Build the outer optimizer."""
         from syncline.optim import Nesterov
 
         return Nesterov(self.lr, self.momentum)
@@ -44,11 +44,11 @@ class FedAdamOuter(Spec):
     eps: Positive = 1e-3
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers in where the period started and in both moments."""
+        """Return the number of elements in where the period started and in both moments."""
         return 3 * elements(tensors)
 
     def build(self) -> OuterOptimizer:
-        """The outer optimizer."""
+        """Build the outer optimizer."""
         from syncline.optim import FedAdam
 
         return FedAdam(self.lr, self.beta1, self.beta2, self.eps)

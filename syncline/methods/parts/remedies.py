@@ -1,4 +1,4 @@
-"""What is done about late gradients beside a method's own steps, as a spec."""
+"""Specs of corrections for delayed gradients, besides a method's usual steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BackwardWeights = Literal["stashed", "current", "corrected"]
 
 
 class RemedySpec(Spec):
-    """What is done about a late gradient, beside the method's own.
+    """A correction for delayed gradients, besides the method's usual step.
 
     ``discount``: a smaller rate, ``tau^-(1 - t / anneal_steps)``, until ``anneal_steps``. ``compensation``: the
     gradient moved by ``strength * g * g * (x - x_stale)``. ``look-ahead``: forward passes at predicted weights.
@@ -52,9 +52,9 @@ RemedyField = Annotated[RemedySpec | None, BeforeValidator(from_name)]
 
 
 def remedy_of(method: Any) -> RemedySpec | None:
-    """What a method does about late gradients; None: nothing."""
-    found: RemedySpec | None = getattr(method, "remedy", None)
-    return found
+    """Return a method's correction for delayed gradients, or None."""
+    remedy: RemedySpec | None = getattr(method, "remedy", None)
+    return remedy
 
 
 def check_punctual(method: MethodBase, path: str) -> None:

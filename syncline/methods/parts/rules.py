@@ -34,11 +34,11 @@ class SGDMRule(Spec, defer_build=False):
     form: Literal["heavy-ball", "ema"] = "heavy-ball"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return elements(tensors) if self.momentum else 0
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import sgdm
 
         return sgdm(self.momentum, self.form)
@@ -54,11 +54,11 @@ class AdamRule(Spec, defer_build=False):
     bias_correction: bool = True
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return 2 * elements(tensors)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import adam
 
         return adam(self.beta1, self.beta2, self.eps, self.bias_correction)
@@ -77,7 +77,7 @@ class AdaSGDRule(Spec, defer_build=False):
         return 2 * elements(tensors)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import ada_sgd
 
         return ada_sgd(self.beta1, self.beta2, self.eps)
@@ -93,11 +93,11 @@ class NesterovAdamRule(Spec, defer_build=False):
     momentum_decay: float = Field(default=0.004, ge=0)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return 2 * elements(tensors)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import NesterovAdam
 
         return NesterovAdam(self.beta1, self.beta2, self.eps, self.momentum_decay)
@@ -112,11 +112,11 @@ class AdoptRule(Spec, defer_build=False):
     eps: Positive = 1e-6
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return 2 * elements(tensors)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import adopt
 
         return adopt(self.beta1, self.beta2, self.eps)
@@ -130,11 +130,11 @@ class LionRuleSpec(Spec, defer_build=False):
     beta2: Rate = 0.99
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return elements(tensors)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import lion
 
         return lion(self.beta1, self.beta2)
@@ -157,17 +157,17 @@ class MuonRule(Spec, defer_build=False):
     other: OtherRule = "adam"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         matrices = [tensor for tensor in tensors if tensor.is_matrix]
         others = [tensor for tensor in tensors if not tensor.is_matrix]
         return elements(matrices) + OTHER_RULES[self.other].state_elements(others)
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Of orthogonalising matrices."""
+        """Return the work of orthogonalising matrices."""
         return orthogonal_work(tensors)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import muon
 
         return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust, other=OTHER_RULES[self.other].build())
@@ -183,15 +183,15 @@ class ScionRule(Spec, defer_build=False):
     tables: Literal["sign", "rows"] = "sign"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold."""
+        """Return the number of elements that the states of these parameters hold."""
         return elements(tensors) if self.momentum else 0
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Of orthogonalising matrices."""
+        """Return the work of orthogonalising matrices."""
         return orthogonal_work(tensors)
 
     def build(self) -> UpdateRule:
-        """The update rule."""
+        """Build the update rule."""
         from syncline.optim import scion
 
         return scion(self.momentum, radius=self.radius, table_radius=self.table_radius, tables=self.tables)
@@ -221,12 +221,12 @@ RuleSpec = Annotated[
 
 
 def rule_name(rule: Any) -> str:
-    """How names of methods tell it: its kind, or the class of what somebody made."""
+    """Return the rule's part of a method's name: its kind, or the class of a Python object."""
     return str(getattr(rule, "name", rule.kind))
 
 
 def state_names(rule: Any) -> tuple[str, ...]:
-    """What a rule's states are called: momenta, and after them, if there is one more, a second moment."""
+    """Return the names of a rule's states: momenta and, if one more state remains, a second moment."""
     count, momenta = rule.state_elements([TensorShape("", (1,))]), getattr(rule, "momenta", 1)
     names = tuple(f"momentum_{j}" for j in range(1, min(count, momenta) + 1))
     return names + ("second_moment",) * (count > momenta)

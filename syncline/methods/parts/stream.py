@@ -1,4 +1,4 @@
-"""How a model streams, as a spec."""
+"""The spec of streaming a model in fragments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StreamSpec(Spec):
-    """How a model streams: in how many fragments, merged how many steps after they were sent, and how much."""
+    """Streaming of a model: the number of fragments, the delay of a merge in steps, and its weight."""
 
     fragments: int = Field(default=4, ge=1)
     tau: int = Field(default=1, ge=0)

@@ -55,8 +55,8 @@ class TorchRuleSpec(Spec):
             except SpecError as error:
                 raise refusal("", target, error.expected) from None
         elif not callable(target):
-            made = "; this one is made already" if hasattr(target, "param_groups") else ""
-            raise refusal("", type(target).__name__, CLASS + made)
+            hint = "; this one is made already" if hasattr(target, "param_groups") else ""
+            raise refusal("", type(target).__name__, CLASS + hint)
         return target
 
     @field_serializer("target")
@@ -80,19 +80,19 @@ class TorchRuleSpec(Spec):
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Lists of a file are tuples in Python."""
+        """Convert lists of a file to tuples."""
         return {k: tuple(v) if isinstance(v, list) else v for k, v in (self.model_extra or {}).items()}
 
     @cached_property
     def built(self) -> TorchRule:
-        """The update rule, which knows what the optimizer keeps."""
+        """Return the update rule, which knows what the optimizer keeps."""
         from syncline.optim.torch_rule import TorchRule
 
         return TorchRule(partial(self._make, **self._options) if self._options else self._make, self.average_states)
 
     @property
     def name(self) -> str:
-        """The optimizer's class."""
+        """Return the name of the optimizer's class."""
         return self.built.probe.name
 
     def check(self, method: MethodBase) -> None:
@@ -117,19 +117,19 @@ class TorchRuleSpec(Spec):
         return sum(state.elements for tensor in tensors for state in self._states(tensor))
 
     def averaged(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
-        """Those states of these parameters that are averaged."""
+        """Return the averaged states of these parameters."""
         return [state for tensor in tensors for state in self._states(tensor) if state.name in self.average_states]
 
     def _states(self, tensor: TensorShape) -> list[TensorShape]:
         return [TensorShape(name, shape) for name, shape in self.built.kept_shapes(tensor.shape).items()]
 
     def build(self) -> TorchRule:
-        """The update rule."""
+        """Return the update rule, already built."""
         return self.built
 
 
 def from_optimizer(value: Any) -> Any:
-    """Fields of an optimizer that is given as ``module:name``, a class, a function, or a rule made of these."""
+    """Return fields of an optimizer that is given as ``module:name``, a class, a function, or a rule made of these."""
     if hasattr(value, "make") and hasattr(value, "average_states"):
         return _fields(value.make) | {"average_states": value.average_states}
     if is_reference(value) or isinstance(value, type) or callable(value) or hasattr(value, "param_groups"):
@@ -151,10 +151,10 @@ def _found(target: str) -> Any:
     if not is_reference(target) or target.startswith("__main__:"):
         expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
         raise SpecError("rule.target", target, expected)
-    found = imported(target, "rule.target", installed=target in BUILT_IN)
-    if not callable(found):
+    target_object = imported(target, "rule.target", installed=target in BUILT_IN)
+    if not callable(target_object):
         raise SpecError("rule.target", target, CLASS)
-    return found
+    return target_object
 
 
 def options_of(target: Any) -> list[str] | None:
@@ -165,12 +165,16 @@ def options_of(target: Any) -> list[str] | None:
     """
     make = _found(target) if isinstance(target, str) else target
     try:
-        (_, *taken) = inspect.signature(make).parameters.values()  # the first are the parameters
+        (_, *parameters) = inspect.signature(make).parameters.values()  # the first are the parameters
     except Exception:  # of some callables Python does not know them, some have none, and a user's object may raise
         return None
-    if any(one.kind == one.VAR_KEYWORD for one in taken):
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return [one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "lr"]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name != "lr"
+    ]
 
 
 def _check_options(make: Any, options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is measured along a training, of every worker: before a step, before an average, after a step.
+"""Measures of every worker during a training: before a step, before an average, after a step.
 
 ``base`` says what a measure is and collects; each other file is one. `MEASURES` is the door: what specs call ``watch``.
 """

@@ -67,28 +67,28 @@ class Watch:
     def before_step(self, method: Method, t: int) -> None:
         """To be called with gradients that are fresh."""
         if (t + 1) % self._every == 0:
-            for one in self._measures:
-                self._keep(t, one.before_step(method, t))
+            for measure in self._measures:
+                self._keep(t, measure.before_step(method, t))
 
     def before_average(self, method: Method, rows: list[Row], names: tuple[str, ...], t: int) -> None:
         """Called by the method."""
-        for one in self._measures:
-            self._keep(t, one.before_average(method, rows, names, t))
+        for measure in self._measures:
+            self._keep(t, measure.before_average(method, rows, names, t))
 
     def after_step(self, method: Method, t: int) -> None:
         """To be called before the next gradients."""
-        for one in self._measures:
-            found = one.after_step(method, t)
+        for measure in self._measures:
+            values = measure.after_step(method, t)
             if (t + 1) % self._every == 0:
-                self._keep(t, found)
+                self._keep(t, values)
 
     def _keep(self, t: int, found: Iterable[MeasuredValue]) -> None:
-        self._found += [(t + 1, one) for one in found]
+        self._found += [(t + 1, value) for value in found]
 
     def values(self, seeds: Sequence[int]) -> list[WatchedValue]:
-        """All that was found, in order."""
+        """Return all measured values, in order."""
         return [
-            WatchedValue(seed, step, one.measure, one.layer, float(value))
-            for step, one in self._found
-            for seed, value in zip(seeds, one.value.tolist(), strict=True)
+            WatchedValue(seed, step, measured.measure, measured.layer, float(value))
+            for step, measured in self._found
+            for seed, value in zip(seeds, measured.value.tolist(), strict=True)
         ]

@@ -1,4 +1,4 @@
-"""What Lion's workers vote on, and how far apart their momenta are."""
+"""Measures of the votes of Lion's workers, and of the spread of their momenta."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class UpdateVectors(Measure):
         if not rows:
             return []
         agreements = vote_agreements(rows, VOTES, method.comm, t)
-        found = [
-            MeasuredValue(f"{rate}: {vote}", getattr(of, rate))
+        values = [
+            MeasuredValue(f"{rate}: {vote}", getattr(agreement, rate))
             for rate in ("match", "flip", "zero")
-            for vote, of in agreements.items()
+            for vote, agreement in agreements.items()
         ]
         for row in rows:
             shape = vector_shape(row.g, method.comm.replicas)
-            found += [
+            values += [
                 MeasuredValue(name, value, layer_of(method, row.number)) for name, value in shape._asdict().items()
             ]
-        return found
+        return values
 
 
 class MomentumSpread(Measure):
@@ -60,15 +60,15 @@ class MomentumSpread(Measure):
 
     @override
     def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
-        found: list[MeasuredValue] = []
+        values: list[MeasuredValue] = []
         for row in method.rows(without_gradient=True):
             if "momentum_1" in row.state:
                 momentum, layer = row.state["momentum_1"], layer_of(method, row.number)
-                for name, of in (("largest_spread", largest_spread), ("relative_spread", relative_spread)):
-                    found.append(MeasuredValue(name, of(momentum, method.comm.replicas), layer))
-        return found
+                for name, spread in (("largest_spread", largest_spread), ("relative_spread", relative_spread)):
+                    values.append(MeasuredValue(name, spread(momentum, method.comm.replicas), layer))
+        return values
 
 
 def layer_of(method: Method, number: int) -> str:
-    """A parameter's name, or its number where it came without."""
+    """Return a parameter's name, or its number where it came without."""
     return method.names[number] or str(number)

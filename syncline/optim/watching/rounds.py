@@ -1,4 +1,4 @@
-"""What becomes of parameters and momenta from one average of the parameters to the next."""
+"""Measures of parameters and momenta from one average of the parameters to the next."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Rounds(Measure):
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
         if self._start is None:  # states are made in the first step, so that momenta begin with the second round
-            own = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
-            self._start = [p.detach().clone() for p in own], []
+            params = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
+            self._start = [p.detach().clone() for p in params], []
         return ()
 
     @override
@@ -74,7 +74,7 @@ class Rounds(Measure):
 def measured(
     start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer: Vectors, replicas: int
 ) -> Iterator[MeasuredValue]:
-    """What there is to say of one round.
+    """Yield the measured values of one round.
 
     Args:
         start: parameters and momenta after the average that it began with.
@@ -107,14 +107,14 @@ def measured(
 
 
 def _state(rows: list[Row]) -> tuple[Vectors, Vectors]:
-    """Copies of parameters and of their slow momenta; of none if not all have one."""
+    """Return copies of parameters and of their slow momenta; of none if not all have one."""
     names = [max(filter(re.compile(r"momentum(_\d+)?").fullmatch, row.state), default="") for row in rows]
     momenta = [row.state[name].clone() for row, name in zip(rows, names, strict=True) if name]
     return [row.x.detach().clone() for row in rows], momenta if all(names) else []
 
 
 def _dot(a: Vectors, b: Vectors) -> Tensor:
-    """``(R,)``, in double precision."""
+    """Return the dot product of each row, ``(R,)``, in double precision."""
     products = [(x.double() * y.double()).reshape(len(x), -1).sum(1) for x, y in zip(a, b, strict=True)]
     return torch.stack(products).sum(0)
 
@@ -128,9 +128,9 @@ def _cosine(a: Vectors, b: Vectors) -> Tensor:
 
 
 def _mean(a: Vectors, replicas: int) -> Vectors:
-    """Of each replica's workers, for each of its rows."""
-    apart = [x.unflatten(0, (replicas, -1)) for x in a]
-    return [x.mean(1, keepdim=True).expand_as(x).flatten(0, 1) for x in apart]
+    """Return the mean over each replica's workers, repeated for each of its rows."""
+    by_replica = [x.unflatten(0, (replicas, -1)) for x in a]
+    return [x.mean(1, keepdim=True).expand_as(x).flatten(0, 1) for x in by_replica]
 
 
 def _spread(a: Vectors, replicas: int) -> Tensor:

@@ -15,7 +15,7 @@ BatchLoss = Callable[[Any, Any], Tensor]
 
 
 def mapped(of: Callable[[Any], Any], batch: Any) -> Any:
-    """A batch with ``of`` of each of its leaves; mappings of any class become dicts."""
+    """Return a batch with ``of`` of each of its leaves; mappings of any class become dicts."""
     if isinstance(batch, Mapping):
         return {key: mapped(of, value) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
@@ -26,7 +26,7 @@ def mapped(of: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """A batch on a device, its floating-point numbers in ``dtype``."""
+    """Return a batch on a device, its floating-point numbers in ``dtype``."""
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
@@ -37,10 +37,10 @@ def moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def leaves(batch: Any) -> list[Any]:
-    """What a batch is made of, in order."""
-    found: list[Any] = []
-    mapped(found.append, batch)
-    return found
+    """Return the leaves of a batch, in order."""
+    parts: list[Any] = []
+    mapped(parts.append, batch)
+    return parts
 
 
 def stacked(batches: Sequence[Any]) -> Any | None:
@@ -56,7 +56,7 @@ def stacked(batches: Sequence[Any]) -> Any | None:
 
 
 class Answer(NamedTuple):
-    """What a module made of a batch, and what the batch says that it should be."""
+    """A module's output for a batch, and the batch's target."""
 
     output: Any
     target: Any
@@ -81,7 +81,7 @@ def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> An
 
 
 def loss_of(found: Answer, loss: BatchLoss | None) -> Tensor:
-    """The loss of an answer: by ``loss``, or what the module itself says.
+    """Return the loss of an answer: by ``loss``, or what the module itself says.
 
     Raises:
         SpecError: it is not a scalar tensor, or the module says none.
@@ -93,11 +93,11 @@ def loss_of(found: Answer, loss: BatchLoss | None) -> Tensor:
             raise SpecError("problem.loss", _kind(value), expected)
         return value
     output = found.output
-    said: Any = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
-    if not isinstance(said, Tensor) or said.dim():
+    module_loss: Any = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
+    if not isinstance(module_loss, Tensor) or module_loss.dim():
         expected = f"a function loss(output, target), as the module returns no scalar .loss but {_kind(output)}"
         raise SpecError("problem.loss", None, expected)
-    return said
+    return module_loss
 
 
 def _kind(value: Any) -> str:
@@ -105,10 +105,10 @@ def _kind(value: Any) -> str:
 
 
 def objective(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Tensor:
-    """The loss of a module on a batch."""
+    """Return the loss of a module on a batch."""
     return loss_of(answer(module, batch, loss), loss)
 
 
 def placed_loss(loss: BatchLoss | None, device: torch.device, dtype: torch.dtype) -> BatchLoss | None:
-    """A loss that is a module itself, with its tensors (weights of classes) where the batches are."""
+    """Return a loss that is a module itself, with its tensors (weights of classes) where the batches are."""
     return loss.to(device, dtype) if isinstance(loss, nn.Module) else loss

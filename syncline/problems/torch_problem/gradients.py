@@ -33,7 +33,7 @@ class Stacked:
     buffers: Mapping[str, Tensor]
 
     def of_replica(self, replica: int) -> dict[str, Tensor]:
-        """What is frozen of a replica."""
+        """Return the frozen tensors of a replica."""
         return {name: values[replica if len(values) > 1 else 0] for name, values in self.frozen.items()}
 
 
@@ -46,13 +46,13 @@ def by_loop(
     loss: BatchLoss | None,
     device: torch.device,
 ) -> Tensor:
-    """Losses ``(R,)`` of a step, row by row; ``.grad`` and buffers are new ones of all rows.
+    """Return the losses ``(R,)`` of a step, row by row; ``.grad`` and buffers are new ones of all rows.
 
     The module is called as in any training loop, its own parameters being those of the row. Draws are on the stream
     of the seed, the worker and the step.
     """
     losses: list[Tensor] = []
-    found: dict[str, list[Tensor | None]] = {name: [] for name in tensors.params}
+    gradients_of: dict[str, list[Tensor | None]] = {name: [] for name in tensors.params}
     for row in range(len(rows)):
         batches = shards.of_row(row, step)
         buffers = put_row(places, tensors, rows, row)
@@ -68,9 +68,9 @@ def by_loop(
         losses.append(total)
         places.keep_buffers(buffers)
         for name, gradient in places.gradients().items():
-            found[name].append(gradient)
+            gradients_of[name].append(gradient)
     for name, param in tensors.params.items():
-        of_rows = [torch.zeros_like(param[0]) if g is None else g for g in found[name]]
+        of_rows = [torch.zeros_like(param[0]) if g is None else g for g in gradients_of[name]]
         param.grad = torch.stack(of_rows) if len(of_rows) > 1 else of_rows[0].unsqueeze(0)
     return torch.stack(losses).to(next(iter(tensors.params.values())).dtype)
 
@@ -96,9 +96,9 @@ def by_vmap(places: Places, tensors: Stacked, batches: Sequence[Any], rows: Rows
     def of_row(
         params: dict[str, Tensor], frozen: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        own = params | frozen | buffers
-        value = objective(lambda *args, **named: functional_call(places.module, own, args, named), batch, loss)
-        return value, {name: own[name] for name in buffers}
+        tensors_of = params | frozen | buffers
+        value = objective(lambda *args, **named: functional_call(places.module, tensors_of, args, named), batch, loss)
+        return value, {name: tensors_of[name] for name in buffers}
 
     batched = vmap(grad_and_value(of_row, has_aux=True))
     buffers = {name: buffer.clone() for name, buffer in tensors.buffers.items()}
@@ -116,7 +116,7 @@ def by_vmap(places: Places, tensors: Stacked, batches: Sequence[Any], rows: Rows
 
 
 def _over_rows(values: Sequence[Tensor], rows: Rows) -> Tensor:
-    """What is frozen, ``(R, *s)``."""
+    """Return frozen tensors expanded over the rows, ``(R, *s)``."""
     if len(values) == 1:
         return values[0].expand(len(rows), *values[0].shape)
     return torch.stack(list(values)).repeat_interleave(len(rows.workers), 0)

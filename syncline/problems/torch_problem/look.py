@@ -19,7 +19,7 @@ from syncline.randomness import GlobalState
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen.
+    """Measured properties of a module.
 
     Attributes:
         flops: of the forward and backward pass of a batch; None where none were counted.
@@ -59,12 +59,12 @@ def look(places: Places, batch: Any, loss: BatchLoss | None, device: torch.devic
         FlopCounterMode(display=False) as counter,
     ):
         try:
-            found = answer(places.module, batch, loss)
+            result = answer(places.module, batch, loss)
         except Exception as error:
             raise SpecError("problem.make_model", name, f"a module that takes a batch; {says(error)}") from error
         draws = not before.same_as(GlobalState.now(device))
         try:
-            value = loss_of(found, loss)
+            value = loss_of(result, loss)
         except SpecError:
             raise
         except Exception as error:

@@ -18,7 +18,7 @@ MakeModel = Callable[[], nn.Module] | nn.Module
 
 
 def fresh(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
-    """The module with the weights that a replica starts from; global generators are left as they were.
+    """Return the module with the weights that a replica starts from; global generators are left as they were.
 
     Raises:
         SpecError: what is made is no module, or the attempt fails.
@@ -28,23 +28,23 @@ def fresh(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
     with preserved(device):
         seed_all(device, seed, "weights")
         try:
-            made: Any = make_model()
+            module: Any = make_model()
         except SpecError:
             raise
         except Exception as error:
             raise SpecError("problem.make_model", word_for(make_model), f"a module; {says(error)}") from error
-    if not isinstance(made, nn.Module):
-        raise SpecError("problem.make_model", word_for(make_model), f"a module; it returns {type(made).__name__}")
-    return made
+    if not isinstance(module, nn.Module):
+        raise SpecError("problem.make_model", word_for(make_model), f"a module; it returns {type(module).__name__}")
+    return module
 
 
 def word_for(thing: Any) -> str:
-    """What to call a function, a class or an object in a line."""
+    """Return the name of a function, a class or an object's class, for a message."""
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 def says(error: Exception) -> str:
-    """An exception in one line."""
+    """Return an exception in one line."""
     return f"it says: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
@@ -65,7 +65,7 @@ def check_module(module: nn.Module) -> None:
 
 
 def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, ...]:
-    """Names of the parameters that rules for matrices take.
+    """Return the names of the parameters that rules for matrices take.
 
     Trainable ones of two dimensions or more (weights of convolutions too), but for tables of embeddings and the last of
     the others by order of registration, which is taken for the output head. A parameter that is tied to a table is one;
@@ -91,7 +91,7 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
 
 
 class Places:
-    """Where the tensors of a module are.
+    """The holders of a module's tensors.
 
     Attributes:
         module: it.
@@ -106,9 +106,9 @@ class Places:
         self.trained = {name: p for name, p in parameters.items() if p.requires_grad}
         self.frozen = {name: p for name, p in parameters.items() if not p.requires_grad}
         self.buffers = dict(module.named_buffers())
-        of = {id(buffer): name for name, buffer in self.buffers.items()}
+        name_of = {id(buffer): name for name, buffer in self.buffers.items()}
         self._holders = [
-            (part, key, of[id(buffer)])
+            (part, key, name_of[id(buffer)])
             for part in module.modules()
             for key, buffer in part._buffers.items()
             if buffer is not None
@@ -126,7 +126,7 @@ class Places:
             part._buffers[key] = buffers[name]
 
     def keep_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        """Those that the module has replaced rather than written to, back into the tensors that were put."""
+        """Copy buffers that the module replaced, rather than wrote to, back into the given tensors."""
         for part, key, name in self._holders:
             now = part._buffers[key]
             if now is not None and now is not buffers[name]:
@@ -134,14 +134,14 @@ class Places:
 
     def gradients(self) -> dict[str, Tensor | None]:
         """Take the gradients of the trainable parameters."""
-        found = {name: p.grad for name, p in self.trained.items()}
+        gradients = {name: p.grad for name, p in self.trained.items()}
         for parameter in self.trained.values():
             parameter.grad = None
-        return found
+        return gradients
 
 
 def per_replica(values: Sequence[Tensor], device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    """What the seeds begin with, ``S`` tensors; one tensor where all are the same."""
+    """Return the start values of the seeds, ``S`` tensors; one tensor where all are the same."""
     placed = [value.detach().to(device, dtype) if value.is_floating_point() else value.to(device) for value in values]
     same = all(torch.equal(placed[0], value) for value in placed[1:])
     return placed[:1] if same else placed

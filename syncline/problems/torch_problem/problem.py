@@ -84,10 +84,10 @@ class TorchProblem:
             if not is_whole(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a whole number")
         check_sizes(self, "batch_size", "accumulate", largest=LARGEST_SIZE)
-        for field, known in (("how", HOWS), ("buffers", BUFFERS)):
-            how = getattr(self, field)
-            if not isinstance(how, str) or how not in known:
-                raise SpecError(f"problem.{field}", how, one_of(known, how))
+        for field, choices in (("how", HOWS), ("buffers", BUFFERS)):
+            choice = getattr(self, field)
+            if not isinstance(choice, str) or choice not in choices:
+                raise SpecError(f"problem.{field}", choice, one_of(choices, choice))
         for field in ("make_model", *(f for f in ("loss", "evaluate") if getattr(self, f) is not None)):
             if not callable(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a function")
@@ -105,7 +105,7 @@ class TorchProblem:
         return f"TorchProblem({self.name!r})"
 
     def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> TorchTask:
-        """The task of ``rows``; takes one batch through the module.
+        """Return the task of ``rows``; takes one batch through the module.
 
         Raises:
             SpecError: what the module or the data cannot do, in one line.
@@ -113,21 +113,21 @@ class TorchProblem:
         return TorchTask(self, rows, dtype, torch.device(device))
 
     def notes(self) -> list[str]:
-        """What of a DataLoader took the place of arguments, a line each."""
+        """Return the settings of a DataLoader that replaced arguments, a line each."""
         return list(getattr(self, "_notes", ()))
 
     def reading(self) -> Reading:
-        """How the training data is read."""
+        """Return the way to read the training data."""
         return reading_of(self.train_set, "problem.train_set", self.batch_size, self.shuffle, self.drop_last)
 
     def validated_on(self, reading: Reading) -> tuple[Reading, bool]:
-        """How the data of evaluations is read, and whether it is part of the training data."""
+        """Return the way to read the evaluation data, and whether it is part of the training data."""
         if self.validation is None:
             return reading, True
         return reading_of(self.validation, "problem.validation", reading.batch_size, False, False), False
 
     def module(self) -> nn.Module | None:
-        """The module without memory, on the meta device, made once; None if it cannot be made there."""
+        """Return the module without memory, on the meta device, made once; None if it cannot be made there."""
         if self not in _MODULES:
             _MODULES[self] = self._without_memory()
         return _MODULES[self]
@@ -144,7 +144,7 @@ class TorchProblem:
             return None
 
     def looks(self) -> dict[Any, Look]:
-        """What was seen of the module, by number format and kind of device."""
+        """Return the module's measured properties, by number format and kind of device."""
         return _LOOKS.setdefault(self, {})
 
 

@@ -1,4 +1,4 @@
-"""Which items a worker sees in which step: the same in every world, whoever else lives in the process."""
+"""Assignment of items to workers and steps, the same in every world and process."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Shards(Protocol):
     """The batches of the rows. All is for inside of `preserved`, as transforms draw from global generators."""
 
     def of_row(self, row: int, step: int) -> list[Any]:
-        """The micro-batches of a row in a step, leaves ``(batch, ...)``."""
+        """Return the micro-batches of a row in a step, leaves ``(batch, ...)``."""
         ...
 
     def of_all(self, step: int) -> list[Any] | None:
-        """Those of all rows, leaves ``(R, batch, ...)``; None where they cannot be stacked."""
+        """Return the batches of all rows, leaves ``(R, batch, ...)``; None where they cannot be stacked."""
         ...
 
 
 def sharded(
     reading: Reading, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype
 ) -> MapShards | StreamShards:
-    """The batches of ``rows``: ``accumulate`` in a step.
+    """Return the batches of ``rows``: ``accumulate`` in a step.
 
     Raises:
         SpecError: there are too few items for the workers, or for a batch.
@@ -43,7 +43,7 @@ def sharded(
 
 
 def replica_and_worker(rows: Rows, row: int) -> tuple[int, int]:
-    """The seed and the worker of a row."""
+    """Return the seed and the worker of a row."""
     replica, index = divmod(row, len(rows.workers))
     return rows.seeds[replica], rows.workers[index]
 
@@ -81,21 +81,22 @@ class MapShards:
         self._orders: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
 
     def of_row(self, row: int, step: int) -> list[Any]:
-        """The micro-batches of a row in a step."""
+        """Return the micro-batches of a row in a step."""
         seed, worker = replica_and_worker(self._rows, row)
         numbers = [self._numbers(seed, worker, batch) for batch in self._batches(step)]
         if self._tensors is not None:
-            return [self._slices(of) for of in numbers]
+            return [self._slices(indices) for indices in numbers]
         seed_all(self._device, seed, "items", worker, step)
-        return [moved(self._reading.fetch(of.tolist()), self._device, self._dtype) for of in numbers]
+        return [moved(self._reading.fetch(indices.tolist()), self._device, self._dtype) for indices in numbers]
 
     def of_all(self, step: int) -> list[Any] | None:
-        """Those of all rows."""
+        """Return the batches of all rows."""
         if self._tensors is None:
             return stack_rows([self.of_row(row, step) for row in range(len(self._rows))])
         places = [replica_and_worker(self._rows, row) for row in range(len(self._rows))]
         return [
-            self._slices(torch.stack([self._numbers(*of, batch) for of in places])) for batch in self._batches(step)
+            self._slices(torch.stack([self._numbers(*place, batch) for place in places]))
+            for batch in self._batches(step)
         ]
 
     def _batches(self, step: int) -> range:
@@ -107,7 +108,7 @@ class MapShards:
         return [tensor[places] for tensor in self._tensors]
 
     def _numbers(self, seed: int, worker: int, batch: int) -> Tensor:
-        """Which items the worker's ``batch``-th batch has."""
+        """Return the indices of the items in the worker's ``batch``-th batch."""
         epoch, place = divmod(batch, self._per_epoch)
         begin = place * self._reading.batch_size
         end = min(begin + self._reading.batch_size, self._size)
@@ -137,15 +138,15 @@ class StreamShards:
         self._streams = {seed: _Stream(reading, seed, rows.world_size, accumulate, device) for seed in rows.seeds}
 
     def of_row(self, row: int, step: int) -> list[Any]:
-        """The micro-batches of a row in a step."""
+        """Return the micro-batches of a row in a step."""
         seed, worker = replica_and_worker(self._rows, row)
         blocks = self._streams[seed].blocks(step)
         seed_all(self._device, seed, "items", worker, step)
-        own = [block[worker :: self._rows.world_size] for block in blocks]
-        return [moved(self._reading.batch_of(items), self._device, self._dtype) for items in own]
+        worker_items = [block[worker :: self._rows.world_size] for block in blocks]
+        return [moved(self._reading.batch_of(items), self._device, self._dtype) for items in worker_items]
 
     def of_all(self, step: int) -> list[Any] | None:
-        """Those of all rows."""
+        """Return the batches of all rows."""
         return stack_rows([self.of_row(row, step) for row in range(len(self._rows))])
 
 
@@ -161,7 +162,7 @@ class _Stream:
         self._restart()
 
     def blocks(self, step: int) -> list[list[Any]]:
-        """The blocks of a step."""
+        """Return the blocks of a step."""
         if step < self._step:
             self._restart()
         while self._step < step:
@@ -185,14 +186,14 @@ class _Stream:
         full = self._workers * self._reading.batch_size
         for _ in range(2):
             items = list(islice(self._items, full))
-            whole = len(items) - len(items) % self._workers
-            if len(items) == full or (whole and not self._reading.drop_last):
-                return items[:whole]
+            even = len(items) - len(items) % self._workers
+            if len(items) == full or (even and not self._reading.drop_last):
+                return items[:even]
             self._begin()
         raise _too_few(self._reading, len(items), self._workers)
 
 
 def stack_rows(rows: list[list[Any]]) -> list[Any] | None:
-    """The micro-batches of the rows, each as one."""
+    """Return the micro-batches of the rows, each as one."""
     joined = [stacked(batches) for batches in zip(*rows, strict=True)]
     return None if any(batch is None for batch in joined) else joined

@@ -1,4 +1,4 @@
-"""What data is and how it is to be read: a data set, an iterable, or a DataLoader of either."""
+"""Data sources and their reading options: a data set, an iterable, or a DataLoader of either."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from syncline.randomness import seed_all
 
 @dataclass(frozen=True)
 class Reading:
-    """How data is read.
+    """The way to read data.
 
     Args:
         data: items by number, or to be gone through.
@@ -52,17 +52,17 @@ class Reading:
 
     @property
     def is_stream(self) -> bool:
-        """Whether items come one after the other, without numbers."""
+        """Return whether items come in sequence, without indices."""
         return isinstance(self.data, IterableDataset) or not hasattr(type(self.data), "__getitem__")
 
     @property
     def tensors(self) -> tuple[Tensor, ...] | None:
-        """The tensors that items are slices of, where a batch is a slice of them too."""
+        """Return the tensors that items are slices of, where a batch is a slice of them too."""
         plain = type(self.data) is TensorDataset and self.collate is default_collate
         return tuple(self.data.tensors) if plain else None
 
     def order(self, device: torch.device, seed: int, *names: str | int) -> Tensor:
-        """Which items an epoch has, in which order; draws under ``names``. For inside of `preserved`."""
+        """Return the item indices of an epoch, in order; draws under ``names``. Call it inside `preserved`."""
         if self.sampler is not None:
             seed_all(device, seed, *names)
             sampler = copy.copy(self.sampler)
@@ -73,7 +73,7 @@ class Reading:
         return torch.randperm(count, generator=torch_generator(seed, *names)) if self.shuffle else torch.arange(count)
 
     def fetch(self, numbers: list[int]) -> Any:
-        """The batch of these items.
+        """Return the batch of these items.
 
         Raises:
             SpecError: they make none.
@@ -98,14 +98,14 @@ class Reading:
             raise SpecError(self.field, word_for(self.data), expected) from error
 
     def run(self, epoch: int) -> Iterator[Any]:
-        """The items of a stream, from the first."""
+        """Return the items of a stream, from the first."""
         if hasattr(self.data, "set_epoch"):
             self.data.set_epoch(epoch)
         return iter(self.data)
 
 
 def reading_of(data: Any, field: str, batch_size: int, shuffle: bool, drop_last: bool) -> Reading:
-    """How ``data`` is to be read; what a DataLoader says holds, not the arguments.
+    """Return the way to read ``data``; a DataLoader's settings replace the arguments.
 
     Raises:
         SpecError: it is no data, can be gone through once alone, or its batches are not ours to make.
@@ -135,9 +135,9 @@ def _tensors(data: Sequence[Tensor], field: str) -> TensorDataset:
 def _of_loader(loader: DataLoader[Any], field: str, batch_size: int, shuffle: bool, drop_last: bool) -> Reading:
     sampler = getattr(loader, "sampler", None)
     if loader.batch_size is None or type(loader.batch_sampler) not in (BatchSampler, type(None)):
-        how = word_for(loader.batch_sampler) if loader.batch_sampler is not None else "batch_size=None"
+        batching = word_for(loader.batch_sampler) if loader.batch_sampler is not None else "batch_size=None"
         expected = "a DataLoader with a batch_size and no batch_sampler: each worker gets batches of its own shard"
-        raise SpecError(field, how, expected)
+        raise SpecError(field, batching, expected)
     if isinstance(sampler, DistributedSampler):
         raise SpecError(field, word_for(sampler), "a DataLoader without it: workers get their shards here")
     plain = type(sampler) is SequentialSampler or (

@@ -71,12 +71,12 @@ class TorchTask:
             reading = problem.reading()
             self._data = sharded(reading, rows, problem.accumulate, device=device, dtype=dtype)
             self._validation = Validation(*problem.validated_on(reading), device, dtype)
-            found = self._looked()
-            self.flops_per_step = None if found.flops is None else found.flops * problem.accumulate
-            self.how, self.why = self._chosen(found)
+            seen = self._looked()
+            self.flops_per_step = None if seen.flops is None else seen.flops * problem.accumulate
+            self.how, self.why = self._chosen(seen)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Losses ``(R,)`` on each row's batches of this step; ``.grad`` is the gradient of each."""
+        """Return the losses ``(R,)`` on each row's batches of this step; ``.grad`` is the gradient of each."""
         with preserved(self._device):
             batches = self._data.of_all(step) if self.how == "vmap" else None
             if batches is not None:
@@ -92,27 +92,27 @@ class TorchTask:
         with preserved(self._device), self._evaluating():
             for batch, items in self._validation.batches():
                 for replica in replicas:
-                    own = {name: value[replica] for name, value in means.items()}
-                    self._places.put(own | self._tensors.of_replica(replica))
+                    buffers_of = {name: value[replica] for name, value in means.items()}
+                    self._places.put(buffers_of | self._tensors.of_replica(replica))
                     self._places.put_buffers({
-                        name: own.get(name, buffer.unflatten(0, (len(replicas), -1))[replica, 0]).clone()
+                        name: buffers_of.get(name, buffer.unflatten(0, (len(replicas), -1))[replica, 0]).clone()
                         for name, buffer in self.buffers.items()
                     })  # fmt: skip
-                    found = metrics_of(self._places.module, batch, self._loss, self._problem.evaluate, like)
-                    sums[replica].add(found, items)
-        values = [one.values() for one in sums]
-        return {name: torch.stack([one[name] for one in values]) for name in values[0]}
+                    metrics = metrics_of(self._places.module, batch, self._loss, self._problem.evaluate, like)
+                    sums[replica].add(metrics, items)
+        values = [mean.values() for mean in sums]
+        return {name: torch.stack([mean[name] for mean in values]) for name in values[0]}
 
     def trace(self) -> dict[str, Tensor]:
         """Nothing: any pass over the weights of all workers would cost as much as a method's step."""
         return {}
 
     def describe(self) -> dict[str, object]:
-        """Counts of one worker, how gradients are computed and why, and what is to be known."""
+        """Return counts of one worker, how gradients are computed and why, and what is to be known."""
         trained = sum(p[0].numel() for p in self.params.values())
         frozen = sum(values[0].numel() for values in self._tensors.frozen.values())
-        kept = sum(buffer[0].numel() for buffer in self.buffers.values())
-        counts = {"parameters": trained, "frozen_parameters": frozen, "buffer_elements": kept}
+        buffer_elements = sum(buffer[0].numel() for buffer in self.buffers.values())
+        counts = {"parameters": trained, "frozen_parameters": frozen, "buffer_elements": buffer_elements}
         return {"name": self._problem.name, **counts, "how": self.how, "why": self.why, "notes": self._problem.notes()}
 
     @contextmanager
@@ -126,7 +126,7 @@ class TorchTask:
                 part.training = training
 
     def _looked(self) -> Look:
-        """What the first batch of the first row shows; once for all tasks of a problem."""
+        """Measure the module on the first batch of the first row, once for all tasks of a problem."""
         place = (self.params[next(iter(self.params))].dtype, self._device.type)
         looks = self._problem.looks()
         if place not in looks:
@@ -144,10 +144,10 @@ class TorchTask:
         Raises:
             SpecError: vmap is asked for, and the module cannot be batched.
         """
-        asked = self._problem.how
-        if asked == "loop":
+        option = self._problem.how
+        if option == "loop":
             return "loop", "asked for"
-        if asked == "auto":
+        if option == "auto":
             row = sum(param[0].numel() for param in self.params.values())
             small = row < SMALL_PARAMETERS and (self.flops_per_step or 0) < SMALL_FLOPS
             if self._device.type != "cuda" and len(self.rows) < MANY_ROWS:
@@ -156,9 +156,9 @@ class TorchTask:
                 return "loop", "rows large enough to be quicker one by one"
         obstacle = "the module draws random numbers" if found.draws else self._tried()
         if obstacle is None:
-            return "vmap", "asked for" if asked == "vmap" else "many small rows, which torch can batch"
-        if asked == "vmap":
-            raise SpecError("problem.how", asked, f"loop or auto, as {obstacle}")
+            return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"
+        if option == "vmap":
+            raise SpecError("problem.how", option, f"loop or auto, as {obstacle}")
         return "loop", obstacle
 
     def _tried(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What a module is evaluated on, and the means over it."""
+"""Evaluation data of a module, and the means over it."""
 
 from __future__ import annotations
 
@@ -70,22 +70,24 @@ class Validation:
 def metrics_of(
     module: Callable[..., Any], batch: Any, loss: BatchLoss | None, evaluate: Evaluate | None, like: Tensor
 ) -> dict[str, Tensor]:
-    """``loss`` and one's own metrics of a batch, scalars.
+    """Return ``loss`` and one's own metrics of a batch, scalars.
 
     Raises:
         SpecError: they are no numbers, or have a name that is taken.
     """
-    found = answer(module, batch, loss)
-    metrics = {"loss": loss_of(found, loss)}
+    result = answer(module, batch, loss)
+    metrics = {"loss": loss_of(result, loss)}
     if evaluate is not None:
-        metrics |= _own(evaluate, found)
+        metrics |= _own(evaluate, result)
     return {name: torch.as_tensor(value, device=like.device).double() for name, value in metrics.items()}
 
 
-def _own(evaluate: Evaluate, found: Answer) -> dict[str, Any]:
-    given = evaluate(*found)
+def _own(evaluate: Evaluate, result: Answer) -> dict[str, Any]:
+    evaluated = evaluate(*result)
     name = getattr(evaluate, "__name__", type(evaluate).__name__)
-    values = dict(given) if isinstance(given, Mapping) else {name if name.isidentifier() else "metric": given}
+    values = (
+        dict(evaluated) if isinstance(evaluated, Mapping) else {name if name.isidentifier() else "metric": evaluated}
+    )
     for key, value in values.items():
         if not isinstance(key, str) or key == "loss":
             raise SpecError("problem.evaluate", key, "metrics by name, none of which is loss")
@@ -108,5 +110,5 @@ class Means:
             self._sums[name] = self._sums.get(name, 0.0) + value * items
 
     def values(self) -> dict[str, Tensor]:
-        """The means."""
+        """Return the mean of each quantity."""
         return {name: total / self._items for name, total in self._sums.items()}

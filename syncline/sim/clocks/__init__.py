@@ -1,4 +1,5 @@
-"""The clock of a training.
+"""The clock of a training, and its variants.
 
-``training`` (its steps), ``overlap`` (beside computing), ``phases`` (workers come and go).
+``training`` (its steps), ``overlap`` (communication that overlaps with computing), ``phases`` (changing workers),
+``failing`` (machines that fail).
 """

@@ -1,9 +1,9 @@
-"""Data-parallel training with communication beside computing: as programs, and as recurrences over all workers.
+"""Data-parallel training whose communication overlaps with computing, as programs and as recurrences.
 
-In each step a worker computes; starts on the way what is ready before the end; finds out whether to send, if that takes
-time; waits for what it started on the way; starts what is ready at the end, each after the one before it is there; and
-waits for what earlier steps started and this one needs; and updates, if that takes time of its own. Encoding is
-computing, right before what is encoded starts.
+In each step a worker computes, and on the way starts the calls that are ready before the end. It decides whether to
+send, if that takes time. It waits for the calls that it started on the way. It starts the calls that are ready at the
+end, each after the one before it has finished. It waits for calls of earlier steps that this step needs. It updates the
+weights, if that takes time of its own. Encoding is computing, directly before the encoded call starts.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from syncline.sim.starts import Floats, start_times
 from syncline.sim.timeline import Timeline
 
 Members: TypeAlias = frozenset[int] | None
-"""Some of the workers; all if none."""
+"""Some of the workers; all if None."""
 
 T = TypeVar("T")
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """The calls as they travel: gradients in buckets, or everything waited for a step later.
+    """Return the calls as they are sent: gradients in buckets, or every call awaited a step later.
 
     Args:
         calls: the collectives of the training.
         overlap: ``none``, ``ddp`` or ``async``.
-        buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
+        buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
 
     Raises:
-        SpecError: no such overlap.
+        SpecError: an unknown overlap.
     """
     return [part for call in calls for part in split(call, overlap, buckets)]
 
@@ -53,14 +53,14 @@ def data_parallel(
     encode_bytes_per_s: float | None = None,
     optimizer_s: ArrayLike = 0.0,
 ) -> list[list[Instruction]]:
-    """Programs of data-parallel training.
+    """Return the programs of data-parallel training.
 
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
         calls: the collectives of the training.
-        trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
-        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
-        optimizer_s: seconds of each step in which a worker updates, of every worker or of each, ``(P,)``.
+        trigger_s: seconds in which a worker decides whether to send, one for all steps or one per step, ``(T,)``.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None: in no time.
+        optimizer_s: seconds of a worker's update in each step, one for all workers or one per worker, ``(P,)``.
 
     Returns:
         One program per worker.
@@ -74,17 +74,17 @@ def data_parallel(
     for step, row in enumerate(times.tolist()):
         keyed = [((step, number), call) for number, call in enumerate(due[step])]
         early: list[tuple[tuple[int, int], Call]] = []
-        line: list[tuple[Members, Instruction | float]] = []  # who does what; a number is a share of the computing
-        at = 0.0
-        for until, waits, (key, call) in way_points(keyed, lambda one: one[1]):
-            line.append((None, until - at))
-            at = until
+        line: list[tuple[Members, Instruction | float]] = []  # with workers; a number is a share of the computing
+        begin = 0.0
+        for until, waits, (key, call) in way_points(keyed, lambda keyed_call: keyed_call[1]):
+            line.append((None, until - begin))
+            begin = until
             if waits:
                 line.append((members(call, workers), Wait(key)))
             else:
                 line += _start(key, call, needed, encode_bytes_per_s, workers)
                 early += [] if is_awaited_inside(call) else [(key, call)]
-        line.append((None, 1 - at))
+        line.append((None, 1 - begin))
         if triggers_s[step]:
             line.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
         line += [(mine, Wait(key)) for key, mine in last_of(early, workers)]
@@ -95,9 +95,9 @@ def data_parallel(
         line += needed.pop(step, [])
         for worker, (program, seconds) in enumerate(zip(of_worker, row, strict=True)):
             program += [
-                Compute(what * seconds, step=step) if isinstance(what, float | int) else what
-                for who, what in line
-                if who is None or worker in who
+                Compute(instruction * seconds, step=step) if isinstance(instruction, float | int) else instruction
+                for workers_of, instruction in line
+                if workers_of is None or worker in workers_of
             ]
             if optimizers_s[worker]:
                 program.append(Compute(optimizers_s[worker], "optimizer", step, what="optimizer"))
@@ -111,42 +111,44 @@ def _start(
     encode_bytes_per_s: float | None,
     workers: int,
 ) -> list[tuple[Members, Instruction]]:
-    """The instructions that start a call, and who has them; when it is needed is noted if that is later."""
-    who, group = members(call, workers), ranks_of_part(call.group, workers)
+    """Return the instructions that start a call, with its workers, and note in ``needed`` a wait in a later step."""
+    call_members, group = members(call, workers), ranks_of_part(call.group, workers)
     if call.wait_steps:
-        needed.setdefault(call.step + call.wait_steps, []).append((who, Wait(key, step=call.step + call.wait_steps)))
+        needed.setdefault(call.step + call.wait_steps, []).append(
+            (call_members, Wait(key, step=call.step + call.wait_steps))
+        )
     encode_s = encoding_s(call, encode_bytes_per_s)
-    made: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
-    made.append(
+    instructions: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
+    instructions.append(
         Collective(call.collective, call.payload_bytes, key, call.label, call.step, call.algorithm, group=group)
     )
-    return [(who, each) for each in made]
+    return [(call_members, instruction) for instruction in instructions]
 
 
 def members(call: Call, workers: int) -> Members:
-    """Who takes part in a call; None if all do."""
+    """Return the workers of a call; None if all take part."""
     group = ranks_of_part(call.group, workers)
     return None if group is None else frozenset(group)
 
 
 def last_of(started: Sequence[tuple[T, Call]], workers: int) -> list[tuple[T, Members]]:
-    """Of calls that were started in this order: for each the workers that wait for it and for none after it."""
-    left, out = frozenset(range(workers)), []
+    """Return each call, in the order of start, with the workers that wait for it and for no later one."""
+    remaining, waits = frozenset(range(workers)), []
     for key, call in reversed(started):
-        mine = left & frozenset(left if call.group is None else call.group)
+        mine = remaining & frozenset(remaining if call.group is None else call.group)
         if mine and not call.wait_steps:
-            out.append((key, None if len(mine) == workers else mine))
-            left -= mine
-    return out
+            waits.append((key, None if len(mine) == workers else mine))
+            remaining -= mine
+    return waits
 
 
 def encoding_s(call: Call, encode_bytes_per_s: float | None) -> float:
-    """Seconds in which a worker encodes and decodes a call, at so many fp32 bytes per second; none: in no time."""
+    """Return the seconds in which a worker encodes and decodes a call, at ``encode_bytes_per_s``; None: in no time."""
     return call.encoded_bytes / encode_bytes_per_s if encode_bytes_per_s else 0.0
 
 
 def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
-    """Seconds of each step in which a worker finds out whether to send, ``(T,)``, from those of every step or of each.
+    """Return the seconds of each step in which a worker decides whether to send, ``(T,)``.
 
     Raises:
         SpecError: a wrong number of times, or one that is negative or not finite.
@@ -155,7 +157,7 @@ def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
 
 
 def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
-    """Seconds of each worker's update, ``(P,)``, from those of every worker or of each.
+    """Return the seconds of each worker's update, ``(P,)``, from one value or one per worker.
 
     Raises:
         SpecError: a wrong number of times, or one that is negative or not finite.
@@ -163,12 +165,12 @@ def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
     return _of_each("clock.optimizer_s", optimizer_s, workers, "workers")
 
 
-def _of_each(field: str, given_s: ArrayLike, count: int, what: str) -> Floats:
-    """One time for all of them, or one for each, as one for each."""
+def _of_each(field: str, values_s: ArrayLike, count: int, noun: str) -> Floats:
+    """Return ``count`` times, from one time for all or one for each."""
     try:
-        times = np.broadcast_to(np.asarray(given_s, dtype=np.float64), (count,))
+        times = np.broadcast_to(np.asarray(values_s, dtype=np.float64), (count,))
     except ValueError:
-        raise SpecError(field, np.shape(given_s), f"one time, or one for each of {count} {what}") from None
+        raise SpecError(field, np.shape(values_s), f"one time, or one for each of {count} {noun}") from None
     check_seconds(field, times)
     return times
 
@@ -183,17 +185,17 @@ def run_lockstep(
     encode_bytes_per_s: float | None = None,
     optimizer_s: ArrayLike = 0.0,
 ) -> Timeline:
-    """What happens in data-parallel training: `run_events` of `data_parallel`, only faster.
+    """Return the timeline of data-parallel training: `run_events` of `data_parallel`, only faster.
 
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
         calls: the collectives of the training.
-        network: what joins the workers: the link that every worker has, one per worker, or a larger network.
-        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
-        trigger_s: as for `data_parallel`.
-        encode_bytes_per_s: as for `data_parallel`.
-        optimizer_s: as for `data_parallel`.
+        network: the link that every worker has, one link per worker, or a larger network.
+        starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
+        trigger_s: as in `data_parallel`.
+        encode_bytes_per_s: as in `data_parallel`.
+        optimizer_s: as in `data_parallel`.
 
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
@@ -212,7 +214,7 @@ def lockstep_spans(
     encode_bytes_per_s: float | None = None,
     optimizer_s: ArrayLike = 0.0,
 ) -> Iterator[Spans]:
-    """The history of `run_lockstep`, in order of time on each stream, for trainings too long to keep.
+    """Yield the history of `run_lockstep`, in order of time on each stream, for trainings too long to keep.
 
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
@@ -233,7 +235,7 @@ def lockstep_spans(
 
 
 class Streams:
-    """The two streams of every worker at once, as they go through the steps: the same as the programs, by maxima."""
+    """The compute and network streams of all workers, moved through the steps: the same as the programs, by maxima."""
 
     def __init__(
         self, maps: GroupedMaps, starts_s: Floats, encode_bytes_per_s: float | None, optimizer_s: Floats
@@ -246,12 +248,12 @@ class Streams:
         self.needed: dict[int, list[tuple[Floats, Call]]] = {}
 
     def step(self, number: int, seconds: Floats, calls: Sequence[Call], trigger_s: float) -> Iterator[Spans]:
-        """What happens in one step."""
-        at, early = 0.0, list[tuple[tuple[Floats, Call], Call]]()
+        """Yield the spans of one step."""
+        begin, early = 0.0, list[tuple[tuple[Floats, Call], Call]]()
         done_s: dict[int, Floats] = {}
-        for until, waits, (place, call) in way_points(list(enumerate(calls)), lambda one: one[1]):
-            yield self._compute(number, (until - at) * seconds)
-            at = until
+        for until, waits, (place, call) in way_points(list(enumerate(calls)), lambda numbered_call: numbered_call[1]):
+            yield self._compute(number, (until - begin) * seconds)
+            begin = until
             if waits:
                 yield self._wait(number, done_s[place], call, members(call, len(self.now_s)))
                 continue
@@ -260,11 +262,11 @@ class Streams:
                 done_s[place] = self.free_s
             else:
                 early.append(((self.free_s, call), call))
-        yield self._compute(number, (1 - at) * seconds if at else seconds)
+        yield self._compute(number, (1 - begin) * seconds if begin else seconds)
         if trigger_s:
             yield self._compute(number, trigger_s, "trigger")
-        for (until_s, call), who in last_of(early, len(self.now_s)):
-            yield self._wait(number, until_s, call, who)
+        for (until_s, call), waiting in last_of(early, len(self.now_s)):
+            yield self._wait(number, until_s, call, waiting)
         for call in calls:
             if call.ready >= 1:
                 yield from self._start(call)
@@ -275,29 +277,31 @@ class Streams:
         if self.optimizer_s.any():
             yield self._compute(number, self.optimizer_s, "optimizer", self.updating)
 
-    def _compute(self, step: int, seconds: Floats | float, what: str = "compute", who: Members = None) -> Spans:
-        self.now_s, start = self._of(who, self.now_s + seconds, self.now_s), self.now_s
-        return Spans("compute", what, what, start, self.now_s, self.nothing, step, who)
+    def _compute(
+        self, step: int, seconds: Floats | float, kind: str = "compute", participants: Members = None
+    ) -> Spans:
+        self.now_s, start = self._of(participants, self.now_s + seconds, self.now_s), self.now_s
+        return Spans("compute", kind, kind, start, self.now_s, self.nothing, step, participants)
 
     def _start(self, call: Call) -> Iterator[Spans]:
-        encode_s, who = encoding_s(call, self.encode_bytes_per_s), members(call, len(self.now_s))
+        encode_s, call_members = encoding_s(call, self.encode_bytes_per_s), members(call, len(self.now_s))
         if encode_s:
-            yield self._compute(call.step, encode_s, "encode", who)
+            yield self._compute(call.step, encode_s, "encode", call_members)
         enter = np.maximum(self.now_s, self.free_s)
         done_s, sent = self.maps.done_s(call, enter + self.maps.opening_s(call, enter - self.free_s))
-        self.free_s = self._of(who, done_s, self.free_s)
-        yield Spans("network", call.collective, call.label, enter, done_s, sent, call.step, who)
+        self.free_s = self._of(call_members, done_s, self.free_s)
+        yield Spans("network", call.collective, call.label, enter, done_s, sent, call.step, call_members)
         if call.wait_steps:
             self.needed.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
-    def _wait(self, step: int, until_s: Floats, call: Call, who: Members) -> Spans:
-        self.now_s, start = self._of(who, np.maximum(self.now_s, until_s), self.now_s), self.now_s
-        return Spans("compute", "wait", call.label, start, self.now_s, self.nothing, step, who)
+    def _wait(self, step: int, until_s: Floats, call: Call, waiting: Members) -> Spans:
+        self.now_s, start = self._of(waiting, np.maximum(self.now_s, until_s), self.now_s), self.now_s
+        return Spans("compute", "wait", call.label, start, self.now_s, self.nothing, step, waiting)
 
-    def _of(self, who: Members, new_s: Floats, old_s: Floats) -> Floats:
-        """New times of some workers, the others' as they were."""
-        if who is None:
+    def _of(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
+        """Return the new times of some workers, and the old times of the others."""
+        if changed is None:
             return new_s
         times_s = old_s.copy()
-        times_s[sorted(who)] = new_s[sorted(who)]
+        times_s[sorted(changed)] = new_s[sorted(changed)]
         return times_s

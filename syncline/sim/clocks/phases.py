@@ -1,4 +1,4 @@
-"""The clock of a training whose workers come and go: one clock per phase in which the group stays as it is."""
+"""The clock of a training with changing workers: one clock per phase in which the group stays the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from syncline.sim.timeline import Timeline
 Bools = NDArray[np.bool_]
 
 TOTALS = ("step_time_s", "bytes_per_worker", "wall_s")
-"""What of a `Clock` is no mean over steps and workers."""
+"""Fields of a `Clock` that are no mean over steps and workers."""
 
 
 def phased_clock(
@@ -43,31 +43,32 @@ def phased_clock(
     delay: Delay | None = None,
     **options: Any,
 ) -> Clock:
-    """The clock of a training in which worker i takes part in step t where ``present[t, i]``.
+    """Return the clock of a training in which worker i takes part in step t if ``present[t, i]``.
 
-    Collectives are among those present. When the group changes, nothing is under way any more: what would be waited for
-    later is waited for at the end of the step before. Those that stay go on each in its own time, and those that join
-    begin when the last of the others is through with the step before. What a joining worker fetches is not counted.
+    Collectives are among the present workers. When the group changes, no call is under way: a call that would be
+    awaited later is awaited at the end of the step before. Workers that stay go on, each in its own time. Workers that
+    join begin when the last of the others is through with the step before. Transfers to a joining worker are not
+    counted.
 
     Args:
-        present: ``(T, P)``, somebody in each step.
+        present: ``(T, P)``, at least one worker in each step.
         calls: the collectives of the training.
-        compute_s: seconds that each worker computes in each step it takes part in, ``(T, P)``.
-        network: what joins the P workers.
-        starts_s: when each worker begins at the earliest, ``(P,)`` seconds; at 0 unless given.
+        compute_s: seconds that each worker computes in each step in which it takes part, ``(T, P)``.
+        network: the network of the P workers.
+        starts_s: earliest beginning of each worker, ``(P,)`` seconds; 0 by default.
         overlap: see `clock`.
-        buckets: of a gradient.
+        buckets: buckets of a gradient.
         trigger_s: as for `clock`.
         optimizer_s: as for `clock`.
-        keep_steps: of how many steps to keep the timeline.
-        delay: by how much each message is late.
-        options: others of `clock`.
+        keep_steps: number of steps to keep in the timeline.
+        delay: lateness of each message.
+        options: other options of `clock`.
 
     Returns:
-        A clock whose means are per step and worker present.
+        A clock whose means are per step and present worker.
 
     Raises:
-        SpecError: a step in which nobody is present, or an argument that `clock` refuses.
+        SpecError: a step without workers, or an argument that `clock` refuses.
     """
     present = np.asarray(present)
     steps, workers = present.shape
@@ -75,19 +76,19 @@ def phased_clock(
     if len(empty):
         raise SpecError("present", int(empty[0]), "somebody present in every step")
     times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
-    calls, whole = list(calls), topology(network, workers)
+    calls, full_network = list(calls), topology(network, workers)
     triggers_s, optimizers_s = trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers)
     travelling = overlapped(calls, overlap, buckets)
     now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     for begin, end in _phases(present):
-        here = present[begin]
-        members, joining = np.flatnonzero(here), here & ~before
+        is_present = present[begin]
+        members, joining = np.flatnonzero(is_present), is_present & ~before
         if joining.any():
             now[joining] = np.maximum(now[joining], now[before].max())
         part = clock(
             _of_phase(travelling, begin, end, steps, members),
             times[begin:end, members],
-            among(whole, members),
+            among(full_network, members),
             len(members),
             end - begin,
             starts_s=now[members],
@@ -97,30 +98,30 @@ def phased_clock(
             delay=delay and _between(members, delay),
             **options,
         )
-        now[members], before = part.end_s, here
+        now[members], before = part.end_s, is_present
         parts.append(_Part(begin, members, part))
     return _joined(parts, present, sum(call.payload_bytes for call in calls), now)
 
 
 def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
-    """The calls of one phase, counted from its first step; if another follows, each is waited for within this one.
+    """Return the calls of one phase, counted from its first step, all awaited before the next phase.
 
     Raises:
-        SpecError: a call among others than the members of the phase.
+        SpecError: a call among other workers than the members of the phase.
     """
-    out, here = [], [call for call in calls if begin <= call.step < end]
-    _check_groups(here, members.tolist(), f"those present in steps {begin} to {end - 1}, or none, which means them")
-    for call in here:
+    phase_calls, selected = [], [call for call in calls if begin <= call.step < end]
+    _check_groups(selected, members.tolist(), f"those present in steps {begin} to {end - 1}, or none, which means them")
+    for call in selected:
         wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
-        out.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
-    return out
+        phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
+    return phase_calls
 
 
 def _check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) -> None:
-    """Refuse a collective among others than these members.
+    """Refuse a collective among other workers than these members.
 
     Raises:
-        SpecError: with the first such group.
+        SpecError: names the first such group.
     """
     everybody = set(members)
     for group in dict.fromkeys(call.group for call in calls):
@@ -129,13 +130,13 @@ def _check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) 
 
 
 def _between(members: Ints, delay: Delay) -> Delay:
-    """The delay of messages between members, by their numbers among them."""
+    """Return the delay of messages between members, by their numbers within the group."""
     number = members.tolist()
     return lambda sender, receiver: delay(number[sender], number[receiver])
 
 
 def _phases(present: Bools) -> Iterator[tuple[int, int]]:
-    """The runs of steps with the same workers."""
+    """Yield the begin and end of each run of steps with the same workers."""
     changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1
     edges = [0, *changes.tolist(), len(present)]
     yield from itertools.pairwise(edges)
@@ -143,7 +144,7 @@ def _phases(present: Bools) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Part:
-    """The clock of one phase: its first step, the workers it is of, in their order."""
+    """The clock of one phase: its first step, and its workers in their order."""
 
     begin: int
     members: Ints
@@ -151,7 +152,7 @@ class _Part:
 
 
 def _joined(parts: Sequence[_Part], present: Bools, nbytes: float, end_s: Floats) -> Clock:
-    """One clock of all phases."""
+    """Return one clock of all phases."""
     steps, workers = present.shape
     weight = np.array([len(part.clock.step_end_s) * len(part.members) for part in parts]) / present.sum()
 

@@ -1,4 +1,4 @@
-"""The clock of a training: when each step ends, and what the time went into."""
+"""The clock of a training: the end of each step, and the shares of its time."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from syncline.sim.timeline import Timeline
 
 EVALUATORS = ("auto", "events", "lockstep")
 OVERHEADS = ("encode", "trigger", "optimizer")
-"""Computing that is counted by itself."""
+"""Computing that is counted separately."""
 
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """When the steps of a training end, and what the time went into.
+    """The end of each step of a training, and the shares of its time.
 
     Args:
-        step_end_s: when the last worker is through with each step, ``(T,)`` seconds.
-        end_s: when each worker is through with the last step, ``(P,)`` seconds.
+        step_end_s: time at which the last worker is through with each step, ``(T,)`` seconds.
+        end_s: time at which each worker is through with the last step, ``(P,)`` seconds.
         step_time_s: the mean, ``wall_s / T``.
-        compute_s: seconds of computing, mean per step and worker, beside the next three.
+        compute_s: seconds of computing, mean per step and worker, without the next three.
         encode_s: seconds of encoding and decoding, likewise.
-        trigger_s: seconds of finding out whether to send, likewise.
+        trigger_s: seconds of deciding whether to send, likewise.
         optimizer_s: seconds of updates that take time of their own, likewise.
         communication_s: seconds in a collective before the training ends, mean per step and worker.
-        exposed_communication_s: seconds waiting for the network with nothing to compute, mean per step and worker.
+        exposed_communication_s: seconds of waiting for the network with nothing to compute, mean per step and worker.
         bytes_per_worker: payload bytes that a worker hands to collectives, mean per step and worker.
-        wall_s: when the last worker is through with the last step.
-        evaluator: ``events`` or ``lockstep``, whichever was used.
+        wall_s: time at which the last worker is through with the last step.
+        evaluator: the evaluator that was used, ``events`` or ``lockstep``.
         timeline: the spans of the first steps.
-        failed: what failures cost, where machines may fail.
+        failed: costs of failures, if machines may fail.
     """
 
     step_end_s: Floats
@@ -88,33 +88,33 @@ def clock(
     keep_steps: int = 50,
     delay: Delay | None = None,
 ) -> Clock:
-    """The clock of data-parallel training.
+    """Return the clock of data-parallel training.
 
     Args:
         calls: the collectives of the training, each among all workers or its ``group``.
         compute_s: seconds that each worker computes in each step, anything that broadcasts to ``(steps, workers)``.
-        network: what joins the workers: the link that every worker has, one per worker, or a larger network.
+        network: the link that every worker has, one link per worker, or a larger network.
         workers: P, at least 1.
         steps: T, at least 1.
-        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
-        evaluator: ``events``; ``lockstep``; or ``auto``: lockstep where it can follow, the events elsewhere.
-        overlap: ``none``: compute, then communicate; ``ddp``: calls that are ready during the backward pass travel in
-            ``buckets``; ``async``: what is sent after a step is waited for one step later. What a call itself says of
-            its ``ready`` and its ``wait_steps`` holds in any case.
-        buckets: of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-        algorithm: what carries calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; with
-            ``auto``, calls of parts of workers whose links differ are carried as if nothing were named.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
-        trigger_s: seconds in which a worker finds out whether to send, of every step or of each, ``(T,)``.
-        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; none: in no time.
-        optimizer_s: seconds of each step in which a worker updates, after all that it waits for; of every worker or of
-            each, ``(P,)``.
-        keep_steps: of how many steps to keep the timeline.
-        delay: by how much each message is late, as `run_events` asks; only the events can tell what becomes of it.
+        starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
+        evaluator: ``events``; ``lockstep``; or ``auto``: lockstep if it can follow, else the events.
+        overlap: ``none``: compute, then communicate; ``ddp``: calls that are ready during the backward pass are sent in
+            ``buckets``; ``async``: a call that is sent after a step is awaited one step later. The fields ``ready`` and
+            ``wait_steps`` of a call hold in any case.
+        buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
+        algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; with
+            ``auto``, calls of some of the workers, whose links differ, are carried as if no algorithm were named.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
+        trigger_s: seconds in which a worker decides whether to send, one for all steps or one per step, ``(T,)``.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None: in no time.
+        optimizer_s: seconds of a worker's update in each step, after all its waits; one for all workers or one per
+            worker, ``(P,)``.
+        keep_steps: number of steps to keep in the timeline.
+        delay: lateness of each message, as in `run_events`; only the events can follow it.
 
     Raises:
         SpecError: an argument that cannot be used.
-        Contention: by lockstep, transfers that share a channel in a way that only the events can follow.
+        Contention: with lockstep, transfers that share a channel in a way that only the events can follow.
     """
     if evaluator not in EVALUATORS:
         raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, evaluator))
@@ -128,7 +128,7 @@ def clock(
     if isinstance(network, Sequence):
         network = topology(network, workers)
     calls = list(calls)
-    CallsByStep(calls, steps)  # refused as they were given
+    CallsByStep(calls, steps)  # checks the calls before they are split
     sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
     nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
@@ -144,7 +144,7 @@ def clock(
 
 
 def _times(compute_s: ArrayLike, trigger_s: ArrayLike, workers: int, steps: int) -> tuple[Floats, Floats]:
-    """Seconds of computing of each step and worker ``(T, P)``, and of the trigger of each step ``(T,)``."""
+    """Return the seconds of computing of each step and worker ``(T, P)``, and of the trigger of each step ``(T,)``."""
     for name, count in (("workers", workers), ("steps", steps)):
         if count < 1:
             raise SpecError(f"clock.{name}", count, "at least 1")
@@ -157,11 +157,11 @@ def _times(compute_s: ArrayLike, trigger_s: ArrayLike, workers: int, steps: int)
 
 
 def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:
-    """The calls with the algorithms that carry them."""
+    """Return the calls with the algorithms that carry them."""
     if algorithm is None:
         return list(calls)
     chosen: dict[tuple[str, float, int], str | None] = {}
-    out = []
+    carried = []
     for call in calls:
         key = call.collective, call.payload_bytes, _size(call, workers)
         if key not in chosen:
@@ -170,17 +170,17 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
             if some and named == "nccl":
                 raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
             chosen[key] = None if some and named == "auto" else _algorithm(algorithm, *key, network)
-        out.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
-    return out
+        carried.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
+    return carried
 
 
 def _size(call: Call, workers: int) -> int:
-    """How many workers take part in a call."""
+    """Return the number of workers in a call."""
     return len(ranks_of_part(call.group, workers) or range(workers))
 
 
 def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology) -> str | None:
-    """The algorithm of one collective; where there is no closed form to choose the fastest by, the fastest alone."""
+    """Return the algorithm of one collective; ``auto`` takes the fastest, simulated if it has no closed form."""
     named = algorithm_of(wanted, kind)
     described = hasattr(network, "among")
     if named == "nccl" and not described:
@@ -195,7 +195,7 @@ def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, netwo
 
 
 class _Tally(NamedTuple):
-    """What a clock needs to know of a history: sums over steps and workers, in seconds."""
+    """Sums of a history over steps and workers, in seconds, from which a clock is made."""
 
     step_end_s: Floats
     end_s: Floats
@@ -205,19 +205,19 @@ class _Tally(NamedTuple):
     timeline: Timeline
 
     def clock(self, nbytes: float, evaluator: str) -> Clock:
-        """Means per step and worker; ``nbytes`` are a worker's in all steps."""
+        """Return the clock with means per step and worker; ``nbytes`` are a worker's bytes in all steps."""
         steps, wall_s = len(self.step_end_s), float(self.step_end_s[-1])
-        each = steps * len(self.end_s)
+        worker_steps = steps * len(self.end_s)
         return Clock(
             step_end_s=self.step_end_s,
             end_s=self.end_s,
             step_time_s=wall_s / steps,
-            compute_s=self.compute_s["compute"] / each,
-            encode_s=self.compute_s["encode"] / each,
-            trigger_s=self.compute_s["trigger"] / each,
-            optimizer_s=self.compute_s["optimizer"] / each,
-            communication_s=self.communication_s / each,
-            exposed_communication_s=self.exposed_s / each,
+            compute_s=self.compute_s["compute"] / worker_steps,
+            encode_s=self.compute_s["encode"] / worker_steps,
+            trigger_s=self.compute_s["trigger"] / worker_steps,
+            optimizer_s=self.compute_s["optimizer"] / worker_steps,
+            communication_s=self.communication_s / worker_steps,
+            exposed_communication_s=self.exposed_s / worker_steps,
             bytes_per_worker=nbytes / steps,
             wall_s=wall_s,
             evaluator=evaluator,
@@ -226,7 +226,7 @@ class _Tally(NamedTuple):
 
 
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
-    compute_s = {what: float(timeline.duration_s[timeline.what == what].sum()) for what in ("compute", *OVERHEADS)}
+    compute_s = {kind: float(timeline.duration_s[timeline.what == kind].sum()) for kind in ("compute", *OVERHEADS)}
     step_end_s = timeline.step_end_s
     return _Tally(
         np.nanmax(step_end_s, axis=1),
@@ -239,25 +239,25 @@ def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
 
 
 def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps: int) -> _Tally:
-    """The same of a history that is not kept, but for its beginning."""
+    """Return the sums of a history of which only the first steps are kept."""
     step_end_s, end_s = np.zeros(steps), np.zeros(workers)
     compute_s = dict.fromkeys(("compute", *OVERHEADS), 0.0)
     communication_s = exposed_s = 0.0
     network_s = np.zeros(workers)
-    kept: list[Spans] = []
+    first_spans: list[Spans] = []
     for spans in history:
         if spans.step < keep_steps:
-            kept.append(spans)
-        taken_s = float((spans.end_s - spans.start_s).sum())
+            first_spans.append(spans)
+        span_s = float((spans.end_s - spans.start_s).sum())
         if spans.stream == "network":  # collectives of one worker follow each other, so none counts twice
-            communication_s += taken_s
+            communication_s += span_s
             network_s = np.maximum(network_s, spans.end_s)
             continue
         if spans.what == "wait":
-            exposed_s += taken_s
+            exposed_s += span_s
         else:
-            compute_s[spans.what] += taken_s
+            compute_s[spans.what] += span_s
         end_s = spans.end_s
         step_end_s[spans.step] = end_s.max()
-    communication_s -= float(np.maximum(0.0, network_s - end_s.max()).sum())  # what nobody waits for
-    return _Tally(step_end_s, end_s, compute_s, communication_s, exposed_s, timeline_of(kept, workers))
+    communication_s -= float(np.maximum(0.0, network_s - end_s.max()).sum())  # after the end
+    return _Tally(step_end_s, end_s, compute_s, communication_s, exposed_s, timeline_of(first_spans, workers))

@@ -1,1 +1,1 @@
-"""Collectives played: ``rounds`` (of any algorithm, on any network), ``alone`` (one by itself, timed)."""
+"""Simulated collectives: ``rounds`` (of any algorithm, on any network), ``alone`` (the time of one by itself)."""

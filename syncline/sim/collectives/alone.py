@@ -1,4 +1,4 @@
-"""One collective by itself: when each worker is through with it."""
+"""The time at which each worker is through with one collective by itself."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ def collective_finish_s(
     by: str = "auto",
     rule: Rule = "eager",
 ) -> Floats:
-    """When each worker is done with a collective: its last message has arrived and its own last has left.
+    """Return the time at which each worker has received and sent its last message of a collective.
 
     Args:
         kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         workers: P, at least 1.
         nbytes: n, with the meaning the closed form gives it.
-        network: what joins the workers: the link that every worker has, one per worker, or a larger network.
+        network: the link that every worker has, one link per worker, or a larger network.
         algorithm: one of ``ALGORITHMS[kind]`` there, or on a network of nodes or sites one of ``HIERARCHICAL[kind]``;
-            or what gloo or NCCL runs, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``, to which no rule applies. See
-            ``first_on`` there for none.
-        starts_s: when each worker enters, ``(P,)`` seconds; at 0 unless given.
-        by: ``lockstep``, ``events``, or ``auto``: lockstep where it can follow, the events elsewhere.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
+            or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``, to which no rule applies. For None
+            see ``first_on`` there.
+        starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
+        by: ``lockstep``, ``events``, or ``auto``: lockstep if it can follow, else the events.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Returns:
-        ``(P,)`` seconds; the largest is when the collective is over.
+        ``(P,)`` seconds; the largest is the end of the collective.
 
     Raises:
         SpecError: an argument that cannot be used.
-        Contention: by lockstep, transfers share a channel in a way that only the events can follow.
+        Contention: with lockstep, transfers share a channel in a way that only the events can follow.
 
     >>> collective_finish_s("all_gather", 3, 4.0, Link(10.0, 1.0), starts_s=[100.0, 0.0, 0.0]).tolist()
     [108.0, 118.0, 128.0]
     """
     joined = topology(network, workers)
     algorithm = first_on(kind, joined) if algorithm is None else algorithm
-    of = rounds_on(kind, workers, nbytes, joined, algorithm)
-    join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=of)
+    collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
+    join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
     ready = partial(routed_rounds, (kind, nbytes, algorithm), joined)
     return _finish_s(join, joined, start_times(starts_s, workers), by, rule, ready)
 
@@ -78,41 +78,41 @@ def rounds_finish_s(
     by: str = "auto",
     rule: Rule = "eager",
 ) -> Floats:
-    """The same of rounds that are given.
+    """Return the time at which each worker is done with a collective whose rounds are given.
 
     Args:
-        of: who sends what to whom.
+        of: rounds, with the senders and receivers of each.
         workers: P, at least 1.
-        network: what joins the workers.
-        starts_s: when each worker enters, ``(P,)`` seconds; at 0 unless given.
+        network: the network of the workers.
+        starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         by: ``lockstep``, ``events``, or ``auto``.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Returns:
         ``(P,)`` seconds; a worker without messages is done when it enters.
 
     Raises:
         SpecError: an argument that cannot be used.
-        Contention: by lockstep, transfers share a channel in a way that only the events can follow.
+        Contention: with lockstep, transfers share a channel in a way that only the events can follow.
     """
-    nbytes = sum(one.nbytes if isinstance(one.nbytes, float) else float(np.sum(one.nbytes)) for one in of)
+    nbytes = sum(round_.nbytes if isinstance(round_.nbytes, float) else float(np.sum(round_.nbytes)) for round_ in of)
     join = Collective("rounds", nbytes, key="", rounds=tuple(of))
     joined = topology(network, workers)
     return _finish_s(join, joined, start_times(starts_s, workers), by, rule, partial(RoutedRounds.of, of, joined))
 
 
 def _finish_s(
-    join: Collective, joined: Topology, starts_s: Floats, by: str, rule: Rule, ready: Callable[[], RoutedRounds]
+    join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, ready: Callable[[], RoutedRounds]
 ) -> Floats:
-    if by not in EVALUATORS:
-        raise SpecError("by", by, one_of(EVALUATORS, by))
-    if by != "events":
+    if evaluator not in EVALUATORS:
+        raise SpecError("by", evaluator, one_of(EVALUATORS, evaluator))
+    if evaluator != "events":
         try:
-            of = join.rounds or ()
+            collective_rounds = join.rounds or ()
             if is_gloo(join.kind, join.algorithm):
                 costs = joined.gloo or FREE
                 call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
-                return np.maximum(*run_gloo(join.kind, of, joined, starts_s, costs.message_s, call_s))
+                return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs.message_s, call_s))
             if is_nccl(join.kind, join.algorithm):
                 cut, routed = nccl_on(joined) or DEFAULT, ready()
                 ports = Ports.at(starts_s, len(routed.shared))
@@ -120,6 +120,6 @@ def _finish_s(
                 return ports.done_s
             return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
         except Contention:
-            if by == "lockstep":
+            if evaluator == "lockstep":
                 raise
     return events_finish_s(join, joined, starts_s, rule)

@@ -1,4 +1,4 @@
-"""How far ahead of its messages a rank of gloo's collectives may be.
+"""Number of rounds that a rank of gloo's collectives may be ahead of its messages.
 
 | algorithm                | rounds                                                           | ahead               |
 |--------------------------|------------------------------------------------------------------|---------------------|
@@ -15,22 +15,22 @@ from __future__ import annotations
 
 
 def rounds_ahead(kind: str, rounds: int) -> list[int]:
-    """In each round of a collective of gloo, the number of rounds before it up to which all must have arrived."""
+    """Return how many rounds a rank may be ahead of its arrived messages, for each round of a collective of gloo."""
     if kind in ("all_reduce", "reduce_scatter"):
         half = rounds // 2
-        return [1 if half and at == half else 2 for at in range(rounds)]
+        return [1 if half and index == half else 2 for index in range(rounds)]
     if kind == "all_gather":
         return [2] * rounds
     if kind == "broadcast":
         return [1] * rounds
-    return [at + 1 for at in range(rounds)]
+    return [index + 1 for index in range(rounds)]
 
 
 def waits_for_sends(kind: str) -> bool:
-    """Whether a rank also waits for what it sends: in rings."""
+    """Return whether a rank also waits for its sends, as in rings."""
     return kind in ("all_reduce", "reduce_scatter", "all_gather")
 
 
 def posts_first(kind: str) -> bool:
-    """Whether a rank posts its receives of a round before it issues its sends."""
+    """Return whether a rank posts its receives of a round before it issues its sends."""
     return kind in ("all_reduce", "reduce_scatter")

@@ -1,4 +1,4 @@
-"""What NCCL sends over sockets, round by round.
+"""The messages of NCCL over sockets, round by round.
 
 | algorithm     | rounds                                                                        | ahead       |
 |---------------|-------------------------------------------------------------------------------|-------------|
@@ -6,11 +6,11 @@
 | `nccl-chain`  | piece t - i from worker i to i + 1 in round t                                 | 1           |
 | `nccl-posted` | i to i + 1 + k in round k; of a gather, each worker to the first              | all         |
 
-A worker sends its message of a round when its port and its receiver's are free and all has arrived that it was to
-receive up to ``ahead`` rounds before: of a ring the same slice of the piece before. No receiver is asked: a socket is
-sent a size and then the bytes (net_socket.cc), and what a late or slow worker has not taken lies in its sockets'
-windows and its buffer of 8 steps. Those are no bound here: in step nobody needs them, a ring gets no further ahead of a
-late worker than 2 P slices of 2 MiB, and 32 sockets' windows alone hold 96 MiB (`syncline.costmodel.network.tcp`).
+A worker sends its message of a round when its port and its receiver's are free and all messages have arrived that it
+was to receive up to ``ahead`` rounds before: in a ring the same slice of the piece before. No receiver is asked: a
+socket is sent a size and then the bytes (net_socket.cc). Bytes that a late or slow worker has not read lie in its
+sockets' windows and its buffer of 8 steps. These are no bound here: workers in step do not need them, and a ring gets
+at most 2 P slices of 2 MiB ahead of a late worker; 32 sockets' windows hold 96 MiB (`syncline.costmodel.network.tcp`).
 
 Source: as `syncline.costmodel.collectives.nccl.sockets`.
 """
@@ -27,7 +27,7 @@ from syncline.costmodel.collectives.nccl.costs import NcclCosts
 
 
 def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:
-    """The rounds of a collective, in pieces of these costs."""
+    """Return the rounds of a collective, in pieces whose sizes these costs give."""
     if workers < 2 or not nbytes:
         return ()
     if kind == "broadcast":
@@ -43,24 +43,24 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
 def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[Round]:
     worker = np.arange(workers)
     after = (worker + 1) % workers
-    whole, rest = (float(each) for each in costs.ring_steps(block))
+    num_full, rest = (float(count) for count in costs.ring_steps(block))
     per_piece = laps * (workers - 1) * costs.slices
-    for times, piece in ((whole, costs.ring_piece_bytes), (1, rest)):
+    for times, piece in ((num_full, costs.ring_piece_bytes), (1, rest)):
         if piece > 0:
-            one = Round(worker, after, piece / costs.slices)
+            round_ = Round(worker, after, piece / costs.slices)
             for _ in range(int(times) * per_piece):
-                yield one
+                yield round_
 
 
 def _chain(workers: int, nbytes: float, piece: float) -> Iterator[Round]:
     pieces = int(np.ceil(nbytes / piece))
     last, hop = nbytes - (pieces - 1) * piece, np.arange(workers - 1)
     full: dict[tuple[int, int], Round] = {}
-    for at in range(pieces + workers - 2):
-        first, end = max(0, at - pieces + 1), min(at, workers - 2) + 1  # who sends in this round
+    for round_number in range(pieces + workers - 2):
+        first, end = max(0, round_number - pieces + 1), min(round_number, workers - 2) + 1  # the senders of this round
         key = first, end
-        if first or at - first == pieces - 1:  # the last piece is under way
-            sizes = np.where(at - hop[first:end] == pieces - 1, last, piece)
+        if first or round_number - first == pieces - 1:  # the last piece is under way
+            sizes = np.where(round_number - hop[first:end] == pieces - 1, last, piece)
             yield Round(hop[first:end], hop[first:end] + 1, sizes)
             continue
         if key not in full:

@@ -1,7 +1,7 @@
-"""Who sends what to whom in a collective: its rounds, told once for every evaluator.
+"""The rounds of a collective, with the senders and receivers of each: one definition for every evaluator.
 
-Under the eager rule **a worker sends its message of a round as soon as everything it was to receive in earlier rounds
-has arrived and its port and the receiver's are free**. Nobody waits for a receiver's program. So a homogeneous group
+Under the eager rule **a worker sends its message of a round as soon as all messages of earlier rounds to it have
+arrived and its port and the receiver's are free**. No worker waits for a receiver's program. So a homogeneous group
 that starts together takes the closed form's time, with every algorithm and number of workers.
 """
 
@@ -29,23 +29,23 @@ from syncline.sim.starts import Floats
 
 
 def rounds_bytes(of: Iterable[Round]) -> float:
-    """About what rounds take in memory; arrays that several of them have count once."""
+    """Return the approximate memory of rounds in bytes; arrays that several rounds share count once."""
     if isinstance(of, RoundTable):
         return 600.0 * len(of) + 16.0 * len(of.senders)
-    parts = {id(part): part for one in {id(one): one for one in of}.values() for part in one}
+    parts = {id(part): part for round_ in {id(round_): round_ for round_ in of}.values() for part in round_}
     return sum(100.0 + np.asarray(part).nbytes for part in parts.values())
 
 
-def _never_changed(of: Iterable[Round]) -> Sequence[Round]:
-    """The same rounds, which many may have."""
-    if isinstance(of, RoundTable):
-        return of
-    made = tuple(of)
-    for one in {id(one): one for one in made}.values():
-        for part in one:
+def _never_changed(rounds_: Iterable[Round]) -> Sequence[Round]:
+    """Return the same rounds as a sequence with read-only arrays, which many callers may share."""
+    if isinstance(rounds_, RoundTable):
+        return rounds_
+    round_tuple = tuple(rounds_)
+    for round_ in {id(round_): round_ for round_ in round_tuple}.values():
+        for part in round_:
             if isinstance(part, np.ndarray):
                 part.setflags(write=False)
-    return made
+    return round_tuple
 
 
 @kept(128e6, rounds_bytes)
@@ -57,22 +57,22 @@ def rounds(
     group: Inner = None,
     nccl: NcclCosts | None = None,
 ) -> Sequence[Round]:
-    """The rounds of a collective.
+    """Return the rounds of a collective.
 
-    Those of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, what gloo runs is in
-    `syncline.sim.collectives.gloo`, what NCCL does in `syncline.sim.collectives.nccl`. Hierarchical (all-reduce): in
+    The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, those of gloo in
+    `syncline.sim.collectives.gloo`, and those of NCCL in `syncline.sim.collectives.nccl`. Hierarchical (all-reduce): in
     each node of ``group`` workers a ring reduce-scatter; then an all-reduce of n/group among the workers of each local
-    rank; then a ring all-gather. Leader: up a binomial tree to the first of each node, an all-reduce among these, down
-    again. With more levels likewise at each.
+    rank; then a ring all-gather. Leader: up a binomial tree to the first worker of each node, an all-reduce among
+    these, down again. With more levels likewise at each.
 
     Args:
         kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
         workers: P.
         nbytes: n, with the meaning the closed form gives it.
-        algorithm: one of ``ALGORITHMS[kind]`` there, the first unless given, or of ``HIERARCHICAL[kind]``.
-        group: workers of a node, which consecutive workers make up, or the sizes of all levels but the outermost; only
-            for the latter.
-        nccl: what NCCL cuts tensors into; its defaults unless given.
+        algorithm: one of ``ALGORITHMS[kind]`` there, by default the first, or of ``HIERARCHICAL[kind]``.
+        group: number of workers of a node, which are consecutive, or the sizes of all levels but the outermost; only
+            for hierarchical algorithms.
+        nccl: sizes of NCCL's pieces; its defaults if None.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, or workers that do not fill nodes.
@@ -80,7 +80,7 @@ def rounds(
     Source: as `syncline.costmodel.collectives.algorithms`.
     """
     name = algorithm_name(kind, algorithm)
-    wire_bytes(kind, workers, nbytes, name, group)  # refuses what cannot be
+    wire_bytes(kind, workers, nbytes, name, group)  # raises an error for arguments that cannot be used
     if name in HIERARCHIES:
         return _never_changed(_hierarchical(name, workers, nbytes, all_sizes(workers, group)))
     if is_gloo(kind, name):
@@ -93,52 +93,52 @@ def rounds(
 def rounds_on(
     kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
 ) -> Sequence[Round]:
-    """The rounds of a collective on a network, whose nodes or sites are those of a hierarchical algorithm."""
+    """Return the rounds of a collective on a network, whose nodes or sites are the hierarchical groups."""
     cut = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
     return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers), cut)
 
 
-def _at_level(of: Iterable[Round], firsts: RankArray, apart: int) -> Iterator[Round]:
-    """The rounds of peers who are so many ranks apart, for several of them at once, by the first of each."""
-    made: dict[int, Round] = {}
-    for one in tuple(of):  # a ring's rounds are one and the same, and stay so
-        if id(one) not in made:
-            sizes = one.nbytes if np.ndim(one.nbytes) == 0 else np.tile(one.nbytes, len(firsts))
-            senders, receivers = ((firsts[:, None] + apart * ends).ravel() for ends in one[:2])
-            made[id(one)] = Round(senders, receivers, sizes)
-        yield made[id(one)]
+def _at_level(level_rounds: Iterable[Round], firsts: RankArray, stride: int) -> Iterator[Round]:
+    """Yield the rounds of several groups at once, whose peers are ``apart`` ranks apart."""
+    built: dict[int, Round] = {}
+    for round_ in tuple(level_rounds):  # a ring's rounds are one object, and stay so
+        if id(round_) not in built:
+            sizes = round_.nbytes if np.ndim(round_.nbytes) == 0 else np.tile(round_.nbytes, len(firsts))
+            senders, receivers = ((firsts[:, None] + stride * ends).ravel() for ends in round_[:2])
+            built[id(round_)] = Round(senders, receivers, sizes)
+        yield built[id(round_)]
 
 
 def _hierarchical(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
-    of, (*inner, last) = HIERARCHIES[name], sizes
-    part, apart = nbytes, 1
+    hierarchy, (*inner, last) = HIERARCHIES[name], sizes
+    part, stride = nbytes, 1
     up: list[Round] = []
     down: list[list[Round]] = []
     for size in inner:
-        units = size * apart * np.arange(workers // (size * apart))
-        firsts = units if of.leaders else (units[:, None] + np.arange(apart)).ravel()
-        part = part if of.leaders else part / size
-        inside = tuple(broadcast_rounds(size, part)) if of.leaders else tuple(ring_rounds(size, part))
-        up += _at_level(backwards(inside) if of.leaders else inside, firsts, apart)
-        down.append(list(_at_level(inside, firsts, apart)))
-        apart *= size
-    among = FLAT["all_reduce"][of.between].rounds(last, part)
-    between = _at_level(among, np.arange(1 if of.leaders else apart), apart)
-    return *up, *between, *(one for each in down[::-1] for one in each)
+        units = size * stride * np.arange(workers // (size * stride))
+        firsts = units if hierarchy.leaders else (units[:, None] + np.arange(stride)).ravel()
+        part = part if hierarchy.leaders else part / size
+        inside = tuple(broadcast_rounds(size, part)) if hierarchy.leaders else tuple(ring_rounds(size, part))
+        up += _at_level(backwards(inside) if hierarchy.leaders else inside, firsts, stride)
+        down.append(list(_at_level(inside, firsts, stride)))
+        stride *= size
+    among = FLAT["all_reduce"][hierarchy.between].rounds(last, part)
+    between = _at_level(among, np.arange(1 if hierarchy.leaders else stride), stride)
+    return *up, *between, *(round_ for level_rounds in down[::-1] for round_ in level_rounds)
 
 
 def _gloo_rings(workers: int, nbytes: float) -> Iterator[Round]:
-    """Segments to the worker before, first those that are summed; what lies beyond the end is not sent."""
-    count, size = (float(each) for each in segments(workers, nbytes))
+    """Yield rounds of segments to the worker before, first the summed ones, without empty segments."""
+    count, size = (float(value) for value in segments(workers, nbytes))
     worker, per_chunk = np.arange(workers), int(count) // workers
     before = (worker - 1) % workers
-    whole = Round(worker, before, size)
+    full_round = Round(worker, before, size)
     for first in (1, 0):
         for i in range(per_chunk * (workers - 1)):
             begins = ((worker + first) * per_chunk + i) % count * size
             sizes = np.clip(nbytes - begins, 0.0, size)
             used = sizes > 0
-            yield whole if np.all(sizes == size) else Round(worker[used], before[used], sizes[used])
+            yield full_round if np.all(sizes == size) else Round(worker[used], before[used], sizes[used])
 
 
 def _gloo_tree(workers: int, nbytes: float) -> Iterator[Round]:
@@ -163,7 +163,7 @@ _GLOO: dict[str, Callable[[int, float], Iterable[Round]]] = {
 
 
 def sent_bytes(of: Iterable[Round], workers: int) -> Floats:
-    """Bytes that each worker sends in these rounds, ``(P,)``."""
+    """Return the bytes that each worker sends in these rounds, ``(P,)``."""
     total = np.zeros(workers)
     for senders, _, nbytes in of:
         total[senders] += nbytes

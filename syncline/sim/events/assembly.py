@@ -1,4 +1,4 @@
-"""Programs as the core's operations: what each instruction is by number, and what its span is called."""
+"""The assembly of programs into the core's operations: the record of each instruction, and the names of its span."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from syncline.sim.timeline import COMPUTING
 
 
 class Assembly:
-    """Operations of all programs, in the core's tables.
+    """The operations of all programs, in the core's tables.
 
     Args:
         state: the tables.
         over: the topology.
-        routes: between workers.
-        kinds: of collectives.
-        starts_s: when each worker begins, ``(P,)``.
+        routes: routes between workers.
+        kinds: kinds of collectives.
+        starts_s: time at which each worker begins, ``(P,)``.
     """
 
     def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, starts_s: Floats) -> None:
         self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, len(starts_s)
         self.starts_s = starts_s
         self.names = Names()
-        self.instructions: list[OnStream | None] = []  # of each operation
+        self.instructions: list[OnStream | None] = []  # instruction of each operation
         self.told: list[Told] = []
         self.choices: list[Choice] = []
         self.taken: list[Taken] = []
@@ -61,12 +61,12 @@ class Assembly:
         self.messages = Messages(self.workers)
         self.told_before: list[Ints] = []
         self.keys: dict[Hashable, int] = {}
-        self.ports: dict[str, int] = {}  # the first of each stream
-        self.spans = 0  # at most
+        self.ports: dict[str, int] = {}  # first port of each stream
+        self.spans = 0  # upper bound of their number
         self._named: dict[int, Named] = {}
         self._resolved: dict[int, tuple[Collective, Collective]] = {}
         self.route: dict[tuple[int, int], int] = {}
-        # What is assembled and not yet in the tables.
+        # Assembled records that are not yet in the tables.
         self._rows: list[Operation] = []
         self._parts: list[Ints] = []
         self._part_count = 0
@@ -74,30 +74,32 @@ class Assembly:
         self._ways: list[tuple[int, int, int]] = []
 
     def all(self, programs: Sequence[Program]) -> int | None:
-        """Assemble the programs of all workers, those that are one and the same once.
+        """Assemble the programs of all workers; a program that several workers share is assembled once.
 
         Returns:
-            The kind of collective that comes first of all; None if that is not known before.
+            The kind of the first collective of all; None if it is not known beforehand.
         """
         self.state.take("workers", self.workers)[1]["of"] = np.arange(self.workers)
-        same: dict[int, list[int]] = {}
-        every = isinstance(programs, Alike) or (self.workers > 0 and all(map(is_, programs, repeat(programs[0]))))
-        if every and _is_shared(programs[0], range(self.workers)):
+        workers_of: dict[int, list[int]] = {}
+        are_alike = isinstance(programs, Alike) or (self.workers > 0 and all(map(is_, programs, repeat(programs[0]))))
+        if are_alike and _is_shared(programs[0], range(self.workers)):
             self._shared(np.arange(self.workers), programs[0])
             return int(self.state["parts"]["what"][0]) if self.state["operations"]["code"][0] == JOIN else None
         if len(set(map(id, programs))) < len(programs):
             for worker, program in enumerate(programs):
-                same.setdefault(id(program), []).append(worker)
-            same = {first: workers for first, workers in same.items() if _is_shared(programs[workers[0]], workers)}
-        for workers in same.values():
+                workers_of.setdefault(id(program), []).append(worker)
+            workers_of = {
+                first: workers for first, workers in workers_of.items() if _is_shared(programs[workers[0]], workers)
+            }
+        for workers in workers_of.values():
             self._shared(np.array(workers), programs[workers[0]])
-        own = [worker for worker, program in enumerate(programs) if id(program) not in same]
-        plain = [worker for worker in own if is_plain(programs[worker])]
+        separate = [worker for worker, program in enumerate(programs) if id(program) not in workers_of]
+        plain = [worker for worker in separate if is_plain(programs[worker])]
         if sum(len(programs[worker]) for worker in plain) >= FEWEST:
             self._flush()
             if assemble_plain(self, plain, programs):
-                own = sorted(set(own) - set(plain))
-        for worker in own:
+                separate = sorted(set(separate) - set(plain))
+        for worker in separate:
             program = programs[worker]
             if isinstance(program, Queued):
                 self._lanes(worker, program)
@@ -107,65 +109,65 @@ class Assembly:
         return None
 
     def told_columns(self) -> NDArray[np.int64]:
-        """What the span of each operation is called, ``(N, 4)``."""
+        """Return the names of the span of each operation, as numbers ``(N, 4)``: stream, what, label and step."""
         return np.concatenate([*self.told_before, np.array(self.told, dtype=np.int64).reshape(-1, 4)])
 
     def more(self, worker: int, program: Program, back: int) -> int:
-        """Assemble what a worker does next, and then what is at ``back``; returns where it begins."""
+        """Assemble a worker's next instructions and a jump to ``back``; return their first operation."""
         begin = self._one(worker, program, back)
         self._flush()
         return begin
 
     def _lanes(self, worker: int, program: Queued) -> None:
-        """Assemble what a worker has queued on its streams: each is as a program of its own."""
-        own, lanes = self.named(worker), program.lanes()
+        """Assemble the instructions that a worker has queued on its streams; each stream is a program of its own."""
+        named, lanes = self.named(worker), program.lanes()
         number = self.state.used["parts"] + self._part_count
         for lane in lanes.values():
             for instruction in lane:
                 if type(instruction) is Collective:
-                    own.parts[instruction.key], own.joined[instruction.key] = number, instruction
+                    named.parts[instruction.key], named.joined[instruction.key] = number, instruction
                     number += 1
         for stream, lane in lanes.items():
             row = worker
             if stream != COMPUTING:
-                row, new = self.state.take("workers", 1)
-                new["of"] = worker
-            own.lane = stream
+                row, worker_rows = self.state.take("workers", 1)
+                worker_rows["of"] = worker
+            named.lane = stream
             self.state["workers"][row]["at"] = self._one(worker, lane, queued=True)
-        self.state.take("marks", len(own.marks))
-        own.lane = COMPUTING
+        self.state.take("marks", len(named.marks))
+        named.lane = COMPUTING
 
-    def _lane(self, worker: int, own: Named, lane: Sequence[Any], parts: list[tuple[int, ...]]) -> None:
-        """Assemble what a stream does; what is most of it here, as there is much."""
-        rows, instructions, told, names = self._rows, self.instructions, self.told, self.names
-        marks, first, hidden = own.marks, self.state.used["marks"], own.lane != COMPUTING
-        stream, wait = names(own.lane), names("wait")
+    def _lane(self, worker: int, named: Named, lane: Sequence[Any], parts: list[tuple[int, ...]]) -> None:
+        """Assemble the instructions of a stream; the frequent kinds are handled inline, because there are many."""
+        rows, instructions, span_names, names = self._rows, self.instructions, self.told, self.names
+        marks, first, hidden = named.marks, self.state.used["marks"], named.lane != COMPUTING
+        stream, wait = names(named.lane), names("wait")
         for instruction in lane:
-            kind = type(instruction)
-            if kind is Compute:
+            instruction_type = type(instruction)
+            if instruction_type is Compute:
                 rows.append((COMPUTE, instruction.effect is not None, 0, 0, 0, instruction.seconds))
-                told.append((stream, names(instruction.what), names(instruction.label), instruction.step))
-            elif kind is StreamMark:
+                span_names.append((stream, names(instruction.what), names(instruction.label), instruction.step))
+            elif instruction_type is StreamMark:
                 rows.append((MARK, 0, marks.setdefault(instruction.key, first + len(marks)), 0, 0, 0.0))
-                told.append(NOTHING)
-            elif kind is StreamWait:
+                span_names.append(NOTHING)
+            elif instruction_type is StreamWait:
                 rows.append((HOLD, 0, marks.setdefault(instruction.key, first + len(marks)), hidden, 0, 0.0))
-                told.append(NOTHING if hidden else (stream, wait, names(instruction.label), instruction.step))
+                span_names.append(NOTHING if hidden else (stream, wait, names(instruction.label), instruction.step))
             else:
-                self._add(worker, own, instruction, parts)
+                self._add(worker, named, instruction, parts)
                 continue
             instructions.append(instruction)
 
-    def _one(self, worker: int, program: Sequence[OnStream], back: int = -1, queued: bool = False) -> int:
-        own, begin = self.named(worker), len(self.instructions)
+    def _one(self, worker: int, program: Sequence[OnStream], return_to: int = -1, queued: bool = False) -> int:
+        named, begin = self.named(worker), len(self.instructions)
         parts: list[tuple[int, ...]] = []
         if queued:
-            self._lane(worker, own, program, parts)
+            self._lane(worker, named, program, parts)
         else:
             for instruction in program:
-                self._add(worker, own, instruction, parts)
-        own.check(worker)
-        self._end(back)
+                self._add(worker, named, instruction, parts)
+        named.check(worker)
+        self._end(return_to)
         if parts:
             self._parts.append(np.array(parts))
             self._part_count += len(parts)
@@ -173,7 +175,7 @@ class Assembly:
         return begin
 
     def taking(self, worker: int, choice: Choice, option: int, back: int) -> int:
-        """Assemble that a worker takes an option of a `First`: it receives the message, then is told what follows."""
+        """Assemble the chosen option of a `First`: its receive, then the request for what follows."""
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
@@ -184,109 +186,116 @@ class Assembly:
         self.spans += 1
         return begin
 
-    def _told(self, row: Operation, instruction: OnStream | None, told: Told) -> None:
+    def _told(self, row: Operation, instruction: OnStream | None, span_names: Told) -> None:
         self._rows.append(row)
         self.instructions.append(instruction)
-        self.told.append(told)
+        self.told.append(span_names)
 
-    def _add(self, worker: int, own: Named, instruction: OnStream, parts: list[tuple[int, ...]]) -> None:
-        row, told = self._row(worker, own, instruction, parts)
-        self._told(row, instruction, told)
+    def _add(self, worker: int, named: Named, instruction: OnStream, parts: list[tuple[int, ...]]) -> None:
+        row, span_names = self._row(worker, named, instruction, parts)
+        self._told(row, instruction, span_names)
 
     def _row(  # noqa: PLR0911
-        self, worker: int, own: Named, instruction: Any, parts: list[tuple[int, ...]]
+        self, worker: int, named: Named, instruction: Any, parts: list[tuple[int, ...]]
     ) -> tuple[Operation, Told]:
-        kind, names = type(instruction), self.names
-        if kind is Compute:
-            told = names(own.lane), names(instruction.what), names(instruction.label), instruction.step
-            return (COMPUTE, instruction.effect is not None, 0, 0, 0, instruction.seconds), told
-        if kind is Send:
-            own.sends.add(instruction.stream)
-            to = instruction.to
-            told = (
+        instruction_type, names = type(instruction), self.names
+        if instruction_type is Compute:
+            span_names = names(named.lane), names(instruction.what), names(instruction.label), instruction.step
+            return (COMPUTE, instruction.effect is not None, 0, 0, 0, instruction.seconds), span_names
+        if instruction_type is Send:
+            named.sends.add(instruction.stream)
+            receiver = instruction.to
+            span_names = (
                 names(instruction.stream),
                 names("send"),
                 names(instruction.label or str(instruction.tag)),
                 instruction.step,
             )
-            if to == worker or not 0 <= to < self.workers:
-                return self._never(f"worker {worker} sends {instruction.tag!r} to {to}; expected another worker"), told
+            if receiver == worker or not 0 <= receiver < self.workers:
+                return self._never(
+                    f"worker {worker} sends {instruction.tag!r} to {receiver}; expected another worker"
+                ), span_names
             port = self.port(instruction.stream) + worker
-            self._ways.append((len(self._rows), worker, to))
-            message = self.message(worker, to, instruction.tag)
-            return (SEND, 0, message, port, 0, instruction.nbytes), told
-        if kind is Recv:
-            told = names("compute"), names("recv"), names(instruction.label or str(instruction.tag)), instruction.step
+            self._ways.append((len(self._rows), worker, receiver))
+            message = self.message(worker, receiver, instruction.tag)
+            return (SEND, 0, message, port, 0, instruction.nbytes), span_names
+        if instruction_type is Recv:
+            span_names = (
+                names("compute"),
+                names("recv"),
+                names(instruction.label or str(instruction.tag)),
+                instruction.step,
+            )
             message = self.message(instruction.source, worker, instruction.tag)
-            return (RECV, instruction.effect is not None, message, own.lane != COMPUTING, 0, 0.0), told
-        if kind is Collective:
+            return (RECV, instruction.effect is not None, message, named.lane != COMPUTING, 0, 0.0), span_names
+        if instruction_type is Collective:
             collective = self.resolved(instruction)
-            told = names(collective.stream), names(collective.kind), names(collective.label), collective.step
+            span_names = names(collective.stream), names(collective.kind), names(collective.label), collective.step
             key = instruction.key
-            own.streams.add(instruction.stream)
+            named.streams.add(instruction.stream)
             number = self.state.used["parts"] + self._part_count + len(parts)
-            if own.parts.get(key, number) != number:
+            if named.parts.get(key, number) != number:
                 line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
-                return self._never(line), told
-            what = self.kinds.of(collective)
-            own.parts[key] = number
-            own.joined[key] = instruction
-            place = self.kinds.place(what, worker)
+                return self._never(line), span_names
+            collective_kind = self.kinds.of(collective)
+            named.parts[key] = number
+            named.joined[key] = instruction
+            place = self.kinds.place(collective_kind, worker)
             port = self.port(instruction.stream) + worker
             numbered = self.kinds.is_numbered(instruction, place)
             key_number = self.keys.setdefault(key, len(self.keys))
-            parts.append((worker, what, key_number, place, port, numbered, len(self.instructions)))
-            return (JOIN, 0, number, 0, 0, 0.0), told
-        if kind is Wait:
-            return self._wait(worker, own, instruction)
-        messages = [-1 if one is None else self.message(one.source, worker, one.tag) for one in instruction.options]
+            parts.append((worker, collective_kind, key_number, place, port, numbered, len(self.instructions)))
+            return (JOIN, 0, number, 0, 0, 0.0), span_names
+        if instruction_type is Wait:
+            return self._wait(worker, named, instruction)
+        messages = [-1 if recv is None else self.message(recv.source, worker, recv.tag) for recv in instruction.options]
         self.choices.append(Choice(instruction, messages))
         return (FIRST, 0, len(self.choices) - 1, 0, 0, 0.0), NOTHING
 
-    def _wait(self, worker: int, own: Named, wait: Wait) -> tuple[Operation, Told]:
+    def _wait(self, worker: int, named: Named, wait: Wait) -> tuple[Operation, Told]:
         names, key = self.names, wait.key
-        if key not in own.parts:
+        if key not in named.parts:
             line = f"worker {worker} waits for collective {key!r}, which it has not started"
             return self._never(line), NOTHING
-        collective = own.joined[key]
+        collective = named.joined[key]
         step = collective.step if wait.step is None else wait.step
-        told = names("compute"), names("wait"), names(collective.label), step
-        return (WAIT, wait.effect is not None, own.parts[key], own.lane != COMPUTING, 0, 0.0), told
+        span_names = names("compute"), names("wait"), names(collective.label), step
+        return (WAIT, wait.effect is not None, named.parts[key], named.lane != COMPUTING, 0, 0.0), span_names
 
     def _shared(self, workers: NDArray[np.int64], program: Program) -> None:
-        """One program of several workers, which names no worker: each has parts of its own in the same operations."""
-        begin, before, own = len(self.instructions), self.state.used["parts"], Named()
+        """Assemble a program that several workers share; each worker has its own parts in the same operations."""
+        begin, before, named = len(self.instructions), self.state.used["parts"], Named()
         first = int(workers[0])
         parts: list[tuple[int, ...]] = []
         for instruction in program:
-            self._add(first, own, instruction, parts)
-        for at, (code, effect, number, *others) in enumerate(self._rows):
+            self._add(first, named, instruction, parts)
+        for index, (code, effect, number, *others) in enumerate(self._rows):
             if code in (JOIN, WAIT):
-                self._rows[at] = code, effect, number - before, *others  # type: ignore[assignment]
+                self._rows[index] = code, effect, number - before, *others  # type: ignore[assignment]
         self._end(-1)
         self.spans += len(program) * len(workers)
         self._flush()
         self.state.take("parts", len(parts) * len(workers))
         self._name_keys()
-        named = np.array(parts, dtype=np.int64).reshape(-1, 7)
+        part_table = np.array(parts, dtype=np.int64).reshape(-1, 7)
         places, numbered = np.empty((2, len(parts), len(workers)), dtype=np.int64)
-        for number, (_, what, *_, at) in enumerate(parts):
+        for number, (_, kind, *_, index) in enumerate(parts):
             places[number], numbered[number] = workers, 1
-            if self.kinds[what].group is not None:
-                of: Any = self.instructions[at]
-                places[number] = [self.kinds.place(what, worker) for worker in workers.tolist()]
-                numbered[number] = [self.kinds.is_numbered(of, place) for place in places[number].tolist()]
-        write_shared(self.state.address, workers, begin, named, places, numbered, before)
+            if self.kinds[kind].group is not None:
+                collective: Any = self.instructions[index]
+                places[number] = [self.kinds.place(kind, worker) for worker in workers.tolist()]
+                numbered[number] = [self.kinds.is_numbered(collective, place) for place in places[number].tolist()]
+        write_shared(self.state.address, workers, begin, part_table, places, numbered, before)
 
-    def _end(self, back: int) -> None:
-        self._told((END, 0, 0, 0, 0, 0.0) if back < 0 else (JUMP, 0, back, 0, 0, 0.0), None, NOTHING)
+    def _end(self, return_to: int) -> None:
+        self._told((END, 0, 0, 0, 0, 0.0) if return_to < 0 else (JUMP, 0, return_to, 0, 0, 0.0), None, NOTHING)
 
     def _never(self, line: str) -> Operation:
         self.wrong.append(line)
         return WRONG, 0, len(self.wrong) - 1, 0, 0, 0.0
 
     def _flush(self) -> None:
-        """Write what is assembled into the tables."""
+        """Write the assembled records into the tables."""
         new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._ways) if pair not in self.route]
         if new:
             ends = np.array(new)
@@ -294,14 +303,14 @@ class Assembly:
             self.route.update(zip(new, range(first, first + len(new)), strict=True))
         _, operations = self.state.take("operations", len(self._rows))
         if len(self._rows) < 8:
-            for at, row in enumerate(self._rows):
-                operations[at] = row
+            for row_index, operation in enumerate(self._rows):
+                operations[row_index] = operation
         else:
             columns = zip(*self._rows, strict=True)
             for name, column in zip(operations.dtype.names or (), columns, strict=True):
                 operations[name] = column
-        for at, a, b in self._ways:
-            operations[at]["c"] = self.route[a, b]
+        for row_index, a, b in self._ways:
+            operations[row_index]["c"] = self.route[a, b]
         if self._receivers:
             _, messages = self.state.take("messages", len(self._receivers))
             messages["receiver"] = self._receivers
@@ -325,11 +334,11 @@ class Assembly:
             keys["first"] = keys["last"] = keys["instance"] = -1
 
     def named(self, worker: int) -> Named:
-        """What a worker's program has named so far."""
+        """Return the keys, streams and marks that a worker's program has named so far."""
         return self._named.setdefault(worker, Named())
 
     def port(self, stream: str) -> int:
-        """The port of worker 0 on a stream, behind which those of the others are."""
+        """Return the port of worker 0 on a stream; the ports of the other workers follow it."""
         first = self.ports.get(stream)
         if first is None:
             first, ports = self.state.take("ports", self.workers)
@@ -340,7 +349,7 @@ class Assembly:
         return first
 
     def message(self, sender: int, receiver: int, tag: Hashable) -> int:
-        """The message from one worker to another with this tag."""
+        """Return the number of the message from one worker to another with this tag."""
         address = sender, receiver, tag
         messages = self.messages.by_address()
         message = messages.get(address)
@@ -350,19 +359,19 @@ class Assembly:
         return message
 
     def resolved(self, collective: Collective) -> Collective:
-        """A collective with the algorithm that carries it, where the network says which."""
-        told = collective.rounds is not None or collective.takes_s is not None
-        if told or collective.algorithm is not None or not knows_library(self.over):
+        """Return a collective with the algorithm that carries it, if the network determines it."""
+        is_explicit = collective.rounds is not None or collective.takes_s is not None
+        if is_explicit or collective.algorithm is not None or not knows_library(self.over):
             return collective
-        known = self._resolved.get(id(collective))
-        if known is None:
-            known = collective, replace(collective, algorithm=first_on(collective.kind, self.over))
-            self._resolved[id(collective)] = known
-        return known[1]
+        cached = self._resolved.get(id(collective))
+        if cached is None:
+            cached = collective, replace(collective, algorithm=first_on(collective.kind, self.over))
+            self._resolved[id(collective)] = cached
+        return cached[1]
 
 
 def _is_shared(program: Program, workers: Sequence[int]) -> bool:
-    """Whether a program is of several workers, and names none."""
+    """Return whether several workers share a program that names none of them."""
     if isinstance(program, Queued):
         return False
-    return len(workers) > 1 and all(type(one) in (Compute, Collective, Wait) for one in program)
+    return len(workers) > 1 and all(type(instruction) in (Compute, Collective, Wait) for instruction in program)

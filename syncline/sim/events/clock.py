@@ -31,18 +31,18 @@ class SharedClock(simpy.Environment):
 
     @property
     def ahead(self) -> tuple[float, int]:
-        """When the next event is, and what of that instant comes before it."""
+        """Return the time of the next event, and the key that orders it within its instant."""
         if not self._queue:
             return math.inf, 0
         time, priority, number, _ = self._queue[0]
         return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
 
     def set(self) -> None:
-        """Let it be the core's time."""
+        """Set the clock to the core's time."""
         self._now = float(self._core["now"])
 
     def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
-        """Call a function so many seconds from now."""
+        """Call a function ``seconds`` from now."""
         event = simpy.Event(self)
         event._ok, event._value = True, None
         event.callbacks.append(call)

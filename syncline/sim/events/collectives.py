@@ -1,8 +1,8 @@
-"""Collectives under way: which rank of which is whose, and what happens when a worker comes to one and is through.
+"""Collectives under way: the ranks of the workers, and the events at which a worker joins and finishes.
 
-A collective is under way from when the first worker joins it until the last of its group is done. A port in serves
-those of its stream in the order in which the worker's program names them, also such as it has not come to yet; what
-there is to receive for one is known as soon as anybody has joined it.
+A collective is under way from the first join of a worker until the last of its group is done. A port in serves the
+collectives of its stream in the order in which the worker's program names them, even before the program comes to them;
+the messages of a collective are known as soon as any worker has joined it.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -21,7 +21,7 @@ JOINED, DONE = 1, 2
 
 @core_function("void", "int64, int64, float64, float64")
 def record(addresses, w, operation, start, nbytes):
-    """A span that ends now."""
+    """Record a span that ends now."""
     core = views.core(addresses)
     span = views.spans(addresses)[core.spans]
     core.spans += 1
@@ -30,7 +30,7 @@ def record(addresses, w, operation, start, nbytes):
 
 @core_function("void", "int64, float64")
 def complete(addresses, w, nbytes):
-    """The instruction that a worker is at is done, and held its program until now."""
+    """Complete a worker's current instruction, which held its program until now."""
     worker = views.workers(addresses)[w]
     operation = views.operations(addresses)[worker.at]
     if not operation.b:
@@ -42,7 +42,7 @@ def complete(addresses, w, nbytes):
 
 @core_function("int64", "int64")
 def release(addresses, waits):
-    """All streams that wait for the same go on; that of which this is the number, from 1, is to go on at once."""
+    """Let all streams that wait for the same go on; return the first of them, which goes on at once."""
     w = waits - 1
     complete(addresses, w, 0.0)
     workers = views.workers(addresses)
@@ -56,7 +56,7 @@ def release(addresses, waits):
 
 @core_function("void", "int64, int64")
 def know(addresses, p, i):
-    """A collective that a program names is under way."""
+    """Note that a collective that a program names is under way."""
     part, instance = views.parts(addresses)[p], views.instances(addresses)[i]
     if part.place < 0:
         return
@@ -95,10 +95,10 @@ def number_parts(addresses):
 
 @core_function("boolean", "int64")
 def create(addresses, p):
-    """Begin a collective: the rank of everybody, also of those who come later; False if there is no room for it."""
+    """Begin a collective with the rank of every worker of its group; return False if there is no room."""
     core, parts, instances = views.core(addresses), views.parts(addresses), views.instances(addresses)
-    what = parts[p].what
-    plan = views.plans(addresses)[what]
+    kind = parts[p].what
+    plan = views.plans(addresses)[kind]
     if plan.free >= 0:
         i = plan.free
         plan.free = instances[i].next
@@ -113,29 +113,34 @@ def create(addresses, p):
         ):
             return False
         i = core.instances
-        fresh = instances[i]
-        fresh.rank0, fresh.message0, fresh.place0, fresh.port0 = core.ranks, core.messages, core.slots, core.ports
+        new_instance = instances[i]
+        new_instance.rank0, new_instance.message0, new_instance.place0, new_instance.port0 = (
+            core.ranks,
+            core.messages,
+            core.slots,
+            core.ports,
+        )
         core.instances += 1
         core.ranks += plan.workers
         core.messages += plan.messages
         core.slots += plan.total
         core.ports += plan.connections
-        for port in range(fresh.port0, core.ports):
+        for port in range(new_instance.port0, core.ports):
             views.ports(addresses)[port].head = -1
     instance = instances[i]
-    instance.what, instance.key, instance.left = what, parts[p].key, plan.workers
+    instance.what, instance.key, instance.left = kind, parts[p].key, plan.workers
     instance.operation, instance.came = parts[p].operation, 0
     ranks, messages = views.rank_table(addresses), views.messages(addresses)
     for place in range(plan.workers):
-        of, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
+        place_of_rank, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
         rank = ranks[r]
         rank.part, rank.instance, rank.base = -1, i, instance.rank0
-        rank.at, rank.end, rank.send_at = of.entry0, of.entry1, of.entry0
+        rank.at, rank.end, rank.send_at = place_of_rank.entry0, place_of_rank.entry1, place_of_rank.entry0
         rank.turn = rank.send_turn = rank.send_place = rank.queued = rank.unsent = rank.busy = 0
         rank.have = rank.early = rank.admitted = rank.issues = rank.sent = 0
-        rank.need, rank.receives, rank.gloo, rank.nccl = FAR, of.receives, plan.gloo, plan.nccl
+        rank.need, rank.receives, rank.gloo, rank.nccl = FAR, place_of_rank.receives, plan.gloo, plan.nccl
         rank.ahead = plan.ahead
-        rank.place0 = instance.place0 + of.place0
+        rank.place0 = instance.place0 + place_of_rank.place0
         if not plan.gloo:
             rank.message = instance.message0 + place
             messages[rank.message].kind, messages[rank.message].sender = OF_RANK, r
@@ -143,7 +148,7 @@ def create(addresses, p):
     key.instance = i
     other = key.first
     while other >= 0:
-        if parts[other].what == what and not parts[other].state:
+        if parts[other].what == kind and not parts[other].state:
             know(addresses, other, i)
         other = parts[other].next_of_key
     return True
@@ -151,7 +156,7 @@ def create(addresses, p):
 
 @core_function("int64", "int64")
 def finish(addresses, r):
-    """A worker has no more to do in a collective; the worker that can go on, if any."""
+    """End a worker's part in a collective; return the worker that can go on, or -1."""
     core, rank = views.core(addresses), views.rank_table(addresses)[r]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.what]
@@ -174,7 +179,7 @@ def finish(addresses, r):
 
 @core_function("boolean", "int64")
 def begin_rounds(addresses, r):
-    """A rank comes to its first round; whether it has nothing to do."""
+    """Start a rank's first round; return whether the rank has nothing to do."""
     rank = views.rank_table(addresses)[r]
     rank.need = 0
     if rank.gloo:
@@ -184,7 +189,7 @@ def begin_rounds(addresses, r):
 
 @core_function("int64", "int64")
 def enter(addresses, p):
-    """The one before it on this stream is done; the worker that can go on, if any."""
+    """Enter a collective, as the one before it on its stream is done; return the worker that can go on, or -1."""
     core, part = views.core(addresses), views.parts(addresses)[p]
     part.start = core.now
     plan = views.plans(addresses)[part.what]
@@ -209,7 +214,7 @@ def enter(addresses, p):
 
 @core_function("void", "int64")
 def finish_all(addresses, i):
-    """The seconds of a collective that is told by them are over."""
+    """End a collective with a fixed duration."""
     instance = views.instances(addresses)[i]
     rank0, workers = instance.rank0, instance.left
     for r in range(rank0, rank0 + workers):
@@ -220,7 +225,7 @@ def finish_all(addresses, i):
 
 @core_function("int64", "int64")
 def join(addresses, p):
-    """Start a collective when the one before it on its stream is done; why that cannot be, if it cannot."""
+    """Start a collective when the one before it on its stream is done; return the reason if it cannot start, else 0."""
     core, parts, keys = views.core(addresses), views.parts(addresses), views.keys(addresses)
     part = parts[p]
     key = keys[part.key]

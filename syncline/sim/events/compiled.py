@@ -1,8 +1,8 @@
-"""How the core is compiled: by Numba, once per machine.
+"""The compilation of the core by Numba, once per machine.
 
-What is compiled is kept beside the source, in the user's cache directory where that cannot be written to, and for this
-process alone where neither can. Numba looks for changes in one file, and what is compiled here is of several, so its
-name carries a digest of all.
+Compiled code is cached beside the source, or in the user's cache directory if the former cannot be written, or for this
+process alone if neither can. Numba looks for changes in one file, but the compiled code comes from several, so its name
+carries a digest of all.
 
 Floating-point operations are those of the source in their order: nothing is contracted or rearranged.
 """
@@ -19,13 +19,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 _core: list[tuple[Any, str]] = []
-"""Functions that compiled code calls, and for which types, those that others call first; until they are compiled."""
+"""Functions that compiled code calls, with their signatures, callees first; emptied when they are compiled."""
 
 
 def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that compiled code calls, of where the addresses are and others, for these types alone.
+    """Return a decorator for a function that compiled code calls, with the addresses first, for these types alone.
 
-    It is compiled when an entry is, and not at all where that one is kept: it takes ten seconds for all of them.
+    The function is compiled when an entry is, and not at all if that entry is cached: compiling all takes ten seconds.
     """
     arguments = f"int64, {others}" if others else "int64"
 
@@ -47,8 +47,8 @@ def _compile_core() -> None:
 inlined = njit(error_model="numpy", inline="always")
 
 
-def _pointer(typing_context: Any, addresses: Any, at: Any) -> Any:
-    """The memory whose address is at a place of the addresses."""
+def _pointer(typing_context: Any, addresses: Any, index: Any) -> Any:
+    """Return the memory whose address is at a place of the addresses."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         table = builder.inttoptr(arguments[0], cgutils.intp_t.as_pointer())
@@ -61,10 +61,10 @@ pointer: Any = intrinsic(_pointer)
 
 
 def table_at(at: int, kind: Any) -> Any:
-    """The function that gives compiled code the table at a place of the addresses.
+    """Return a function that gives compiled code the table at a place of the addresses.
 
-    The addresses are themselves given by where they are: an array would be counted as used by every function that has
-    it, which takes longer than what most of them do.
+    The addresses are passed as an integer, the address of their array: an array would be reference-counted in every
+    function that takes it, which takes longer than the work of most of them.
     """
 
     def view(addresses: Any) -> Any:
@@ -74,24 +74,24 @@ def table_at(at: int, kind: Any) -> Any:
 
 
 def _digest() -> str:
-    """Of all that is compiled."""
-    told = hashlib.sha256()
+    """Return a digest of all compiled sources."""
+    digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
-        told.update(source.read_bytes())
-    return told.hexdigest()[:16]
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def entry(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function that Python calls, compiled for these types when its module is imported.
+    """Return a decorator for a function that Python calls, compiled for these types when its module is imported.
 
-    It runs without Python's lock, so that other threads hear signals meanwhile.
+    The function runs without Python's lock, so that other threads hear signals meanwhile.
     """
 
     def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__qualname__ += f"_{_digest()}"
         try:
             compiled: Any = njit(error_model="numpy", cache=True, nogil=True)(function)
-        except (OSError, RuntimeError):  # nowhere to keep it
+        except (OSError, RuntimeError):  # no place to cache it
             compiled = njit(error_model="numpy", nogil=True)(function)
         if not _is_kept(compiled, signature):
             _compile_core()
@@ -103,8 +103,8 @@ def entry(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _is_kept(compiled: Any, signature: str) -> bool:
-    """Whether what a signature is compiled to can be loaded."""
+    """Return whether the compiled code of a signature can be loaded."""
     try:
         return compiled._cache.load_overload(signature, compiled.targetctx) is not None
-    except Exception:  # another version of Numba: then all is compiled, as where nothing is kept
+    except Exception:  # another version of Numba: then all is compiled, as without a cache
         return False

@@ -1,18 +1,19 @@
-"""Flows: how fast bytes move where transfers share channels.
+"""Flows: the rates of bytes if transfers share channels.
 
-A flow passes all channels of its route at once. Concurrent flows get max-min fair rates, found anew whenever one starts
-or ends, and only for the flows that share channels with it, directly or through others. A flow alone on its channels
-needs none of this.
+A flow passes all channels of its route at once. Concurrent flows get max-min fair rates. These are computed again
+whenever a flow starts or ends, and only for the flows that share channels with it, directly or through others. A flow
+alone on its channels needs none of this.
 
-Progressive filling: all rates grow together until a channel is full, whose flows then keep theirs. Shares are settled
-when all else of an instant has happened, so flows that begin or end together do so for the shares too, and equal ones
-stay equal. Of flows that share, only those are on the heap that end first: before any other of them can end, these do,
-and shares are settled anew.
+Progressive filling: all rates grow together until a channel is full, whose flows then keep their rates. Shares are
+settled after all else of an instant, so flows that begin or end together do so for the shares too, and equal flows stay
+equal. Among flows that share, only those that end first are on the heap: before any other of them can end, these do,
+and the shares are settled again.
 
-Often one channel has all flows on it that share, and is full first: their *hub*, as the link of a site. Then its equal
-share is the rate of all. It stays their hub while who comes passes it, and otherwise only channels that nobody else is
-on or that have the same hub, and while no other channel could be full before it, for which a lower bound is kept. So
-who comes or goes costs a number per flow, and no filling. A hub is one as long as it is its own.
+Often one channel carries all flows that share and is full first: their *hub*, such as the link of a site. Then its
+equal share is the rate of all. A channel stays the hub under two conditions. Each new flow passes it, and otherwise
+only channels that carry no other flow or have the same hub. No other channel could be full before it, for which a lower
+bound is kept. So a flow that comes or goes costs a number per flow, and no filling. A channel is a hub as long as it is
+its own hub.
 
 Source: D. Bertsekas, R. Gallager, "Data Networks" (1992), section 6.5.2: max-min fairness and progressive filling.
 """
@@ -33,7 +34,7 @@ NO_HUB = -1
 
 @core_function("void", "int64, int64")
 def change(addresses, at, turn):
-    """A channel has other flows than before."""
+    """Note that the flows on a channel have changed, and schedule the settling of shares."""
     core, channel = views.core(addresses), views.channels(addresses)[at]
     if not core.settling:
         core.settling = 1
@@ -46,15 +47,15 @@ def change(addresses, at, turn):
 
 @core_function("void", "int64, int64")
 def join_hub(addresses, hop0, many):
-    """A flow has come to these channels: whether they, and all flows on them, still have one hub."""
+    """Update the hub of these channels for a new flow: keep it if they and all flows on them still have one hub."""
     channels, hops = views.channels(addresses), views.hops(addresses)
     hub, is_one, passes = NO_HUB, True, False
     for hop in range(hop0, hop0 + many):
         channel = channels[hops[hop]]
         if channel.flows > 1:
-            of = channel.hub
-            is_one = is_one and of != NO_HUB and (hub == NO_HUB or hub == of)  # noqa: PLR1714, SIM109
-            hub = of
+            channel_hub = channel.hub
+            is_one = is_one and channel_hub != NO_HUB and (hub == NO_HUB or hub == channel_hub)  # noqa: PLR1714, SIM109
+            hub = channel_hub
     if is_one:
         for hop in range(hop0, hop0 + many):
             passes = passes or hops[hop] == hub
@@ -71,7 +72,7 @@ def join_hub(addresses, hop0, many):
 
 @core_function("void", "int64, int64")
 def carry(addresses, m, turn):
-    """Let the bytes of a message flow from now on. No bytes take no time and no share."""
+    """Let the bytes of a message flow from now on; a message without bytes takes no time and no share."""
     core, message = views.core(addresses), views.messages(addresses)[m]
     route = views.routes(addresses)[message.route]
     hops = views.hops(addresses)
@@ -97,7 +98,7 @@ def carry(addresses, m, turn):
         message.end = now + message.nbytes / route.rate
         message.key = push(addresses, message.end, NORMAL, turn, DRAINED, m, 0)
     else:
-        message.rate, message.due, message.key = 0.0, 0, -1  # until the shares are settled
+        message.rate, message.due, message.key = 0.0, 0, -1  # placeholders until the shares are settled
         join_hub(addresses, route.hop0, route.hops)
         for hop in range(route.hops):
             change(addresses, hops[route.hop0 + hop], turn)
@@ -105,7 +106,7 @@ def carry(addresses, m, turn):
 
 @core_function("void", "int64")
 def leave(addresses, m):
-    """The bytes of a message have left: its channels are others'."""
+    """Remove a message whose bytes have left from its channels."""
     core, message = views.core(addresses), views.messages(addresses)[m]
     message.due = 0
     if not message.flowing:
@@ -114,8 +115,8 @@ def leave(addresses, m):
     route = views.routes(addresses)[message.route]
     channels, links, hops = views.channels(addresses), views.links(addresses), views.hops(addresses)
     for hop in range(route.hops):
-        at = hops[route.hop0 + hop]
-        channel = channels[at]
+        channel_number = hops[route.hop0 + hop]
+        channel = channels[channel_number]
         link = links[(m << core.shift) + hop]
         if link.before >= 0:
             links[link.before].after = link.after
@@ -127,32 +128,32 @@ def leave(addresses, m):
             channel.tail = link.before
         channel.flows -= 1
         if channel.flows:
-            change(addresses, at, number(addresses))
+            change(addresses, channel_number, number(addresses))
 
 
 @core_function("UniTuple(int64, 2)", "int64, int64")
 def connected(addresses, at, hub):
-    """The flows on this channel, on the other channels of these flows, and so on; how many, on how many channels.
+    """Collect the flows connected with this channel through shared channels; return the counts of both.
 
-    All flows are on their hub, if they have one, so behind it no channel is looked at.
+    All flows are on their hub, if they have one, so the search stops at the hub.
     """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
-    found, ahead, asked = views.found(addresses), views.ahead(addresses), views.asked(addresses)
+    flow_list, ahead, seen_channels = views.found(addresses), views.ahead(addresses), views.asked(addresses)
     links, hops, routes = views.links(addresses), views.hops(addresses), views.routes(addresses)
     visit, shift = core.visit, core.shift
     channels[at].visit = visit
-    ahead[0], asked[0] = at, at
+    ahead[0], seen_channels[0] = at, at
     waiting, flows, passed = 1, 0, 1
     while waiting:
         waiting -= 1
-        here = ahead[waiting]
-        link = channels[here].head
-        if here == hub:
+        channel_number = ahead[waiting]
+        link = channels[channel_number].head
+        if channel_number == hub:
             others = flows > 0
             while link >= 0:
                 m = link >> shift
                 if not others or messages[m].visit != visit:
-                    found[flows] = m
+                    flow_list[flows] = m
                     flows += 1
                 link = links[link].after
             break
@@ -162,7 +163,7 @@ def connected(addresses, at, hub):
             if message.visit != visit:
                 message.visit = visit
                 message.fair = np.inf
-                found[flows] = m
+                flow_list[flows] = m
                 flows += 1
                 route = routes[message.route]
                 for hop in range(route.hop0, route.hop0 + route.hops):
@@ -171,7 +172,7 @@ def connected(addresses, at, hub):
                         other.visit = visit
                         ahead[waiting] = hops[hop]
                         waiting += 1
-                        asked[passed] = hops[hop]
+                        seen_channels[passed] = hops[hop]
                         passed += 1
             link = links[link].after
     return flows, passed
@@ -179,22 +180,22 @@ def connected(addresses, at, hub):
 
 @core_function("float64", "int64, int64")
 def find_hub(addresses, flows, passed):
-    """What each of so many flows has of their hub, which is one of so many channels; 0 if they have none."""
-    channels, asked = views.channels(addresses), views.asked(addresses)
+    """Return the rate of each flow at the hub of these flows; 0 if they have no hub."""
+    channels, seen_channels = views.channels(addresses), views.asked(addresses)
     level = np.inf
     for i in range(passed):
-        channel = channels[asked[i]]
+        channel = channels[seen_channels[i]]
         channel.left_each = channel.bandwidth / channel.flows
         level = min(level, channel.left_each)
     hub, bound = NO_HUB, np.inf
     for i in range(passed):
-        channel = channels[asked[i]]
+        channel = channels[seen_channels[i]]
         if hub == NO_HUB and channel.flows == flows and channel.left_each == level:
-            hub = asked[i]
+            hub = seen_channels[i]
         else:
             bound = min(bound, channel.left_each)
     for i in range(passed):
-        channels[asked[i]].hub = hub
+        channels[seen_channels[i]].hub = hub
     if hub == NO_HUB:
         return 0.0
     channels[hub].bound = bound
@@ -203,36 +204,36 @@ def find_hub(addresses, flows, passed):
 
 @core_function("float64", "int64, int64")
 def share_of_hub(addresses, hub, many):
-    """What each flow has of its hub now that so many channels have changed; 0 if another may be full before it."""
+    """Return each flow's rate at its hub after channels have changed; 0 if another may be full before it."""
     channels, changed = views.channels(addresses), views.changed(addresses)
-    of = channels[hub]
+    hub_channel = channels[hub]
     for i in range(many):
         channel = channels[changed[i]]
         if channel.hub == hub and channel.flows and changed[i] != hub:
-            of.bound = min(of.bound, channel.bandwidth / channel.flows)
-    level = of.bandwidth / of.flows
-    return level if level <= of.bound else 0.0
+            hub_channel.bound = min(hub_channel.bound, channel.bandwidth / channel.flows)
+    level = hub_channel.bandwidth / hub_channel.flows
+    return level if level <= hub_channel.bound else 0.0
 
 
 @core_function("void", "int64")
 def fill(addresses, passed):
-    """Max-min fair rates of the flows on so many channels: ``fair`` of each."""
+    """Compute the max-min fair rates of the flows on ``passed`` channels: the field ``fair`` of each."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
-    asked, links = views.asked(addresses), views.links(addresses)
+    seen_channels, links = views.asked(addresses), views.links(addresses)
     hops, routes, shift = views.hops(addresses), views.routes(addresses), core.shift
     for i in range(passed):
-        channel = channels[asked[i]]
+        channel = channels[seen_channels[i]]
         channel.left, channel.growing = channel.bandwidth, channel.flows
     while passed:
         level = np.inf
         for i in range(passed):
-            channel = channels[asked[i]]
-            each = channel.left / channel.growing
-            channel.left_each = each
-            level = min(level, each)
+            channel = channels[seen_channels[i]]
+            equal_part = channel.left / channel.growing
+            channel.left_each = equal_part
+            level = min(level, equal_part)
         for i in range(passed):
-            if channels[asked[i]].left_each == level:
-                link = channels[asked[i]].head
+            if channels[seen_channels[i]].left_each == level:
+                link = channels[seen_channels[i]].head
                 while link >= 0:
                     message = messages[link >> shift]
                     if message.fair == np.inf:
@@ -243,31 +244,31 @@ def fill(addresses, passed):
                             channel.left -= level
                             channel.growing -= 1
                     link = links[link].after
-        still = 0
+        growing = 0
         for i in range(passed):
-            if channels[asked[i]].growing:
-                asked[still] = asked[i]
-                still += 1
-        passed = still
+            if channels[seen_channels[i]].growing:
+                seen_channels[growing] = seen_channels[i]
+                growing += 1
+        passed = growing
 
 
 @core_function("void", "int64, float64")
 def share(addresses, flows, level):
-    """Give so many flows their rates, all the same if one is told, and put on the heap which of them end first."""
-    core, messages, found = views.core(addresses), views.messages(addresses), views.found(addresses)
+    """Give the flows their rates, all equal if ``level`` is not 0, and schedule the flows that end first."""
+    core, messages, flow_list = views.core(addresses), views.messages(addresses), views.found(addresses)
     now = core.now
     rounding = np.nextafter(now, np.inf) - now
     first, last, alike, turn = np.inf, -1, False, core.number
     for i in range(flows):
-        message = messages[found[i]]
+        message = messages[flow_list[i]]
         rate = level if level != 0.0 else message.fair
         before = message.rate
         if rate != before:
-            left = message.left - (now - message.since) * before
-            if left <= LEFT_OVER * message.nbytes + rounding * before:
-                left = 0.0
-            message.left, message.rate, message.since = left, rate, now
-            message.end, message.due = now + left / rate, 0
+            remaining = message.left - (now - message.since) * before
+            if remaining <= LEFT_OVER * message.nbytes + rounding * before:
+                remaining = 0.0
+            message.left, message.rate, message.since = remaining, rate, now
+            message.end, message.due = now + remaining / rate, 0
             turn += 1
             message.key = turn
         end = message.end
@@ -276,18 +277,18 @@ def share(addresses, flows, level):
             first, last = end, i
     core.number = turn
     for i in range(0 if alike else last, last + 1):
-        message = messages[found[i]]
+        message = messages[flow_list[i]]
         if message.end == first and not message.due:
             message.due = 1
-            message.key = push(addresses, first, NORMAL, message.key, DRAINED, found[i], 0)
+            message.key = push(addresses, first, NORMAL, message.key, DRAINED, flow_list[i], 0)
 
 
 @core_function("void")
 def settle(addresses):
-    """Find the shares on the channels that have changed."""
+    """Compute the shares on the channels that have changed."""
     core, channels, changed = views.core(addresses), views.channels(addresses), views.changed(addresses)
     many, core.changed, core.settling = core.changed, 0, 0
-    core.visit += 1  # marks what has been seen
+    core.visit += 1  # marks the flows and channels that were visited
     for i in range(many):
         channels[changed[i]].changed = 0
     for i in range(many):

@@ -1,17 +1,17 @@
-"""Collectives of gloo, message by message: what leaves is what its receiver has posted.
+"""Collectives of gloo, message by message: a message leaves only after its receiver has posted it.
 
-A rank comes to a round when all has arrived that it was to receive up to ``ahead`` rounds before, and in a ring all
-has left that it was to send up to then: it posts its receives of that round, each of which tells the sender so by a
-clear-to-send, and issues its sends. A message that is issued and clear to send queues on the connection of the two, as
-the clear-to-send did in the other direction. A connection carries one message at a time each way; connections share
-links by max-min fairness, as many TCP connections do; no rank has a port.
+A rank comes to a round after all its messages up to ``ahead`` rounds before have arrived, and in a ring after all its
+sends up to then have left. It posts its receives of that round, each of which sends a clear-to-send to the sender, and
+issues its sends. A message that is issued and clear to send queues on the connection of the two ranks, as the
+clear-to-send did in the other direction. A connection carries one message at a time each way; connections share links
+by max-min fairness, as many TCP connections do; no rank has a port.
 
-What a rank posts and issues at one instant queues in the order of its program, a round's clear-to-send before its
-message where it sums, behind it elsewhere; messages that it had issued before, which become clear to send at that
-instant, go first. A route's overhead counts as latency, of messages and of clears-to-send. What the software takes
-(`GlooCosts`) is likewise per message and clear-to-send; per call and byte it comes before a rank's first round. Which
-rounds are how far ahead, `syncline.sim.collectives.gloo` says; here a plan's entry is one round, and says what must
-have arrived and left before it.
+Messages that a rank posts and issues at one instant queue in the order of its program: a round's clear-to-send comes
+before its message in collectives that sum, and behind it in others. Messages that the rank had issued before, and that
+become clear to send at that instant, go first. A route's overhead counts as latency, of messages and of clears-to-send.
+The software's time (`GlooCosts`) is likewise per message and clear-to-send; its time per call and byte comes before a
+rank's first round. `syncline.sim.collectives.gloo` says how far ahead each round is; here a plan's entry is one round,
+and holds the number of messages that must have arrived and left before it.
 
 Source: as `syncline.costmodel.collectives.gloo.times`.
 """
@@ -33,13 +33,13 @@ POSTS_FIRST = 1
 
 @core_function("void", "int64")
 def queue_last(addresses, m):
-    """In the order of the program, when all else of this instant has happened."""
+    """Queue a message in the order of the program, after all else of this instant."""
     push(addresses, views.core(addresses).now, AFTER_ALL, number(addresses), QUEUE, m, 0)
 
 
 @core_function("void", "int64, int64")
 def post(addresses, r, at):
-    """Tell the senders of a round's messages that there is room for them."""
+    """Send a clear-to-send to the sender of each message of a round."""
     entry = views.entries(addresses)[at]
     rank, sources, messages = views.rank_table(addresses)[r], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
@@ -57,7 +57,7 @@ def post(addresses, r, at):
 
 @core_function("void", "int64, int64")
 def issue(addresses, r, at):
-    """Send a round's messages, those at once that are clear to send."""
+    """Issue a round's sends; messages that are clear to send queue at once."""
     entry = views.entries(addresses)[at]
     rank, ranks, messages = views.rank_table(addresses)[r], views.rank_table(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
@@ -81,30 +81,30 @@ def issue(addresses, r, at):
 
 @core_function("boolean", "int64")
 def gloo_advance(addresses, r):
-    """Go on until something has to be waited for; whether there is nothing more to do."""
+    """Advance a rank until it has to wait; return whether it has nothing more to do."""
     rank, entries = views.rank_table(addresses)[r], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].what]
     while rank.need == 0 and rank.at < rank.end:
-        at = rank.at
-        entry = entries[at]
+        entry_number = rank.at
+        entry = entries[entry_number]
         if rank.have < entry.have or rank.sent < entry.sent:
             break
-        rank.at = at + 1
+        rank.at = entry_number + 1
         if plan.gloo == POSTS_FIRST:
-            post(addresses, r, at)
-            issue(addresses, r, at)
+            post(addresses, r, entry_number)
+            issue(addresses, r, entry_number)
         else:
-            issue(addresses, r, at)
-            post(addresses, r, at)
+            issue(addresses, r, entry_number)
+            post(addresses, r, entry_number)
     if rank.need == 0 and rank.at == rank.end and rank.have == rank.receives and rank.sent == rank.issues:
-        rank.need = 1  # it is through
+        rank.need = 1  # the rank has finished
         return True
     return False
 
 
 @core_function("void", "int64")
 def cleared(addresses, m):
-    """There is room for a message at its receiver."""
+    """Process that a message is clear to send."""
     message = views.messages(addresses)[m]
     if message.sent != ISSUED:
         message.sent = CLEAR
@@ -118,7 +118,7 @@ def cleared(addresses, m):
 
 @core_function("boolean", "int64")
 def gloo_left(addresses, m):
-    """A message of a rank has left; whether that has nothing more to do."""
+    """Process that a rank's message has left; return whether the rank has nothing more to do."""
     message = views.messages(addresses)[m]
     views.rank_table(addresses)[message.sender].sent += 1
     free(addresses, message.port)
@@ -127,6 +127,6 @@ def gloo_left(addresses, m):
 
 @core_function("boolean", "int64, int64")
 def gloo_got(addresses, r, turn):
-    """A message to a rank has arrived; whether that has nothing more to do."""
+    """Process that a message to a rank has arrived; return whether the rank has nothing more to do."""
     note_arrival(addresses, r, turn)
     return gloo_advance(addresses, r)

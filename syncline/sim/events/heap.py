@@ -1,11 +1,11 @@
-"""The queue of events: a tournament, in which the earlier of two goes on, so that the earliest of all is at its top.
+"""The queue of events: a tournament, in which the earlier of two events goes on to the next level.
 
-The leaves are places, each with an event or with none, which is at no time. Where the first event was, the next that is
-scheduled goes, and only the games on the way from there to the top are played again: as many as there are levels,
-whatever comes of them. The games on that way are known before they are played, which a heap's are not.
+The leaves are places, each with an event or empty, which means an infinite time. The next scheduled event takes the
+place of the first event, and only the games on the way from there to the top are played again: as many as there are
+levels, whatever their results. The games on that way are known before they are played, unlike those of a heap.
 
-Events of one instant come by priority, then in the order in which they were numbered. A number is drawn when an event
-is scheduled, also by SimPy, so both queues together have the one order that SimPy's alone would.
+Events of one instant come by priority, then in the order of their numbers. A number is drawn when an event is
+scheduled, also by SimPy, so both queues together have the one order that SimPy's alone would have.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -19,7 +19,7 @@ from syncline.sim.events.compiled import core_function, inlined
 
 NORMAL = 1
 AFTER_ALL = 10
-"""Happens when all else of its instant has: SimPy's own priorities are smaller."""
+"""Priority of events after all else of their instant: SimPy's own priorities are smaller."""
 
 PRIORITY_BIT, KIND_BITS = 58, 4
 KIND_MASK = (1 << KIND_BITS) - 1
@@ -27,7 +27,7 @@ KIND_MASK = (1 << KIND_BITS) - 1
 
 @inlined
 def number(addresses):
-    """The next number of an event."""
+    """Return the next number of an event."""
     core = views.core(addresses)
     core.number += 1
     return core.number
@@ -35,7 +35,7 @@ def number(addresses):
 
 @inlined
 def compete(heap, at, time, key, place):
-    """Put an event, or none, on a leaf."""
+    """Put an event, or an empty one, on a leaf and play its games up to the top."""
     heap[at].time, heap[at].key, heap[at].place = time, key, place
     while at > 1:
         other = heap[at ^ 1]
@@ -47,33 +47,33 @@ def compete(heap, at, time, key, place):
 
 @core_function("void")
 def compete_all(addresses):
-    """Play all games, of as many leaves as are used; the others are empty."""
+    """Play all games for the used leaves; the other leaves are empty."""
     core, heap = views.core(addresses), views.heap(addresses)
     leaves = core.leaves
     for place in range(core.places, leaves):
         heap[leaves + place].time, heap[leaves + place].key, heap[leaves + place].place = np.inf, 0, place
-    for at in range(leaves - 1, 0, -1):
-        one, other = heap[2 * at], heap[2 * at + 1]
-        if other.time < one.time or (other.time == one.time and other.key < one.key):
-            one = other
-        heap[at].time, heap[at].key, heap[at].place = one.time, one.key, one.place
+    for node in range(leaves - 1, 0, -1):
+        first, other = heap[2 * node], heap[2 * node + 1]
+        if other.time < first.time or (other.time == first.time and other.key < first.key):
+            first = other
+        heap[node].time, heap[node].key, heap[node].place = first.time, first.key, first.place
 
 
 @core_function("void")
 def double(addresses):
-    """Twice as many leaves."""
+    """Double the number of leaves."""
     core, heap = views.core(addresses), views.heap(addresses)
     leaves = core.leaves
-    for at in range(leaves, 2 * leaves):
-        heap[at + leaves].time, heap[at + leaves].key = heap[at].time, heap[at].key
-        heap[at + leaves].place = at - leaves
+    for node in range(leaves, 2 * leaves):
+        heap[node + leaves].time, heap[node + leaves].key = heap[node].time, heap[node].key
+        heap[node + leaves].place = node - leaves
     core.leaves = 2 * leaves
     compete_all(addresses)
 
 
 @core_function("int64", "float64, int64, int64, int64, int64, int64")
 def push(addresses, time, priority, turn, kind, a, b):
-    """Schedule an event; returns its key."""
+    """Schedule an event and return its key."""
     core, waits = views.core(addresses), views.waits(addresses)
     key = (priority << PRIORITY_BIT) | (turn << KIND_BITS) | kind
     if core.hole >= 0:
@@ -94,7 +94,7 @@ def push(addresses, time, priority, turn, kind, a, b):
 
 @core_function("void")
 def close(addresses):
-    """Nothing has come in the place of the event that was the first."""
+    """Empty the place of the event that was the first, because no new event took it."""
     core, waits = views.core(addresses), views.waits(addresses)
     place = core.hole
     core.hole = -1

@@ -1,7 +1,7 @@
-"""The loop of the event core: what happens next, until that is for Python to say.
+"""The loop of the event core: it runs events until Python must act.
 
-Python has the word when an instruction with an effect is done, when a program comes to a choice, when messages start
-that may be late, when a table is full, and when the next event is SimPy's.
+Python must act when an instruction with an effect is done, when a program comes to a choice, when messages that may be
+late start, when a table is full, and when the next event is SimPy's.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -67,14 +67,14 @@ from syncline.sim.events.state import (
 )
 
 SPARE = 64
-"""Places on the heap beyond one for each message, which is more than one event takes."""
+"""Number of places on the heap beyond one per message, which is more than one event takes."""
 
 BY_RECV, BY_FIRST = 1, 2
 
 
 @core_function("int64", "int64")
 def go_on(addresses, w):
-    """Run a stream of a worker's program until something has to be waited for; why Python has the word, if it has."""
+    """Run a stream of a worker's program until it has to wait; return the reason if Python must act."""
     core, worker = views.core(addresses), views.workers(addresses)[w]
     operations, messages, parts, marks = (
         views.operations(addresses), views.messages(addresses), views.parts(addresses), views.marks(addresses)
@@ -87,8 +87,8 @@ def go_on(addresses, w):
         if core.places + core.messages + SPARE > core.heap_room:
             core.resume, core.keeps_start = w, 1
             return ROOM
-        at = worker.at
-        operation = operations[at]
+        current = worker.at
+        operation = operations[current]
         code = operation.code
         if code == COMPUTE:
             if operation.effect:
@@ -102,10 +102,10 @@ def go_on(addresses, w):
                 return TWICE
             message.kind, message.sent, message.offered, message.arrived = OF_PROGRAM, 1, 0, 0
             message.nbytes, message.port, message.route = operation.x, operation.b, operation.c
-            message.operation, message.sender = at, worker.of
+            message.operation, message.sender = current, worker.of
             message.turn = core.sends
             core.sends += 1
-            worker.at = at + 1
+            worker.at = current + 1
             put(addresses, message.port, m)
         elif code == RECV:
             m = operation.a
@@ -126,7 +126,7 @@ def go_on(addresses, w):
                 if why == ROOM:
                     core.resume, core.keeps_start = w, 1
                 return why
-            worker.at = at + 1
+            worker.at = current + 1
         elif code == WAIT:
             part = parts[worker.parts + operation.a]
             if part.state != DONE:
@@ -136,7 +136,7 @@ def go_on(addresses, w):
         elif code == MARK:
             mark = marks[operation.a]
             mark.done = 1
-            worker.at = at + 1
+            worker.at = current + 1
             if mark.waits:
                 waits, mark.waits = mark.waits, 0
                 push(addresses, core.now, NORMAL, number(addresses), GO_ON, release(addresses, waits), 0)
@@ -145,7 +145,7 @@ def go_on(addresses, w):
             if not mark.done:
                 worker.next, mark.waits = mark.waits, w + 1
                 return IDLE
-            worker.at = at + 1
+            worker.at = current + 1
         elif code == JUMP:
             worker.at = operation.a
         elif code == END:
@@ -163,7 +163,7 @@ def go_on(addresses, w):
 
 @entry("int64(int64, float64, int64)")
 def run_core(addresses, until, until_key):
-    """Let happen what comes before an event of SimPy's; why Python has the word."""
+    """Run all events before SimPy's next event; return the reason if Python must act."""
     core, messages, ranks = views.core(addresses), views.messages(addresses), views.rank_table(addresses)
     heap, waits = views.heap(addresses), views.waits(addresses)
     if not core.played:
@@ -171,9 +171,9 @@ def run_core(addresses, until, until_key):
         compete_all(addresses)
     if core.known_parts < core.parts:
         number_parts(addresses)
-    late = core.late
+    num_late = core.late
     core.late = 0
-    for i in range(late):
+    for i in range(num_late):
         start_late(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
     for i in range(core.ask):
         ask_for(addresses, views.asked(addresses)[i], BY_FIRST)
@@ -207,9 +207,9 @@ def run_core(addresses, until, until_key):
         a, b = waits[place].a, waits[place].b
         kind = key & KIND_MASK
         if kind == DRAINED and not (messages[a].due and messages[a].key == key):
-            continue  # it has, or will, at another time
+            continue  # it has drained, or will drain, at another time
         core.now = time
-        r = -1  # who is done with a collective
+        r = -1  # the rank that is done with a collective
         if kind == DRAINED:
             message = messages[a]
             leave(addresses, a)

@@ -1,12 +1,12 @@
-"""Messages: what those of collectives, of programs and of gloo have in common.
+"""Messages: the common part of those of collectives, of programs and of gloo.
 
     queued on a port  ->  offered  ->  started  ->  its bytes flow  ->  drained  ->  arrived
 
-A message is offered when the port is its own, and starts when its receiver is ready as well: what that asks is all in
-which kinds of messages differ. It is drained when its last byte has left, which frees both ports.
+A message is offered when it has the port, and starts when its receiver is ready as well; kinds of messages differ only
+in this condition. It is drained when its last byte has left, which frees both ports.
 
-By how much a message is late is for Python to say. Until the event is over, or something else is for Python to do, such
-messages are noted in the order in which they start, each with the number that its next event will have.
+Python computes the lateness of a message. Until the event is over, or Python must do something else, such messages are
+noted in the order in which they start, each with the number that its next event will have.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -22,7 +22,7 @@ from syncline.sim.events.state import CLEAR_TO_SEND, CLEARED, FLOW, OF_GLOO, OF_
 
 @core_function("void", "int64")
 def start(addresses, m):
-    """Nothing is in a message's way."""
+    """Start a message whose ports are free."""
     core, message = views.core(addresses), views.messages(addresses)[m]
     turn = number(addresses)
     message.start = core.now
@@ -41,7 +41,7 @@ def start(addresses, m):
 
 @core_function("void", "int64, float64")
 def start_late(addresses, m, late_s):
-    """The same of one that is late by so many seconds."""
+    """Start a message that is late by ``late_s`` seconds."""
     core, message = views.core(addresses), views.messages(addresses)[m]
     route = views.routes(addresses)[message.route]
     turn, before = message.key, route.before
@@ -58,7 +58,7 @@ def start_late(addresses, m, late_s):
 
 @core_function("boolean", "int64")
 def offer(addresses, m):
-    """The port is a message's own; whether it has left at once."""
+    """Give a message its port; return whether it has left at once."""
     core, message = views.core(addresses), views.messages(addresses)[m]
     if message.kind == CLEAR_TO_SEND:  # without bytes, it takes no time to leave
         after = views.routes(addresses)[message.route].after
@@ -73,7 +73,7 @@ def offer(addresses, m):
 
 @core_function("void", "int64")
 def free(addresses, p):
-    """A port's message has left."""
+    """Free a port whose message has left, and offer it to the next message."""
     port, messages = views.ports(addresses)[p], views.messages(addresses)
     while True:
         m = port.head
@@ -104,7 +104,7 @@ def put(addresses, p, m):
 
 @core_function("void", "int64, int64")
 def ask_for(addresses, m, reader):
-    """The receiver's program has come to a message that has not arrived: by which instruction it is told."""
+    """Note which instruction of the receiver waits for a message, and start the message if it is offered."""
     message = views.messages(addresses)[m]
     message.reader = reader
     if message.offered:

@@ -1,4 +1,4 @@
-"""What programs name: streams, labels and steps of spans, collectives and marks by key, and choices."""
+"""Names in programs: streams, labels and steps of spans, keys of collectives and marks, and choices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.sim.programs import Collective, First
 from syncline.sim.timeline import COMPUTING, Words
 
 Told = tuple[int, int, int, int]
-"""What a span is called: its stream, what, label and step."""
+"""The names of a span as numbers: its stream, what, label and step."""
 
 NOTHING: Told = 0, 0, 0, 0
 
@@ -22,14 +22,14 @@ Operation = tuple[int, int, int, int, int, float]
 
 
 class Choice(NamedTuple):
-    """A `First`: the message of each option, -1 for one that waits for none."""
+    """A `First` with the number of each option's message, -1 for an option that waits for none."""
 
     first: First
     messages: list[int]
 
 
 class Taken(NamedTuple):
-    """What a `First` came to: which option, and the operation behind it."""
+    """The result of a `First`: the chosen option, and the operation to return to."""
 
     first: First
     option: int
@@ -37,17 +37,17 @@ class Taken(NamedTuple):
 
 
 class Names:
-    """Numbers of strings."""
+    """A numbering of strings, in the order of their first use."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
     def __call__(self, name: str) -> int:
-        """The number of a string."""
+        """Return the number of a string."""
         return self.numbers.setdefault(name, len(self.numbers))
 
     def words(self, numbers: NDArray[np.int64]) -> Words:
-        """The strings of these numbers."""
+        """Return the strings of these numbers."""
         used = np.zeros(len(self.numbers), dtype=bool)
         used[numbers] = True
         table = [name for name, is_used in zip(self.numbers, used.tolist(), strict=True) if is_used]
@@ -55,7 +55,7 @@ class Names:
 
 
 class Named:
-    """What a worker's program has named so far."""
+    """The keys, streams and marks that a worker's program has named so far."""
 
     __slots__ = ("joined", "lane", "marks", "parts", "sends", "streams")
 
@@ -65,7 +65,7 @@ class Named:
         self.sends: set[str] = set()
         self.streams: set[str] = set()
         self.marks: dict[Hashable, int] = {}
-        self.lane = COMPUTING  # which stream is being assembled
+        self.lane = COMPUTING  # the stream that is being assembled
 
     def check(self, worker: int) -> None:
         """Refuse messages on a stream of collectives."""

@@ -1,4 +1,4 @@
-"""Programs that only compute, send and receive, assembled together: column by column, not one by one."""
+"""Assembly of programs that only compute, send and receive: column by column, not instruction by instruction."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Address: TypeAlias = tuple[int, int, Hashable]
 
 CODES = {Compute: COMPUTE, Send: SEND, Recv: RECV}
 FEWEST = 64
-"""So few instructions are assembled one by one in less time."""
+"""Number of instructions below which assembly one by one takes less time."""
 
 
 class Numbers(dict[Hashable, int]):
-    """Numbers of what is asked for, from 0."""
+    """A numbering of keys from 0, in the order of their first use."""
 
     def __missing__(self, name: Hashable) -> int:
         number = self[name] = len(self)
         return number
 
     def of(self, column: Iterable[Hashable]) -> Ints:
-        """The numbers of a column."""
+        """Return the numbers of a column."""
         return np.array(list(map(self.__getitem__, column)), dtype=np.int64)
 
 
 class Messages:
-    """Which message is from whom to whom with which tag.
+    """A numbering of messages by sender, receiver and tag.
 
     Args:
         workers: P.
@@ -49,17 +49,17 @@ class Messages:
         self.tags = Numbers()
         self._workers = workers
         self._known: dict[Address, int] = {}
-        self._new: list[tuple[int, Ints]] = []  # the first, and of each and the next ones its address as a number
+        self._new: list[tuple[int, Ints]] = []  # first message number, and the encoded address of each message from it
 
     def add(self, first: int, senders: Ints, receivers: Ints, tags: Ints) -> tuple[Ints, Ints]:
-        """Number the messages to be, from a first one: their receivers, and which message each of the column is."""
-        most = self._workers
-        addresses, which = np.unique((tags * most + senders) * most + receivers, return_inverse=True)
+        """Number new messages from ``first``; return their receivers, and the message number of each row."""
+        workers = self._workers
+        addresses, row_to_message = np.unique((tags * workers + senders) * workers + receivers, return_inverse=True)
         self._new.append((first, addresses))
-        return addresses % most, first + which.ravel()
+        return addresses % workers, first + row_to_message.ravel()
 
     def by_address(self) -> dict[Address, int]:
-        """The messages by sender, receiver and tag."""
+        """Return the messages by sender, receiver and tag."""
         if self._new:
             tags = list(self.tags)
             for first, addresses in self._new:
@@ -73,7 +73,7 @@ class Messages:
 
 
 class Ends(NamedTuple):
-    """The messages of sends or receives."""
+    """The senders, receivers and tags of sends or receives."""
 
     senders: Ints
     receivers: Ints
@@ -81,11 +81,11 @@ class Ends(NamedTuple):
 
 
 class Plain:
-    """The instructions of such programs, in columns.
+    """The instructions of programs that only compute, send and receive, in columns.
 
     Args:
-        workers: ``(N,)`` whose programs these are.
-        programs: of each.
+        workers: ``(N,)`` workers of these programs.
+        programs: program of each.
     """
 
     def __init__(self, workers: Sequence[int], programs: Sequence[Program]) -> None:
@@ -100,19 +100,19 @@ class Plain:
         self._of = {code: list(compress(self.instructions, (self.codes == code).tolist())) for code in CODES.values()}
 
     def column(self, code: int, name: str) -> Iterable[Any]:
-        """What the instructions of a kind have."""
+        """Return an attribute of all instructions of a kind."""
         return map(attrgetter(name), self._of[code])
 
     def numbers(self, code: int, name: str, kind: type = np.int64) -> NDArray[Any]:
-        """The same of numbers, ``(N,)``."""
+        """Return a numeric attribute of all instructions of a kind, ``(N,)``."""
         return np.array(list(self.column(code, name)), dtype=kind)
 
     def effects(self, code: int) -> NDArray[np.bool_]:
-        """Which have an effect."""
+        """Return whether each instruction of a kind has an effect, ``(N,)``."""
         return np.array(list(map(is_not, self.column(code, "effect"), repeat(None))), dtype=np.bool_)
 
     def ends(self, code: int, tags: Numbers) -> Ends:
-        """The messages of sends or receives."""
+        """Return the senders, receivers and tags of sends or receives."""
         mine, numbers = self.workers[self.at[code]], tags.of(self.column(code, "tag"))
         if code == SEND:
             return Ends(mine, self.numbers(SEND, "to"), numbers)
@@ -120,70 +120,77 @@ class Plain:
 
 
 def is_plain(program: Program) -> bool:
-    """Whether a program only computes, sends and receives."""
+    """Return whether a program only computes, sends and receives."""
     return not isinstance(program, Queued) and set(map(type, program)) <= CODES.keys()
 
 
 def spelled(tags: Sequence[Hashable], numbers: Ints, name: Callable[[str], int]) -> Ints:
-    """The numbers of the tags as words.
+    """Return the numbers of the tags as words.
 
-    What is equal is spelled alike if it is of strings and integers alone: 1 and True are not.
+    Equal tags are spelled alike if they consist of strings and integers alone; 1 and True are equal but are spelled
+    differently.
     """
     kinds = set(map(type, tags))
     if kinds == {tuple}:
         kinds = set(map(type, chain.from_iterable(tags)))  # type: ignore[arg-type]
     if not kinds <= {int, str}:
         return np.array([name(str(tag)) for tag in tags], dtype=np.int64)
-    used, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-    words = [name(str(tags[at])) for at in first.tolist()]
-    return np.array(words, dtype=np.int64)[which.ravel()] if len(used) else numbers
+    used, first, word_of_row = np.unique(numbers, return_index=True, return_inverse=True)
+    words = [name(str(tags[index])) for index in first.tolist()]
+    return np.array(words, dtype=np.int64)[word_of_row.ravel()] if len(used) else numbers
 
 
 def assemble_plain(into: Assembly, workers: list[int], programs: Sequence[Program]) -> bool:
-    """Assemble the programs of these workers; False, and nothing is done, if a message is between what are no two.
+    """Assemble the programs of these workers; return False, and do nothing, if a message has invalid ends.
 
     Args:
-        into: what there is already is in the tables.
-        workers: whose programs only compute, send and receive.
-        programs: of all workers.
+        into: the assembly, whose records so far are in the tables.
+        workers: workers whose programs only compute, send and receive.
+        programs: programs of all workers.
     """
-    of, most, tags = Plain(workers, [programs[worker] for worker in workers]), into.workers, into.messages.tags
-    sent, got = of.ends(SEND, tags), of.ends(RECV, tags)
+    plain, num_workers, tags = (
+        Plain(workers, [programs[worker] for worker in workers]),
+        into.workers,
+        into.messages.tags,
+    )
+    sent, got = plain.ends(SEND, tags), plain.ends(RECV, tags)
     if (
-        _out_of_range(sent.receivers, most)
-        or _out_of_range(got.senders, most)
+        _out_of_range(sent.receivers, num_workers)
+        or _out_of_range(got.senders, num_workers)
         or (sent.receivers == sent.senders).any()
     ):
         return False
-    state, at = into.state, of.at
-    first, operations = state.take("operations", len(of.codes))
-    state["workers"]["at"][workers] = first + of.begins
-    operations["code"] = of.codes
+    state, rows_of = into.state, plain.at
+    first, operations = state.take("operations", len(plain.codes))
+    state["workers"]["at"][workers] = first + plain.begins
+    operations["code"] = plain.codes
     for code in (RECV, COMPUTE):
-        operations["effect"][at[code]] = of.effects(code)
+        operations["effect"][rows_of[code]] = plain.effects(code)
     message0, sends = state.used["messages"], len(sent.senders)
-    receivers, which = into.messages.add(message0, *(np.concatenate(pair) for pair in zip(sent, got, strict=True)))
+    receivers, message_index = into.messages.add(
+        message0, *(np.concatenate(pair) for pair in zip(sent, got, strict=True))
+    )
     state.take("messages", len(receivers))[1]["receiver"] = receivers
-    operations["a"][at[SEND]], operations["a"][at[RECV]] = which[:sends], which[sends:]
-    operations["b"][at[SEND]] = sent.senders + _streams(into, of, sent)
-    operations["c"][at[SEND]] = _routes(into, sent)
-    operations["x"][at[SEND]] = of.numbers(SEND, "nbytes", np.float64)
-    operations["x"][at[COMPUTE]] = of.numbers(COMPUTE, "seconds", np.float64)
-    into.instructions += of.instructions
-    into.told_before += [np.array(into.told, dtype=np.int64).reshape(-1, 4), _told(into, of, sent, got)]
+    operations["a"][rows_of[SEND]], operations["a"][rows_of[RECV]] = message_index[:sends], message_index[sends:]
+    operations["b"][rows_of[SEND]] = sent.senders + _streams(into, plain, sent)
+    operations["c"][rows_of[SEND]] = _routes(into, sent)
+    operations["x"][rows_of[SEND]] = plain.numbers(SEND, "nbytes", np.float64)
+    operations["x"][rows_of[COMPUTE]] = plain.numbers(COMPUTE, "seconds", np.float64)
+    into.instructions += plain.instructions
+    into.told_before += [np.array(into.told, dtype=np.int64).reshape(-1, 4), _told(into, plain, sent, got)]
     into.told.clear()
-    into.spans += len(of.codes) - len(workers)
+    into.spans += len(plain.codes) - len(workers)
     return True
 
 
-def _out_of_range(workers: Ints, most: int) -> bool:
-    return bool(len(workers) and (workers.min() < 0 or workers.max() >= most))
+def _out_of_range(workers: Ints, num_workers: int) -> bool:
+    return bool(len(workers) and (workers.min() < 0 or workers.max() >= num_workers))
 
 
-def _streams(into: Assembly, of: Plain, sent: Ends) -> Ints:
-    """The port of worker 0 for each send, after a note of who sends on which stream."""
+def _streams(into: Assembly, plain: Plain, sent: Ends) -> Ints:
+    """Return the port of worker 0 for each send, and note the streams on which each worker sends."""
     names = Numbers()
-    stream = names.of(of.column(SEND, "stream"))
+    stream = names.of(plain.column(SEND, "stream"))
     for number, name in enumerate(names):
         for worker in np.unique(sent.senders[stream == number]).tolist():
             into.named(worker).sends.add(str(name))
@@ -191,36 +198,36 @@ def _streams(into: Assembly, of: Plain, sent: Ends) -> Ints:
 
 
 def _routes(into: Assembly, sent: Ends) -> Ints:
-    """The route of each send."""
-    pairs, which = np.unique(sent.senders * into.workers + sent.receivers, return_inverse=True)
+    """Return the route of each send."""
+    pairs, pair_index = np.unique(sent.senders * into.workers + sent.receivers, return_inverse=True)
     senders, receivers = np.divmod(pairs, into.workers)
     first = into.routes.add(senders, receivers)
     ends = zip(senders.tolist(), receivers.tolist(), strict=True)
     into.route.update(zip(ends, range(first, first + len(pairs)), strict=True))
-    return first + which.ravel()
+    return first + pair_index.ravel()
 
 
 def _words(column: Iterable[str], names: Callable[[str], int]) -> Ints:
-    """The numbers of words, of which many are the same."""
-    few = Numbers()
-    which = few.of(column)
-    return np.array([names(str(word)) for word in few], dtype=np.int64)[which]
+    """Return the numbers of words, of which many are the same."""
+    numbering = Numbers()
+    number_of_row = numbering.of(column)
+    return np.array([names(str(word)) for word in numbering], dtype=np.int64)[number_of_row]
 
 
-def _told(into: Assembly, of: Plain, sent: Ends, got: Ends) -> Ints:
-    """What the spans are called."""
-    told, names, at = np.zeros((len(of.codes), 4), dtype=np.int64), into.names, of.at
-    told[:, 0] = names("compute")
-    told[at[SEND], 0] = _words(of.column(SEND, "stream"), names)
-    for code, ends, what in ((SEND, sent, "send"), (RECV, got, "recv")):
-        told[at[code], 1] = names(what)
-        told[at[code], 2] = spelled(list(of.column(code, "tag")), ends.tags, names)
-        labels = list(of.column(code, "label"))
+def _told(into: Assembly, plain: Plain, sent: Ends, got: Ends) -> Ints:
+    """Return the names of the spans."""
+    span_names, names, rows_of = np.zeros((len(plain.codes), 4), dtype=np.int64), into.names, plain.at
+    span_names[:, 0] = names("compute")
+    span_names[rows_of[SEND], 0] = _words(plain.column(SEND, "stream"), names)
+    for code, ends, span_name in ((SEND, sent, "send"), (RECV, got, "recv")):
+        span_names[rows_of[code], 1] = names(span_name)
+        span_names[rows_of[code], 2] = spelled(list(plain.column(code, "tag")), ends.tags, names)
+        labels = list(plain.column(code, "label"))
         if any(labels):
             labelled = np.flatnonzero(list(map(bool, labels)))
-            told[at[code][labelled], 2] = _words(compress(labels, labels), names)
+            span_names[rows_of[code][labelled], 2] = _words(compress(labels, labels), names)
     for i, name in enumerate(("what", "label"), 1):
-        told[at[COMPUTE], i] = _words(of.column(COMPUTE, name), names)
-    for code in at:
-        told[at[code], 3] = of.numbers(code, "step")
-    return told
+        span_names[rows_of[COMPUTE], i] = _words(plain.column(COMPUTE, name), names)
+    for code in rows_of:
+        span_names[rows_of[code], 3] = plain.numbers(code, "step")
+    return span_names

@@ -1,8 +1,8 @@
-"""A collective rank by rank: what each sends and receives, as tables.
+"""The plan of a collective: the messages that each rank sends and receives, as tables.
 
-Rounds that follow each other and are one and the same, as those of a ring, are one *run*. An entry of a rank is a run
-in which it sends or receives; where it does neither, it has none, so a rank that idles costs nothing. In the k-th round
-of a run a message's turn, its place among all that its receiver gets, is ``turn + k stride``.
+Equal rounds that follow each other, as those of a ring, are one *run*. An entry of a rank is a run in which it sends or
+receives; a rank has no entry for a run in which it does neither, so an idle rank costs nothing. In the k-th round of a
+run a message's turn, its place among all messages to its receiver, is ``turn + k stride``.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -22,16 +22,16 @@ from syncline.sim.events.compiled import entry
 from syncline.sim.events.state import ENTRY, PLACE, SENDING, Records
 
 KEPT, LARGEST_KEPT = 32, 2**18
-"""So many plans are kept from one simulation to the next, of at most so many messages."""
+"""Number of plans that are kept from one simulation to the next, and the largest number of messages of a kept plan."""
 
 
 class Plan(NamedTuple):
-    """Who does what, whoever the workers are and whatever joins them.
+    """The messages of a collective by rank, independent of the workers and the network.
 
     Attributes:
         places: a record per rank.
-        entries: of all ranks.
-        sendings: of all ranks; the route of each is that of its place in ``senders``.
+        entries: entries of all ranks.
+        sendings: sendings of all ranks; the route of each is that of its place in ``senders``.
         senders: ``(N,)`` ranks, round by round.
         receivers: likewise.
     """
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
 @entry("(int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], int64)")
 def _by_rank(first, times, senders, receivers, sizes, ranks):
-    """The places, entries and sendings of so many ranks."""
+    """Return the places, entries and sendings of ``ranks`` ranks."""
     sends, entries, seen = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.full(ranks, -1)
     for run in range(len(times)):
         for i in range(first[run], first[run + 1]):
@@ -59,10 +59,10 @@ def _by_rank(first, times, senders, receivers, sizes, ranks):
     for rank in range(ranks):
         places[rank].entry0 = places[rank].entry1 = total
         total += entries[rank]
-    told, sendings = np.zeros(total, ENTRY), np.zeros(len(senders), SENDING)
-    at, placed = 0, np.zeros(ranks, np.int64)
-    for rank in range(ranks):  # where its next sending goes
-        at, sends[rank] = at + sends[rank], at
+    entry_table, sendings = np.zeros(total, ENTRY), np.zeros(len(senders), SENDING)
+    next_sending, placed = 0, np.zeros(ranks, np.int64)
+    for rank in range(ranks):  # index of the rank's next sending
+        next_sending, sends[rank] = next_sending + sends[rank], next_sending
     seen[:] = -1
     for run in range(len(times)):
         for i in range(first[run], first[run + 1]):
@@ -71,93 +71,113 @@ def _by_rank(first, times, senders, receivers, sizes, ranks):
                 place = places[rank]
                 if seen[rank] != run:
                     seen[rank] = run
-                    own = told[place.entry1]
+                    entry_of_run = entry_table[place.entry1]
                     place.entry1 += 1
-                    own.send0, own.times, own.round = sends[rank], times[run], run
+                    entry_of_run.send0, entry_of_run.times, entry_of_run.round = sends[rank], times[run], run
                 if end:
-                    told[place.entry1 - 1].receives += 1
+                    entry_table[place.entry1 - 1].receives += 1
                 else:
-                    told[place.entry1 - 1].sends += 1
+                    entry_table[place.entry1 - 1].sends += 1
         for i in range(first[run], first[run + 1]):
-            rank, to = senders[i], receivers[i]
+            rank, receiver = senders[i], receivers[i]
             sending = sendings[sends[rank]]
             sends[rank] += 1
-            sending.to, sending.nbytes, sending.route = to, sizes[i], i
-            sending.turn, sending.stride = places[to].receives + placed[to], told[places[to].entry1 - 1].receives
-            placed[to] += 1
+            sending.to, sending.nbytes, sending.route = receiver, sizes[i], i
+            sending.turn, sending.stride = (
+                places[receiver].receives + placed[receiver],
+                entry_table[places[receiver].entry1 - 1].receives,
+            )
+            placed[receiver] += 1
         for i in range(first[run], first[run + 1]):
-            to = receivers[i]
-            if placed[to]:
-                places[to].receives += times[run] * placed[to]
-                placed[to] = 0
+            receiver = receivers[i]
+            if placed[receiver]:
+                places[receiver].receives += times[run] * placed[receiver]
+                placed[receiver] = 0
     before = 0
     for rank in range(ranks):
         place = places[rank]
         place.place0 = before
         before += place.receives
         for e in range(place.entry0, place.entry1):
-            own = told[e]
-            once = 0.0
-            for s in range(own.send0, own.send0 + own.sends):
-                once += sendings[s].nbytes
-            place.nbytes += own.times * once
-            place.sends += own.times * own.sends
-    return places, told, sendings
+            entry_of_run = entry_table[e]
+            bytes_per_round = 0.0
+            for s in range(entry_of_run.send0, entry_of_run.send0 + entry_of_run.sends):
+                bytes_per_round += sendings[s].nbytes
+            place.nbytes += entry_of_run.times * bytes_per_round
+            place.sends += entry_of_run.times * entry_of_run.sends
+    return places, entry_table, sendings
 
 
 _kept: OrderedDict[tuple[int, int, bool], tuple[Sequence[Round], Plan]] = OrderedDict()
 
 
 def plan_of(of: Sequence[Round], ranks: int, one_by_one: bool = False) -> Plan:
-    """The plan of these rounds, of so many ranks; those of one tuple of rounds are kept.
+    """Return the plan of these rounds among ``ranks`` ranks; the plan of a tuple of rounds is cached.
 
     Args:
         of: the rounds.
-        ranks: how many there are.
+        ranks: number of ranks.
         one_by_one: whether each round is a run of its own.
     """
     key = id(of), ranks, one_by_one
-    known = _kept.get(key)
-    if known is not None:
+    cached = _kept.get(key)
+    if cached is not None:
         _kept.move_to_end(key)
-        return known[1]
+        return cached[1]
     plan = _plan(of, ranks, one_by_one)
     lasting = isinstance(of, (tuple, RoundTable))
-    if lasting and len(plan.senders) <= LARGEST_KEPT:  # its rounds too: so the number stays theirs
+    if lasting and len(plan.senders) <= LARGEST_KEPT:  # the rounds are kept too, so that their id stays theirs
         _kept[key] = of, plan
         if len(_kept) > KEPT:
             _kept.popitem(last=False)
     return plan
 
 
-def _plan(of: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
-    if isinstance(of, RoundTable):  # whose rounds all differ
-        each, senders, receivers = np.diff(of.first), of.senders.astype(np.int64), of.receivers.astype(np.int64)
-        return _made(each, np.ones(len(each), np.int64), senders, receivers, np.repeat(of.nbytes, each), ranks)
+def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
+    if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
+        num_messages, senders, receivers = (
+            np.diff(rounds.first),
+            rounds.senders.astype(np.int64),
+            rounds.receivers.astype(np.int64),
+        )
+        return _made(
+            num_messages,
+            np.ones(len(num_messages), np.int64),
+            senders,
+            receivers,
+            np.repeat(rounds.nbytes, num_messages),
+            ranks,
+        )
     runs: list[Round] = []
     times: list[int] = []
     last: Any = None
-    for one in of:
-        same = id(one.senders), id(one.receivers), one.nbytes if isinstance(one.nbytes, float) else id(one.nbytes)
+    for round_ in rounds:
+        same = (
+            id(round_.senders),
+            id(round_.receivers),
+            round_.nbytes if isinstance(round_.nbytes, float) else id(round_.nbytes),
+        )
         if same == last and not one_by_one:
             times[-1] += 1
         else:
-            runs.append(one)
+            runs.append(round_)
             times.append(1)
             last = same
-    each = np.array([len(one.senders) for one in runs], dtype=np.int64)
-    senders = _joined([one.senders for one in runs], np.int64)
-    receivers = _joined([one.receivers for one in runs], np.int64)
-    if all(isinstance(one.nbytes, (int, float)) for one in runs):
-        sizes = np.repeat(np.array([one.nbytes for one in runs], dtype=np.float64), each)
+    num_messages = np.array([len(round_.senders) for round_ in runs], dtype=np.int64)
+    senders = _joined([round_.senders for round_ in runs], np.int64)
+    receivers = _joined([round_.receivers for round_ in runs], np.int64)
+    if all(isinstance(round_.nbytes, (int, float)) for round_ in runs):
+        sizes = np.repeat(np.array([round_.nbytes for round_ in runs], dtype=np.float64), num_messages)
     else:
-        sizes = _joined([np.broadcast_to(one.nbytes, one.senders.shape) for one in runs], np.float64)
-    return _made(each, np.array(times, dtype=np.int64), senders, receivers, sizes, ranks)
+        sizes = _joined([np.broadcast_to(round_.nbytes, round_.senders.shape) for round_ in runs], np.float64)
+    return _made(num_messages, np.array(times, dtype=np.int64), senders, receivers, sizes, ranks)
 
 
-def _made(each: Ints, times: Ints, senders: Ints, receivers: Ints, sizes: NDArray[np.float64], ranks: int) -> Plan:
-    first = np.zeros(len(each) + 1, dtype=np.int64)
-    np.cumsum(each, out=first[1:])
+def _made(
+    num_messages: Ints, times: Ints, senders: Ints, receivers: Ints, sizes: NDArray[np.float64], ranks: int
+) -> Plan:
+    first = np.zeros(len(num_messages) + 1, dtype=np.int64)
+    np.cumsum(num_messages, out=first[1:])
     places, entries, sendings = _by_rank(first, times, senders, receivers, sizes, ranks)
     return Plan(places, entries, sendings, senders, receivers)
 

@@ -1,14 +1,14 @@
-"""Ranks: the part of each worker in a collective that is under way, by the eager and the rendezvous rule.
+"""Ranks: the part of each worker in a collective under way, by the eager and the rendezvous rule.
 
-A worker has a port out, which serves one message at a time in the order of queueing, and a port in, which serves them
-in the order in which the worker receives them by its program. A message starts when both are its own. By the
+A worker has a port out, which serves one message at a time in the order of queueing, and a port in, which serves
+messages in the order in which the worker's program receives them. A message starts when it has both ports. By the
 rendezvous rule a worker comes to one round after another, which keeps the ports in order by itself.
 
-A rank of NCCL's is eager whatever the rule, and ``ahead`` messages ahead of what has arrived, see
+A rank of NCCL is eager under either rule, and may be ``ahead`` messages ahead of those that have arrived, see
 `syncline.sim.collectives.nccl`.
 
-On its stream nobody but a rank sends while it is under way, so it has one message at its port out, and how many wait
-behind that is a number: which ones they are, its plan says.
+No other rank sends on a worker's stream while this rank is under way, so the rank has one message at its port out, and
+the messages that wait behind it are a count: the plan says which ones they are.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -22,7 +22,7 @@ from syncline.sim.events.messages import start
 
 @core_function("void", "int64")
 def send_next(addresses, r):
-    """The port out is that of the next message that is queued, if one is."""
+    """Give the port out to the next queued message, if there is one."""
     ranks = views.rank_table(addresses)
     rank = ranks[r]
     if not rank.queued:
@@ -31,10 +31,10 @@ def send_next(addresses, r):
     entries = views.entries(addresses)
     rank.busy = 1
     rank.queued -= 1
-    at = rank.send_at
-    while not entries[at].sends:
-        at += 1
-    entry = entries[at]
+    entry_number = rank.send_at
+    while not entries[entry_number].sends:
+        entry_number += 1
+    entry = entries[entry_number]
     sending = views.sendings(addresses)[entry.send0 + rank.send_place]
     turn = sending.turn + rank.send_turn * sending.stride
     rank.send_place += 1
@@ -43,8 +43,8 @@ def send_next(addresses, r):
         rank.send_turn += 1
         if rank.send_turn == entry.times:
             rank.send_turn = 0
-            at += 1
-    rank.send_at = at
+            entry_number += 1
+    rank.send_at = entry_number
     message = views.messages(addresses)[rank.message]
     receiver = rank.base + sending.to
     message.receiver, message.turn = receiver, turn
@@ -58,7 +58,7 @@ def send_next(addresses, r):
 
 @core_function("void", "int64")
 def admit(addresses, r):
-    """One more message to this rank may start."""
+    """Let one more message to this rank start."""
     rank, slots = views.rank_table(addresses)[r], views.slots(addresses)
     place = rank.place0 + rank.admitted
     rank.admitted += 1
@@ -70,17 +70,17 @@ def admit(addresses, r):
 
 @core_function("boolean", "int64")
 def advance(addresses, r):
-    """Go on until something has to be waited for; whether there is nothing more to do."""
+    """Advance a rank until it has to wait; return whether it has nothing more to do."""
     core, rank, entries = views.core(addresses), views.rank_table(addresses)[r], views.entries(addresses)
     ahead_of_all = core.eager or rank.nccl
     while rank.have + rank.ahead >= rank.need and (ahead_of_all or not rank.unsent):
-        at = rank.at
-        if at == rank.end:
+        entry_number = rank.at
+        if entry_number == rank.end:
             return not rank.unsent and rank.have >= rank.need
-        entry = entries[at]
+        entry = entries[entry_number]
         rank.turn += 1
         if rank.turn == entry.times:
-            rank.at, rank.turn = at + 1, 0
+            rank.at, rank.turn = entry_number + 1, 0
         rank.need += entry.receives
         if entry.sends:
             rank.unsent += entry.sends
@@ -95,7 +95,7 @@ def advance(addresses, r):
 
 @core_function("void", "int64")
 def serve(addresses, p):
-    """A port in is free: it is that of the next collective of its worker, if that is known."""
+    """Give a free port in to the next collective of its worker, if that is known."""
     parts, port = views.parts(addresses), views.ports(addresses)[p]
     while port.serving >= 0 and parts[port.serving].rank >= 0:
         part = parts[port.serving]
@@ -107,7 +107,7 @@ def serve(addresses, p):
 
 @core_function("void", "int64")
 def took(addresses, r):
-    """The bytes of a message to it are through: its port in is free again."""
+    """Free the port in of a rank, because the bytes of a message to it are through."""
     rank = views.rank_table(addresses)[r]
     if (views.core(addresses).eager or rank.nccl) and not rank.gloo:
         if rank.admitted < rank.receives:
@@ -120,7 +120,7 @@ def took(addresses, r):
 
 @core_function("boolean", "int64")
 def left(addresses, r):
-    """A message of its own has left; whether it has nothing more to do."""
+    """Process that a message of a rank has left; return whether the rank has nothing more to do."""
     rank = views.rank_table(addresses)[r]
     rank.unsent -= 1
     send_next(addresses, r)
@@ -129,7 +129,7 @@ def left(addresses, r):
 
 @core_function("boolean", "int64, int64")
 def note_arrival(addresses, r, turn):
-    """A message to it has arrived; whether all before it have."""
+    """Note that a message to a rank has arrived; return whether all before it have."""
     rank = views.rank_table(addresses)[r]
     if turn != rank.have:
         views.slots(addresses)[rank.place0 + turn] = -1
@@ -147,6 +147,6 @@ def note_arrival(addresses, r, turn):
 
 @core_function("boolean", "int64, int64")
 def got(addresses, r, turn):
-    """A message to it has arrived; whether it has nothing more to do."""
+    """Process that a message to a rank has arrived; return whether the rank has nothing more to do."""
     rank = views.rank_table(addresses)[r]
     return note_arrival(addresses, r, turn) and rank.have + rank.ahead >= rank.need and advance(addresses, r)

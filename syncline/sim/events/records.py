@@ -1,4 +1,4 @@
-"""Records that are written compiled, as they are many and alike."""
+"""Records that compiled code writes, because they are many and alike."""
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
@@ -13,7 +13,7 @@ from syncline.sim.events.heap import KIND_BITS, NORMAL, PRIORITY_BIT
 
 @entry("void(int64, float64[::1])")
 def write_starts(addresses, starts_s):
-    """Every worker begins in its time, those that begin together in their order."""
+    """Schedule each worker's beginning; workers that begin together do so in their order."""
     core, heap, waits = views.core(addresses), views.heap(addresses), views.waits(addresses)
     for w in range(len(starts_s)):
         event = heap[core.leaves + w]
@@ -24,7 +24,7 @@ def write_starts(addresses, starts_s):
 
 @entry("void(int64, int64[::1], int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], int64)")
 def write_shared(addresses, workers, begin, named, places, numbered, first):
-    """The parts of these workers in one program that all run, which begins at one place."""
+    """Write the parts of workers that all run one program; its operations begin at ``begin``."""
     table, parts = views.workers(addresses), views.parts(addresses)
     p = first
     for i in range(len(workers)):
@@ -44,7 +44,7 @@ def write_shared(addresses, workers, begin, named, places, numbered, first):
     "float64)"
 )
 def write_routes(addresses, bandwidth, channels, latency_s, overhead_s, first, hop, eager, adds, added_s):
-    """Routes and their channels, each once; the place behind the last channel, and how many the longest has."""
+    """Write routes, each channel once; return the place after the last hop, and the longest length."""
     routes, hops = views.routes(addresses), views.hops(addresses)
     longest = 0
     for i in range(len(channels)):
@@ -54,10 +54,10 @@ def write_routes(addresses, bandwidth, channels, latency_s, overhead_s, first, h
         for j in range(channels.shape[1]):
             channel = channels[i, j]
             if channel >= 0:
-                again = False
+                is_repeated = False
                 for k in range(j):
-                    again |= channels[i, k] == channel
-                if not again:
+                    is_repeated |= channels[i, k] == channel
+                if not is_repeated:
                     rate = min(rate, bandwidth[channel])
                     hops[hop] = channel
                     hop += 1

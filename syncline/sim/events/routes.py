@@ -9,11 +9,11 @@ from syncline.sim.events.records import write_routes
 from syncline.sim.events.state import CoreState
 
 AT_ONCE = 2**18
-"""So many routes are looked up together: what that takes beside them is some tens of numbers each."""
+"""Number of routes that are looked up together, which takes some tens of temporary numbers each."""
 
 
 class Routes:
-    """Routes between workers, in the core's tables.
+    """The routes between workers, in the core's tables.
 
     Args:
         state: the tables.
@@ -27,14 +27,14 @@ class Routes:
         self.longest = 1
 
     def add(self, senders: Ints, receivers: Ints, added_s: float | None = None, eager: bool = False) -> int:
-        """Routes between these workers; returns the place of the first.
+        """Add routes between these workers and return the place of the first.
 
         Args:
             senders: ``(N,)`` workers.
             receivers: ``(N,)`` workers.
-            added_s: seconds by which messages are late, whose route takes all but the bytes' time after them, as of
+            added_s: seconds by which messages are late on routes that take all but the bytes' time after them, as
                 gloo's connections; None for messages by a start rule.
-            eager: whether the latency comes after the bytes have flown whatever the rule, as of NCCL's.
+            eager: whether the latency comes after the bytes have flown under either rule, as for NCCL.
         """
         first = self._state.used["routes"]
         self._state.room("routes", len(senders))
@@ -45,8 +45,8 @@ class Routes:
 
     def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool) -> None:
         paths = self._over.paths(senders, receivers)
-        channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, as what is kept is read-only
-        latency_s, overhead_s = (np.array(each, dtype=np.float64) for each in paths[1:])
+        channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
+        latency_s, overhead_s = (np.array(values, dtype=np.float64) for values in paths[1:])
         state = self._state
         first, _ = state.take("routes", len(senders))
         hop0 = state.used["hops"]

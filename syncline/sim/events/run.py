@@ -27,28 +27,28 @@ def run_events(
     rule: Rule = "eager",
     delay: Delay | None = None,
 ) -> Timeline:
-    """What happens when each worker runs its program.
+    """Return the timeline of workers that run their programs.
 
     Channels are shared: concurrent transfers have max-min fair rates. On each stream a worker has one port out, which
     serves its messages in the order of queueing, and for collectives one port in, which serves them in the order in
     which the worker's programs receive them. By the rule
 
-    - *eager*, a message starts when its sender has queued it and both ports are free, whatever its receiver's program
-      is at: ``start``, the sender is busy for the overhead o, the bytes flow, both ports are free, and the message
+    - *eager*, a message starts when its sender has queued it and both ports are free, wherever its receiver's program
+      is: ``start``, the sender is busy for the overhead o, the bytes flow, both ports are free, and the message
       arrives alpha later;
     - *rendezvous*, it starts when both ends have come to it, a worker to all messages of a round at once when those of
       its rounds before are over: ``start``, alpha + o pass, the bytes flow, both ends go on.
 
-    What gloo runs follows neither rule, but its own, see `syncline.sim.events.gloo`. On a network that knows what
-    gloo's software takes, collectives that name no algorithm are gloo's.
+    Collectives of gloo follow neither rule, but their own, see `syncline.sim.events.gloo`. On a network that knows the
+    times of gloo's software, collectives that name no algorithm are gloo's.
 
-    A worker is done with a collective when its last message has arrived and its own last has left. What happens at the
-    same instant happens in one fixed order.
+    A worker is done with a collective when its last message has arrived and its own last message has left. Simultaneous
+    events happen in one fixed order.
 
     Args:
-        programs: one per worker; `Queued` where it is on several streams.
-        network: the link that every worker has, or one per worker; a network; or a topology.
-        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
+        programs: one per worker; `Queued` for a worker with several streams.
+        network: the link that every worker has, or one link per worker; a network; or a topology.
+        starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
         rule: ``eager`` or ``rendezvous``.
         delay: seconds by which a message from one worker to another is late on top of its latency, no less than minus
             that; called as ``delay(sender, receiver)`` once per message, in the order in which they start.
@@ -61,16 +61,16 @@ def run_events(
 
 
 def events_finish_s(join: Collective, over: Topology, starts_s: Floats, rule: Rule = "eager") -> Floats:
-    """When each worker is done with one collective among all, ``(P,)`` seconds, as ``run_events`` tells it.
+    """Return the time at which each worker is done with one collective among all, ``(P,)`` seconds.
 
     Args:
         join: the collective.
-        over: what joins the workers.
-        starts_s: when each worker joins it, ``(P,)`` seconds.
+        over: the topology of the workers.
+        starts_s: time at which each worker joins it, ``(P,)`` seconds.
         rule: ``eager`` or ``rendezvous``.
 
     Raises:
-        SpecError: as of ``run_events``.
+        SpecError: as in ``run_events``.
     """
     return _simulation(Alike([join], over.workers), over, starts_s, rule).finish_s()
 

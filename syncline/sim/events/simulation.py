@@ -1,8 +1,8 @@
-"""A simulation: the core that runs, SimPy for what users program, and the history that comes of both.
+"""A simulation: the compiled core, SimPy for effects and choices, and the history of both.
 
-The core runs compiled until the next event of SimPy's, or until something is for Python to say: an effect, a choice, by
-how much a message is late, more room. Computing that ends in an effect, and choices that wait for the rest of their
-instant, are events of SimPy's. Both draw the numbers of their events from one count, so together they have one order.
+The core runs compiled until SimPy's next event, or until Python must act: for an effect, a choice, the lateness of a
+message, or more room. Computing that ends in an effect, and choices that wait for the rest of their instant, are events
+of SimPy's. Both draw the numbers of their events from one count, so together they have one order.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from syncline.sim.starts import start_times
 from syncline.sim.timeline import Timeline
 
 CHOICES = EventPriority(11)
-"""Choices come when all else of their instant has happened."""
+"""Priority of choices, which come after all else of their instant."""
 
 
 LAST = 2**62
-"""No event of an instant comes later."""
+"""Key that is no smaller than that of any event of an instant."""
 
 
 class Simulation:
-    """A run: the core's state, and what Python does for it."""
+    """A simulation run: the core's state, and the actions that Python takes for it."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Simulation:
         if first is not None:
             self._plan(first)
         self.deciding: set[int] = set()
-        self.asked: dict[int, list[int]] = {}  # messages of the `First` that a worker is at
+        self.asked: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
         self._begin(self.starts_s)
 
     def _channels(self, bandwidth: NDArray[np.float64]) -> None:
@@ -96,22 +96,22 @@ class Simulation:
             self.state.room(name, len(bandwidth))
 
     def _begin(self, starts: NDArray[np.float64]) -> None:
-        """Every worker begins in its time, those that begin together in their order."""
-        of = self.state["workers"]["of"][: self.state.used["workers"]]
-        core, leaves = self.core, _power(len(of))
+        """Schedule each worker's beginning; workers that begin together do so in their order."""
+        worker_of_stream = self.state["workers"]["of"][: self.state.used["workers"]]
+        core, leaves = self.core, _power(len(worker_of_stream))
         self.state.take("heap", 2 * leaves)
-        self.state.take("waits", len(of))
+        self.state.take("waits", len(worker_of_stream))
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1
-        write_starts(self.state.address, starts[of])
+        write_starts(self.state.address, starts[worker_of_stream])
         self._give()
 
     def run(self) -> Timeline:
-        """Run to the end."""
+        """Run to the end and return the timeline."""
         self._play()
         return self._timeline()
 
     def finish_s(self) -> NDArray[np.float64]:
-        """The same, when all that happens are collectives: only when each worker is through with its last."""
+        """Run programs of collectives only, and return the time at which each worker is through with its last."""
         self._play()
         spans = self.state["spans"][: int(self.core["spans"])]
         finish_s = self.starts_s.copy()
@@ -123,7 +123,7 @@ class Simulation:
         self._check()
 
     def advance(self, until_s: float = math.inf) -> None:
-        """Let happen what happens until so many seconds."""
+        """Run all events until ``until_s`` seconds."""
         core, env = self.core, self.env
         while True:
             ahead = env.ahead
@@ -136,9 +136,9 @@ class Simulation:
                     return
                 env.step()
             elif why == EFFECT:
-                at = int(core["effect"])
+                operation = int(core["effect"])
                 core["effect"] = -1
-                self._effect(at)
+                self._effect(operation)
             elif why != LATE:
                 self._answer(why)
 
@@ -152,8 +152,8 @@ class Simulation:
             if worker not in self.deciding:
                 self._decide(worker)
         elif why == CHOSEN:
-            taken = self.assembly.taken[int(self._operation(worker)["a"])]
-            self._go_on(worker, taken.first.then(taken.option), taken.back)
+            choice = self.assembly.taken[int(self._operation(worker)["a"])]
+            self._go_on(worker, choice.first.then(choice.option), choice.back)
         elif why == ROOM:
             self._make_room()
         else:
@@ -165,16 +165,16 @@ class Simulation:
     def _instruction(self, worker: int) -> OnStream | None:
         return self.assembly.instructions[self.state["workers"][worker]["at"]]
 
-    def _effect(self, at: int) -> None:
-        instruction: Any = self.assembly.instructions[at]
+    def _effect(self, operation: int) -> None:
+        instruction: Any = self.assembly.instructions[operation]
         instruction.effect()
 
     def _computed(self, worker: int, _: Any) -> None:
-        """A `Compute` with an effect is done."""
+        """Complete a `Compute` with an effect."""
         self.core["now"], self.core["resume"], self.core["completes"] = self.env.now, worker, 1
 
     def _be_late(self) -> None:
-        """Ask by how much those messages are late that start now."""
+        """Compute the lateness of the messages that start now."""
         state, delay = self.state, self.delay
         assert delay is not None
         for i, m in enumerate(state["late"][: int(self.core["late"])].tolist()):
@@ -185,8 +185,8 @@ class Simulation:
             state["late_s"][i] = delay(*ends)
 
     def _worker_of(self, rank: int) -> int:
-        of = self.state["instances"][self.state["ranks"][rank]["instance"]]
-        group, place = self.kinds[int(of["what"])].group, rank - int(of["rank0"])
+        instance = self.state["instances"][self.state["ranks"][rank]["instance"]]
+        group, place = self.kinds[int(instance["what"])].group, rank - int(instance["rank0"])
         return place if group is None else int(group[place])
 
     # Choices.
@@ -194,7 +194,8 @@ class Simulation:
     def _decide(self, worker: int, last: bool = False) -> None:
         """Go on with the first option that can run, if any.
 
-        Unless it is the first of all, this is only known when everything else of the instant has happened (``last``).
+        Unless this is the first option of all, the choice is only known after everything else of the instant
+        (``last``).
         """
         choice = self.assembly.choices[int(self._operation(worker)["a"])]
         messages = self.state["messages"]
@@ -205,47 +206,47 @@ class Simulation:
                     self.env.later(0.0, partial(self._decided, worker), CHOICES)
                     return
                 continue
-            for asked in self.asked.pop(worker, ()):
-                messages[asked]["reader"] = 0
+            for message in self.asked.pop(worker, ()):
+                messages[message]["reader"] = 0
             self._take()
-            at = int(self.state["workers"][worker]["at"])
-            begin = self.assembly.taking(worker, choice, option, at + 1)
+            operation = int(self.state["workers"][worker]["at"])
+            begin = self.assembly.taking(worker, choice, option, operation + 1)
             self._give()
             self._resume(worker, begin, keeps_start=True)
             return
-        asks = [m for m in choice.messages if m >= 0]
-        self.asked[worker] = asks
-        self.state.room("asked", len(asks))[: len(asks)] = asks
-        self.core["ask"] = len(asks)
+        awaited = [m for m in choice.messages if m >= 0]
+        self.asked[worker] = awaited
+        self.state.room("asked", len(awaited))[: len(awaited)] = awaited
+        self.core["ask"] = len(awaited)
 
     def _decided(self, worker: int, _: Any) -> None:
-        """Everything else of this instant has happened."""
+        """Decide a choice after everything else of this instant."""
         self.core["now"] = self.env.now
         self.deciding.remove(worker)
         self._decide(worker, last=True)
 
-    def _go_on(self, worker: int, program: Program, back: int) -> None:
+    def _go_on(self, worker: int, program: Program, return_to: int) -> None:
         self._take()
-        begin = self.assembly.more(worker, program, back)
+        begin = self.assembly.more(worker, program, return_to)
         self._give()
         self._resume(worker, begin)
 
-    def _resume(self, worker: int, at: int, keeps_start: bool = False) -> None:
-        self.state["workers"][worker]["at"] = at
+    def _resume(self, worker: int, operation: int, keeps_start: bool = False) -> None:
+        self.state["workers"][worker]["at"] = operation
         self.core["resume"], self.core["keeps_start"] = worker, keeps_start
 
-    # Room.
+    # Room in the tables.
 
     SHARED = ("messages", "ports", "ranks", "slots", "instances")
-    """Tables to which both sides add."""
+    """Tables to which both Python and the core add records."""
 
     def _take(self) -> None:
-        """Python adds to the tables."""
+        """Take over the tables' sizes from the core before Python adds records."""
         for name in self.SHARED:
             self.state.used[name] = int(self.core[name])
 
     def _give(self) -> None:
-        """The core adds to the tables."""
+        """Hand the tables' sizes and rooms to the core before it adds records."""
         state, core = self.state, self.core
         for name in self.SHARED:
             core[name] = state.used[name]
@@ -273,7 +274,7 @@ class Simulation:
             core["heap_room"] = room
 
     def _widen(self, before: int, width: int) -> None:
-        """Make room for longer routes: a message's links are as many as the longest has channels."""
+        """Make room for longer routes: each message has as many links as the longest route has channels."""
         state, used = self.state, int(self.core["messages"])
         self.core["width"], self.core["shift"] = width, width.bit_length() - 1
         if not used:
@@ -291,16 +292,16 @@ class Simulation:
 
     def _make_room(self) -> None:
         self._take()
-        what = int(self.core["wanted"])
+        kind = int(self.core["wanted"])
         self.core["wanted"] = -1
-        if what >= 0:
-            self._plan(what)
+        if kind >= 0:
+            self._plan(kind)
         self._give()
 
-    def _plan(self, what: int) -> None:
+    def _plan(self, kind: int) -> None:
         """Make room for one more collective of a kind."""
-        self.kinds.plan(what)
-        plan = self.state["plans"][what]
+        self.kinds.plan(kind)
+        plan = self.state["plans"][kind]
         for name, records in (
             ("instances", 1),
             ("ranks", int(plan["workers"])),
@@ -310,10 +311,10 @@ class Simulation:
         ):
             self.state.room(name, records)
 
-    # The end.
+    # The end of a run.
 
     def _refusal(self, why: int, row: int) -> str:
-        """Why a stream's program cannot go on."""
+        """Return the reason why a stream's program cannot go on."""
         instruction: Any = self._instruction(row)
         worker = int(self.state["workers"][row]["of"])
         if why == REFUSED:
@@ -334,10 +335,10 @@ class Simulation:
         return f"worker {worker} joins {first}; expected a worker of its group"
 
     def _check(self) -> None:
-        """Refuse programs that have not done all they have to."""
+        """Raise an error if a program has not finished."""
         state, parts = self.state, self.state["parts"][: self.state.used["parts"]]
-        at = state["workers"]["at"][: state.used["workers"]]
-        through = state["operations"]["code"][at] == END
+        current = state["workers"]["at"][: state.used["workers"]]
+        through = state["operations"]["code"][current] == END
         unfinished = parts["state"] == 1
         if not through.all() or unfinished.any():
             self._stuck(through, unfinished)
@@ -346,14 +347,14 @@ class Simulation:
 
     def _stuck(self, through: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
         stuck: dict[int, Any] = {}
-        for row in np.flatnonzero(~through).tolist():  # the stream that a worker has without asking says it first
+        for row in np.flatnonzero(~through).tolist():  # a worker's default stream comes first
             stuck.setdefault(int(self.state["workers"][row]["of"]), self._instruction(row))
         worker_of = self.state["parts"]["worker"][: len(unfinished)]
         for worker in range(self.workers):
             for part in np.flatnonzero(unfinished & (worker_of == worker)).tolist():
-                of: Any = self.assembly.instructions[self.state["parts"][part]["operation"]]
+                collective: Any = self.assembly.instructions[self.state["parts"][part]["operation"]]
                 raise SynclineError(
-                    f"worker {worker} never finishes {self.assembly.resolved(of)}: "
+                    f"worker {worker} never finishes {self.assembly.resolved(collective)}: "
                     "every worker must join it, in the same order"
                 )
             if worker in stuck:
@@ -369,15 +370,17 @@ class Simulation:
 
     def _timeline(self) -> Timeline:
         spans = self.state["spans"][: int(self.core["spans"])]
-        told = self.assembly.told_columns()[spans["operation"]]
+        span_names = self.assembly.told_columns()[spans["operation"]]
         columns: dict[str, Any] = dict(zip(("worker", "start_s", "end_s", "nbytes"), _columns(spans), strict=True))
-        columns["step"] = told[:, 3]
-        columns |= {name: self.assembly.names.words(told[:, i]) for i, name in enumerate(("stream", "what", "label"))}
+        columns["step"] = span_names[:, 3]
+        columns |= {
+            name: self.assembly.names.words(span_names[:, i]) for i, name in enumerate(("stream", "what", "label"))
+        }
         return Timeline.of_columns(columns, self.workers)
 
 
 def _power(number: int) -> int:
-    """The smallest power of two that is no less."""
+    """Return the smallest power of two that is no less than a number."""
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -386,5 +389,5 @@ def _columns(spans: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _moved(links: NDArray[np.int32], before: int, width: int) -> NDArray[np.int32]:
-    """The same links where each message has more of them."""
+    """Return the link numbers after a change of the number of links per message."""
     return np.where(links < 0, links, links // before * width + links % before)

@@ -1,8 +1,8 @@
-"""The state of the event core: tables of records that grow, and the one list of addresses by which the core has them.
+"""The state of the event core: tables of records that grow, and the list of their addresses.
 
-Each table is a structured NumPy array. Compiled functions take the addresses of all of them as one array of integers,
-and read a table by its place in ``TABLES``; so a call costs one argument, and a table that has grown is only another
-address. Who runs compiled code keeps the `CoreState`, and with it the tables, alive.
+Each table is a structured NumPy array. Compiled functions take the addresses of all tables as one array of integers,
+and read a table by its place in ``TABLES``; so a call costs one argument, and a table that has grown only changes its
+address. The caller of compiled code keeps the `CoreState`, and with it the tables, alive.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from numpy.typing import NDArray
 Records = NDArray[Any]
 
 FAR = 2**31 - 1
-"""More messages than a worker ever waits for: it has not come to the collective."""
+"""More messages than a worker ever waits for: the value of a rank that has not come to the collective."""
 
 LEFT_OVER = 1e-12
-"""A flow with no more than this part of its bytes left is done: what remains is an error of rounding."""
+"""Fraction of a flow's bytes up to which the rest counts as a rounding error, and the flow as done."""
 
-# What an instruction is.
+# Codes of instructions.
 COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG, MARK, HOLD = range(12)
 
-# What a message is of: a rank of a collective by the start rules, a program, a rank of gloo, its clear-to-send.
+# Kinds of messages: of a rank by the start rules, of a program, of a rank of gloo, and its clear-to-send.
 OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
 
-# What an event is.
+# Kinds of events.
 GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, TAKEN = range(12)
 
-# Why compiled code comes back.
+# Reasons why compiled code returns.
 IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)
 
 
 def _record(fields: str) -> np.dtype[Any]:
-    """The type of a table's records: ``name:type`` each."""
+    """Return the type of a table's records from its fields: ``name:type`` each."""
     pairs = [field.split(":") for field in fields.split()]
     return np.dtype([(name, kind) for name, kind in pairs], align=True)
 
@@ -46,23 +46,24 @@ CORE = _record(
     " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
     " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8"
 )
-"""The one record of what there is one of: the clock, how much of each table is used, why compiled code came back."""
+"""The single record of the core: the clock, the used size of each table, the reason why compiled code returned."""
 
 EVENT = _record("time:f8 key:i8 place:i4")
-"""When, what comes first of one instant (priority, then number, then kind), and its place among those that wait."""
+"""Time, order within one instant (priority, then number, then kind), and place among the waiting events."""
 
 WAITS = _record("a:i4 b:i4")
-"""Of whom the event at a place is; of a place without one, the next such."""
+"""The subject of the event at a place; at a place without an event, the next such place."""
 
 OPERATION = _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8")
-"""An instruction: what it is, whether it has an effect, a message, port and route, or a part; seconds or bytes.
+"""An instruction: its code, whether it has an effect, a message, port and route, or a part; seconds or bytes.
 
-Of what holds a program, ``b`` says whether that is left out of the history.
+For an instruction that holds a program, ``b`` says whether its span is left out of the history.
 """
 
 WORKER = _record("at:i8 parts:i8 start:f8 of:i4 next:i4")
-"""A stream of a worker's program: where it is, whose it is, and which waits for the same after it, from 1; the first
-streams are those that workers have without asking, one each."""
+"""A stream of a worker's program: its current operation, its worker, and the next stream that waits for the same,
+from 1. The first streams are the default ones of the workers, one each.
+"""
 
 SPAN = _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8")
 
@@ -70,7 +71,7 @@ PART = _record(
     "worker:i4 what:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 numbered:i1 receives:i1"
     " next_number:i4 next_of_key:i4 after:i4 operation:i4 waits:i4 start:f8"
 )
-"""A collective that a worker's program names: where it stands on its stream, and its rank once somebody has joined."""
+"""A collective that a worker's program names: its position on the stream, and its rank once any worker has joined."""
 
 MARKED = _record("done:i4 waits:i4")
 KEY = _record("first:i4 last:i4 instance:i4")
@@ -133,18 +134,18 @@ TABLES: dict[str, np.dtype[Any]] = {
     "ahead": NUMBER,
     "asked": NUMBER,
 }
-"""What compiled code has the addresses of, in this order.
+"""The tables whose addresses compiled code has, in this order.
 
-``slots`` has a number per message that a rank is to get: of the message that waits to start, or -1 if it is there
-before its turn. ``links`` has as many records per message as the longest route has channels: its neighbours on each.
+``slots`` has a number per message to a rank: the message that waits to start, or -1 if it has arrived before its turn.
+``links`` has as many records per message as the longest route has channels: the message's neighbours on each.
 """
 
 _SCRATCH = "late", "late_s", "changed", "found", "ahead", "asked"
 WRITTEN_FIRST = {"heap", "waits", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
-"""Tables whose new records are written whole before any is read."""
+"""Tables whose new records are written completely before any is read."""
 
 BLOCK, ALIGNED = 2**15, 16
-"""Bytes of the block that small tables share, and of which each has a multiple."""
+"""Bytes of the block that small tables share, and the multiple to which each table is rounded up."""
 
 NO_RECORDS: dict[str, Records] = {name: np.zeros(0, dtype=kind) for name, kind in TABLES.items()}
 
@@ -152,17 +153,17 @@ AT = {name: at for at, name in enumerate(TABLES)}
 
 
 def copy_records(to: Records, of: Records) -> None:
-    """Copy records as they are: NumPy copies bytes sooner than fields with gaps between them."""
+    """Copy records byte by byte: NumPy copies bytes faster than fields with gaps between them."""
     to.view(np.uint8)[:] = of.view(np.uint8)
 
 
 class CoreState:
-    """The tables.
+    """The tables of the core.
 
     Attributes:
-        addresses: of each, in the order of ``TABLES``.
-        address: where these are.
-        used: how many records of each are in use; beyond it they are zero, but of ``WRITTEN_FIRST``.
+        addresses: address of each table, in the order of ``TABLES``.
+        address: address of ``addresses``.
+        used: number of used records of each table; records beyond it are zero, except in ``WRITTEN_FIRST``.
     """
 
     def __init__(self) -> None:
@@ -179,7 +180,11 @@ class CoreState:
         return NO_RECORDS[name] if table is None else table
 
     def _new(self, name: str, records: int) -> Records:
-        """A new table. Small ones are parts of one block; of bytes, NumPy tells the address sooner than of records."""
+        """Return a new table.
+
+        Small tables are parts of one block. The memory is bytes, because NumPy returns the address of bytes faster than
+        of records.
+        """
         kind = TABLES[name]
         wanted = -(records * kind.itemsize // -ALIGNED) * ALIGNED
         if wanted <= self._left:
@@ -195,30 +200,30 @@ class CoreState:
         return table
 
     def room(self, name: str, records: int) -> Records:
-        """The table, with room for so many more records than are used."""
+        """Return the table, with room for ``records`` more than are used."""
         table, wanted = self[name], self.used[name] + records
         if wanted > len(table):
             grown = self._new(name, max(wanted, 2 * self.used[name]))
-            kept = min(self.used[name], len(table))
-            if kept:
-                copy_records(grown[:kept], table[:kept])
+            copied = min(self.used[name], len(table))
+            if copied:
+                copy_records(grown[:copied], table[:copied])
             table = grown
         return table
 
     def take(self, name: str, records: int) -> tuple[int, Records]:
-        """So many new records, zero, and the place of the first."""
+        """Return the place of the first of ``records`` new records, and these records, which are zero."""
         first = self.used[name]
         table = self.room(name, records)
         self.used[name] = first + records
         return first, table[first : first + records]
 
     def append(self, name: str, records: Records) -> int:
-        """Add records; returns the place of the first."""
+        """Add records and return the place of the first."""
         if not self.used[name] and len(records) and records.dtype == TABLES[name]:
             table = self._tables[name] = np.ascontiguousarray(records)
             self.addresses[AT[name]] = table.ctypes.data
             self.used[name] = len(records)
             return 0
-        first, new = self.take(name, len(records))
-        copy_records(new, np.ascontiguousarray(records, dtype=new.dtype))
+        first, added = self.take(name, len(records))
+        copy_records(added, np.ascontiguousarray(records, dtype=added.dtype))
         return first

@@ -1,4 +1,4 @@
-"""The tables as compiled code has them."""
+"""The tables as compiled code sees them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _core = table_at(AT["core"], TABLES["core"])
 
 @inlined
 def core(addresses: Any) -> Any:
-    """The one record of what there is one of."""
+    """Return the single record of the core."""
     return _core(addresses)[0]
 
 

@@ -1,5 +1,5 @@
-"""Machines that fail, and what it costs those who train on them; between failures time advances in closed form.
+"""Training on machines that fail, and its costs; between failures time advances in closed form.
 
-Read `outages` (when what is away), `places` (spares and repairs), `outcome` (what is told), then three ways to go on:
-`restarts` (all from a checkpoint), `reforms` (the others go on), `alone` (each by itself).
+Read `outages` (times of failures), `places` (spares and repairs), `outcome` (the costs), then three ways to go on:
+`restarts` (all workers from a checkpoint), `reforms` (the other workers go on), `alone` (each worker by itself).
 """

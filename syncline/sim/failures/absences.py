@@ -1,4 +1,4 @@
-"""When each of those who train alone is away: from its failure until its processes have started again."""
+"""Absences of workers that train by themselves: from a failure until the worker's processes have started again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from syncline.sim.failures.roster import FailingGroup, Roster
 
 
 class Away(NamedTuple):
-    """From when to when a worker is away; ``back_s`` is infinite if it does not come back."""
+    """One absence of a worker; ``back_s`` is infinite if it does not come back."""
 
     from_s: float
     back_s: float
 
 
 class Absences:
-    """Who is away when, read from the outages as far as somebody asks.
+    """The absences of all workers, read from the outages as far as a caller asks.
 
     Args:
-        group: who trains.
-        outages: in the order of time.
+        group: the workers that train.
+        outages: outages in the order of time.
     """
 
     def __init__(self, group: FailingGroup, outages: Iterable[Outage]) -> None:
@@ -31,14 +31,14 @@ class Absences:
         self._of: list[list[Away]] = [[] for _ in range(group.workers)]
 
     def next_of(self, worker: int, now_s: float, until_s: float) -> Away | None:
-        """The first time away of a worker that ends after now and begins before another instant, if there is one."""
+        """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
         while self._roster.next_s() < until_s:
             self._read()
-        found = next((away for away in self._of[worker] if away.back_s > now_s), None)
-        if found is None or found.from_s >= until_s:
+        match = next((away for away in self._of[worker] if away.back_s > now_s), None)
+        if match is None or match.from_s >= until_s:
             return None
         while math.isinf(self._of[worker][-1].back_s) and self._may_come(worker):
-            self._read()  # until it is known when it comes back
+            self._read()  # until the time of the worker's return is known
         return next(away for away in self._of[worker] if away.back_s > now_s)
 
     def _may_come(self, worker: int) -> bool:

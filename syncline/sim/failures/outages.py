@@ -1,4 +1,4 @@
-"""When which workers are away: drawn from rates, and as given."""
+"""Outages of workers, drawn from failure rates or given."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from syncline.seeds import generator
 
 
 class Outage(NamedTuple):
-    """Neighbouring workers whose machines fail together.
+    """A simultaneous failure of the machines of neighbouring workers.
 
     Attributes:
-        at_s: when.
-        first: of the workers.
-        stop: the worker after the last of them.
-        back_s: when their machines can be used again; infinite if never.
+        at_s: time of the failure.
+        first: the first worker.
+        stop: the worker after the last.
+        back_s: time at which their machines can be used again; infinite if never.
     """
 
     at_s: float
@@ -30,17 +30,17 @@ class Outage(NamedTuple):
 
 
 def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: np.random.Generator) -> Iterator[Outage]:
-    """Failures of one kind in the order of time, without end.
+    """Yield failures of one kind in the order of time, without end.
 
-    Each worker, node or site is new at 0, and its next failure counts from its last one, whatever is done about it: so
-    all who train meet the same failures.
+    Each worker, node or site is new at 0, and its next failure counts from its last one, whatever the training does
+    about it: so all training methods meet the same failures.
 
     Args:
-        rate: of one of them.
+        rate: failure rate of one worker, node or site.
         workers: P.
-        node: workers of a node.
-        sites: equal parts of the workers.
-        rng: whose draws they are.
+        node: number of workers of a node.
+        sites: number of equal groups of the workers.
+        rng: random generator of the draws.
     """
     width, units = rate.width(workers, node, sites), rate.units(workers, node, sites)
     queue = [(at_s, unit) for unit, at_s in enumerate((rate.scale_s * rng.weibull(rate.shape, units)).tolist())]
@@ -54,7 +54,7 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
 def all_outages(
     rates: Sequence[FailureRate], given: Iterable[Outage], workers: int, node: int, sites: int, seed: int
 ) -> Iterator[Outage]:
-    """All outages in the order of time; those of each rate are a random stream of their own."""
+    """Return all outages in the order of time; the outages of each rate are a random stream of their own."""
     streams = [
         drawn_outages(rate, workers, node, sites, generator(seed, "failures", number))
         for number, rate in enumerate(rates)

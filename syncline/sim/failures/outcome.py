@@ -1,4 +1,4 @@
-"""What becomes of a training on machines that fail."""
+"""The outcome of a training on machines that fail."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from syncline.units import format_seconds
 
 
 class Stretch(NamedTuple):
-    """What all who train together do from one instant to another.
+    """A period in which all workers of a training do the same.
 
     Attributes:
-        what: ``steps``, ``checkpoint``, ``lost`` (steps that were done again), ``down`` (until somebody notices, and a
-            machine is there), ``restart``.
+        what: ``steps``, ``checkpoint``, ``lost`` (steps that were repeated), ``down`` (until the failure is noticed and
+            a machine is available), ``restart``.
         start_s: seconds from the beginning.
         end_s: likewise.
-        first: the step that it begins with.
-        steps: how many are completed in it.
+        first: step with which it begins.
+        steps: number of steps completed in it.
     """
 
     what: str
@@ -30,21 +30,21 @@ class Stretch(NamedTuple):
 
 @dataclass
 class FailureCosts:
-    """Where the time went. Of all P workers, what follows adds up to ``wall_s`` times P.
+    """The shares of the time of a training. The seconds of all P workers below add up to ``wall_s`` times P.
 
     Attributes:
         workers: P.
-        wall_s: until the last step is done and saved, or until nothing more was played.
-        steps: completed, as of all P workers.
-        useful_s: seconds of workers in steps that count.
-        lost_s: of workers, in steps that were lost, and checkpoints that nobody returned to.
-        checkpoint_s: of workers, while a checkpoint stops them.
-        restart_s: of workers, in restarts, loading a checkpoint, and re-forming groups.
-        down_s: of workers, until somebody notices, and while their place or others' are empty.
-        interruptions: that somebody had to do something about.
-        lost_steps: of all P workers.
-        stuck: why it did not end; none if it did.
-        stretches: what those who train together did.
+        wall_s: time at which the last step is done and saved, or at which the simulation stopped.
+        steps: completed steps, as of all P workers.
+        useful_s: worker seconds in steps that count.
+        lost_s: worker seconds in lost steps, and in checkpoints to which no restart returned.
+        checkpoint_s: worker seconds in which a checkpoint stops the workers.
+        restart_s: worker seconds in restarts, loading of checkpoints, and re-forming of groups.
+        down_s: worker seconds until a failure is noticed, and while a place, their own or another, is empty.
+        interruptions: number of failures that required an action.
+        lost_steps: lost steps, as of all P workers.
+        stuck: reason why the training did not end; None if it did.
+        stretches: periods of workers that train together.
     """
 
     workers: int
@@ -62,18 +62,18 @@ class FailureCosts:
 
     @property
     def goodput(self) -> float:
-        """Part of the workers' time that is in steps that count; 0 where there is no progress."""
+        """Return the fraction of the workers' time that is in steps that count; 0 without progress."""
         all_s = self.wall_s * self.workers
         return self.useful_s / all_s if all_s and math.isfinite(all_s) else 0.0
 
     def share(self, name: str) -> float:
-        """Part of the workers' time that goes into something, by the name of its field."""
+        """Return the fraction of the workers' time that goes into a field, by its name."""
         all_s = self.wall_s * self.workers
         return float(getattr(self, name)) / all_s if all_s else 0.0
 
 
 def no_progress(since_s: float, why: str = "nobody comes back") -> str:
-    """What is told of a training that stands still for good.
+    """Return the message about a training that stands still for good.
 
     >>> no_progress(90)
     'no progress possible since 1.5 min: nobody comes back'
@@ -82,4 +82,6 @@ def no_progress(since_s: float, why: str = "nobody comes back") -> str:
 
 
 MOST_IN_VAIN = 1000
-"""Interruptions in a row between which nothing was saved; then it is told that there is no progress."""
+"""Number of interruptions in a row without a saved step, after which the simulation reports that there is no
+progress.
+"""

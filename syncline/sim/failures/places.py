@@ -1,4 +1,4 @@
-"""The places of a training and the machines that fill them: spares stand by, broken ones come back repaired."""
+"""The places of a training and the machines that fill them: spares replace broken machines, which return repaired."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from syncline.sim.failures.outages import Outage
 
 
 class FilledPlaces:
-    """P places and S spare machines.
+    """A set of P places and S spare machines.
 
-    A spare takes the place of a broken machine at once, whichever; who is repaired takes its own place, if that is
-    empty, else the first empty one, or stands by.
+    A spare takes the place of any broken machine at once. A repaired machine takes its own place if that is empty, else
+    the first empty one, or becomes a spare.
 
     Args:
         workers: P.
@@ -29,28 +29,28 @@ class FilledPlaces:
 
     @property
     def empty(self) -> int:
-        """FilledPlaces without a machine."""
+        """Return the number of places without a machine."""
         return len(self._empty)
 
     def settle(self, now_s: float) -> list[int]:
-        """Take up who has been repaired by now; the places that are filled again."""
-        back = []
+        """Bring back the machines repaired by now, and return the places that are filled again."""
+        refilled = []
         while self._repairs and self._repairs[0][0] <= now_s:
             _, place = heapq.heappop(self._repairs)
             if not self._empty:
                 self.spares += 1
                 continue
-            back.append(place if place in self._empty else min(self._empty))
-            self._empty.remove(back[-1])
-            self.filled[back[-1]] = True
-        return back
+            refilled.append(place if place in self._empty else min(self._empty))
+            self._empty.remove(refilled[-1])
+            self.filled[refilled[-1]] = True
+        return refilled
 
     def fail(self, outage: Outage) -> list[int]:
-        """The places whose machines fail; those that spares fill at once are among them. To be settled before."""
+        """Return the places whose machines fail, also those that spares fill at once; call `settle` before."""
         hit = np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first
-        taken = min(self.spares, len(hit))
-        self.spares -= taken
-        for place in hit[taken:].tolist():
+        spares_used = min(self.spares, len(hit))
+        self.spares -= spares_used
+        for place in hit[spares_used:].tolist():
             self.filled[place] = False
             self._empty.add(place)
         places: list[int] = hit.tolist()
@@ -60,11 +60,11 @@ class FilledPlaces:
         return places
 
     def next_s(self) -> float:
-        """When the next machine is back; infinite if none."""
+        """Return the time at which the next machine is repaired; infinite if none."""
         return self._repairs[0][0] if self._repairs else math.inf
 
     def when_filled_s(self, count: int) -> float:
-        """When so many places are filled, if nothing else fails; infinite if never."""
+        """Return the time at which ``count`` places are filled, if nothing else fails; infinite if never."""
         missing = count - (len(self.filled) - len(self._empty))
         if missing <= 0:
             return -math.inf

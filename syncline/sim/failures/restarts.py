@@ -1,4 +1,4 @@
-"""All wait for all: when a machine fails, everybody goes back to the last checkpoint."""
+"""Failures of synchronous training: when a machine fails, all workers go back to the last checkpoint."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from syncline.sim.failures.work import SavedSteps
 def play_restarts(
     group: FailingGroup, work: SavedSteps, outages: Iterable[Outage], until_s: float = math.inf
 ) -> FailureCosts:
-    """Play a training whose workers all have to be there.
+    """Play a training that needs all its workers, and return the costs.
 
-    After a failure at t: what is not in a checkpoint is lost. When the others have noticed and all places are filled
-    again, all start again and load; a failure while they do so begins that anew. Who is away from the beginning is
-    waited for.
+    A failure at time t loses the steps that are in no checkpoint. When the others have noticed it and all places are
+    filled again, all workers start again and load; a failure meanwhile begins this again. A worker that is away from
+    the beginning is waited for.
 
     Args:
-        group: who trains, and what it takes to begin again.
-        work: what is trained.
-        outages: in the order of time.
-        until_s: when to look away; steps that are completed by then count, saved or not.
+        group: the workers that train, and the costs of a restart.
+        work: the steps and checkpoints of the training.
+        outages: outages in the order of time.
+        until_s: time at which the simulation stops; steps that are completed by then count, saved or not.
     """
     return _Restarts(group, work, iter(outages), until_s).play()
 
@@ -38,10 +38,10 @@ class _Restarts:
         self.told = FailureCosts(group.workers)
         self.next = next(outages, NEVER)
         self.saved, self.saved_at_s, self.in_vain = 0, 0.0, 0
-        self.hit: set[int] = set()  # since all trained together
+        self.hit: set[int] = set()  # places hit since all workers last trained together
 
     def play(self) -> FailureCosts:
-        """To the end."""
+        """Play to the end and return the costs."""
         now_s = 0.0
         while True:
             now_s = self._train(now_s)
@@ -53,39 +53,39 @@ class _Restarts:
                 self.told.wall_s = min(now_s, self.until_s) if math.isfinite(now_s) else self.told.wall_s
                 return self.told
 
-    def _train(self, begun_s: float) -> float:
-        """From the last checkpoint to the next failure, or the end."""
-        work, begun = self.work, self.saved
-        whole_s = work.ready_s(work.steps) - work.ready_s(begun)
-        end_s = min(begun_s + whole_s, self.next.at_s, self.until_s)
-        if end_s == begun_s + whole_s:
+    def _train(self, start_s: float) -> float:
+        """Train from the last checkpoint to the next failure or the end; return the time."""
+        work, first_step = self.work, self.saved
+        total_s = work.ready_s(work.steps) - work.ready_s(first_step)
+        end_s = min(start_s + total_s, self.next.at_s, self.until_s)
+        if end_s == start_s + total_s:
             saved = done = work.steps
         else:
-            saved, done = work.saved_by(begun, end_s - begun_s), work.done_by(begun, end_s - begun_s)
+            saved, done = work.saved_by(first_step, end_s - start_s), work.done_by(first_step, end_s - start_s)
             if end_s == self.until_s and end_s < self.next.at_s:
-                saved = done  # nothing is lost by looking away
-        self._count(begun_s, end_s, begun, saved, done)
-        if saved > begun:
+                saved = done  # the end of the simulation loses nothing
+        self._count(start_s, end_s, first_step, saved, done)
+        if saved > first_step:
             self.saved_at_s, self.in_vain = end_s, 0
         self.saved = saved
         return end_s
 
-    def _count(self, begun_s: float, end_s: float, begun: int, saved: int, done: int) -> None:
-        work, told, workers = self.work, self.told, self.group.workers
-        useful_s = work.until_s(saved) - work.until_s(begun)
-        kept_s = min(work.ready_s(saved) - work.ready_s(begun), end_s - begun_s)
-        told.useful_s += workers * useful_s
-        told.checkpoint_s += workers * max(kept_s - useful_s, 0.0)
-        told.lost_s += workers * (end_s - begun_s - max(kept_s, useful_s))
-        told.steps += saved - begun
-        told.lost_steps += done - saved
-        if saved > begun:
-            told.stretches.append(Stretch("steps", begun_s, begun_s + kept_s, begun, saved - begun))
-        if end_s > begun_s + kept_s:
-            told.stretches.append(Stretch("lost", begun_s + kept_s, end_s, saved, done - saved))
+    def _count(self, start_s: float, end_s: float, first_step: int, saved: int, done: int) -> None:
+        work, costs, workers = self.work, self.told, self.group.workers
+        useful_s = work.until_s(saved) - work.until_s(first_step)
+        kept_s = min(work.ready_s(saved) - work.ready_s(first_step), end_s - start_s)
+        costs.useful_s += workers * useful_s
+        costs.checkpoint_s += workers * max(kept_s - useful_s, 0.0)
+        costs.lost_s += workers * (end_s - start_s - max(kept_s, useful_s))
+        costs.steps += saved - first_step
+        costs.lost_steps += done - saved
+        if saved > first_step:
+            costs.stretches.append(Stretch("steps", start_s, start_s + kept_s, first_step, saved - first_step))
+        if end_s > start_s + kept_s:
+            costs.stretches.append(Stretch("lost", start_s + kept_s, end_s, saved, done - saved))
 
     def _begin_again(self, failed_s: float) -> float:
-        """When all train again after the failure that comes now."""
+        """Return the time at which all workers train again after the failure that comes now."""
         self._fail()
         noticed_s, down_s = failed_s + self.group.timeout_s, failed_s
         while True:
@@ -115,7 +115,7 @@ class _Restarts:
             return start_s + self.again_s
 
     def _fail(self) -> None:
-        """Take the next outage."""
+        """Process the next outage."""
         outage, self.next = self.next, next(self.outages, NEVER)
         self.places.settle(outage.at_s)
         hit = self.places.fail(outage)
@@ -131,22 +131,22 @@ class _Restarts:
             self._stop(self.saved_at_s, outage.at_s, times)
 
     def _both_lost(self) -> bool:
-        """Whether somebody's state is neither in his own memory nor in that of his peer."""
+        """Return whether a worker's state is neither in its own memory nor in that of its peer."""
         half = self.group.workers // 2
         return any((place + half) % self.group.workers in self.hit for place in self.hit)
 
     def _lose_all(self) -> None:
-        told, self.saved = self.told, 0
-        told.lost_s, told.useful_s = told.lost_s + told.useful_s, 0.0
-        told.lost_steps, told.steps = told.lost_steps + told.steps, 0.0
+        costs, self.saved = self.told, 0
+        costs.lost_s, costs.useful_s = costs.lost_s + costs.useful_s, 0.0
+        costs.lost_steps, costs.steps = costs.lost_steps + costs.steps, 0.0
 
-    def _spend(self, what: str, start_s: float, end_s: float) -> None:
+    def _spend(self, kind: str, start_s: float, end_s: float) -> None:
         end_s = min(end_s, self.until_s)
         if end_s <= start_s:
             return
-        name = f"{what}_s"
+        name = f"{kind}_s"
         setattr(self.told, name, getattr(self.told, name) + self.group.workers * (end_s - start_s))
-        self.told.stretches.append(Stretch(what, start_s, end_s, self.saved))
+        self.told.stretches.append(Stretch(kind, start_s, end_s, self.saved))
 
     def _stop(self, since_s: float, now_s: float, why: str) -> None:
         self.told.stuck = no_progress(since_s, why)

@@ -1,4 +1,4 @@
-"""Who is at work where the others go on: when somebody leaves, and when he is back."""
+"""The present workers of a training whose other workers go on after a failure: departures and returns."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NEVER = Outage(math.inf, 0, 0)
 
 @dataclass(frozen=True)
 class FailingGroup:
-    """Those who train, and what it takes to begin again.
+    """The workers of a training, and the costs of a restart.
 
     Args:
         workers: P.
-        spares: machines that stand by.
-        timeout_s: from a failure until the others notice.
-        restart_s: to start processes on a machine, besides loading a checkpoint or a model.
-        reform_s: in which those who go on form their group anew.
-        at_least: workers without whom the others wait.
+        spares: number of spare machines.
+        timeout_s: seconds from a failure until the others notice.
+        restart_s: seconds to start processes on a machine, without loading a checkpoint or a model.
+        reform_s: seconds in which the remaining workers re-form their group.
+        at_least: number of workers without which the others wait.
     """
 
     workers: int
@@ -40,7 +40,7 @@ class FailingGroup:
 
 
 class Change(NamedTuple):
-    """Who left and who joined at one instant; nobody, if it is a matter of spares."""
+    """The workers that leave and join at one instant; both empty if only spares change."""
 
     at_s: float
     left: list[int]
@@ -48,14 +48,15 @@ class Change(NamedTuple):
 
 
 class Roster:
-    """Workers who come and go, each by itself.
+    """The present workers of a training, which leave and join one by one.
 
-    Whose machine fails is away until somebody has noticed, there is a machine, and processes are started and loaded.
+    A worker whose machine fails is away until the failure is noticed, a machine is available, and its processes have
+    started and loaded.
 
     Args:
-        group: who.
-        load_s: to fetch what a worker needs to begin.
-        outages: in the order of time.
+        group: the workers.
+        load_s: seconds to fetch the state that a worker needs to begin.
+        outages: outages in the order of time.
     """
 
     def __init__(self, group: FailingGroup, load_s: float, outages: Iterable[Outage]) -> None:
@@ -67,16 +68,16 @@ class Roster:
         self._next = next(self._outages, NEVER)
         self._joins: list[tuple[float, int, int]] = []
         self._away_s: dict[int, float] = {}
-        self.lost: set[int] = set()  # places whose machines never come back, where no spare could take them
-        self._life = [0] * group.workers  # a join of an earlier life does not count
+        self.lost: set[int] = set()  # places whose machines never come back, without spares that replace them
+        self._life = [0] * group.workers  # failures of each place; a join from an earlier life does not count
 
     def next_s(self) -> float:
-        """When something changes next; infinite if nothing does."""
+        """Return the time of the next change; infinite if there is none."""
         return min(self._next.at_s, self._places.next_s(), self._joins[0][0] if self._joins else math.inf)
 
     def change(self, told: FailureCosts) -> Change:
-        """The next change; what it cost those who come back is noted."""
-        now_s, left, joined = self.next_s(), list[int](), list[int]()
+        """Return the next change, and add the costs of returning workers to ``told``."""
+        now_s, leaving, joined = self.next_s(), list[int](), list[int]()
         self._refill(now_s)
         while self._joins and self._joins[0][0] <= now_s:
             _, place, life = heapq.heappop(self._joins)
@@ -91,22 +92,22 @@ class Roster:
                 if place in self._away_s:
                     told.down_s += now_s - self._away_s[place]
                 else:
-                    left.append(place)
+                    leaving.append(place)
                 self._away_s[place] = now_s
                 if math.isinf(self._next.back_s) and not self.group.spares:
                     self.lost.add(place)
-                if self._places.filled[place]:  # by a spare
+                if self._places.filled[place]:  # filled by a spare
                     self._start(place, now_s + self.group.timeout_s)
             self._next = next(self._outages, NEVER)
             self._refill(now_s)
         self.here[joined] = True
-        self.here[left] = False
-        self.count += len(joined) - len(left)
-        told.interruptions += bool(left)
-        return Change(now_s, left, joined)
+        self.here[leaving] = False
+        self.count += len(joined) - len(leaving)
+        told.interruptions += bool(leaving)
+        return Change(now_s, leaving, joined)
 
     def end(self, now_s: float, told: FailureCosts) -> None:
-        """Note what those still away have cost."""
+        """Add the costs of workers that are still away."""
         told.down_s += sum(now_s - away_s for away_s in self._away_s.values())
 
     def _refill(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What is trained, and how its state is kept: the clock of a training in which nothing fails, with checkpoints."""
+"""The clock of a training without failures, with its checkpoints: the work that failures interrupt."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class Saving:
-    """How the state of a training is kept.
+    """Settings of a training's checkpoints.
 
     Args:
-        every: steps between checkpoints; none: only the end is saved.
-        stop_s: seconds in which a checkpoint stops everybody.
-        lag_s: seconds after these until it can be returned to.
-        load_s: seconds to load one.
-        peers: whether it is in the memory of the worker half-way round, and lost where both fail at once.
+        every: number of steps between checkpoints; None: only the end is saved.
+        stop_s: seconds in which a checkpoint stops all workers.
+        lag_s: further seconds until a restart can return to the checkpoint.
+        load_s: seconds to load a checkpoint.
+        peers: whether it is in the memory of the worker half-way round, and lost if both fail at once.
 
     Raises:
         SpecError: a number of steps below 1, or a negative time.
@@ -40,12 +40,12 @@ class Saving:
 
 
 class SavedSteps:
-    """When steps and checkpoints end, counted from the end of the checkpoint that it goes on from.
+    """The end times of steps and checkpoints, counted from the end of the checkpoint from which training goes on.
 
     Args:
         steps: T.
-        until_s: seconds of the first so many steps without checkpoints, which grow with their number.
-        saving: how its state is kept; the end is always saved.
+        until_s: seconds of the first n steps without checkpoints, as an increasing function of n.
+        saving: settings of the checkpoints; the end is always saved.
     """
 
     def __init__(self, steps: int, until_s: Callable[[int], float], saving: Saving) -> None:
@@ -53,17 +53,17 @@ class SavedSteps:
         self.every = steps if saving.every is None else min(saving.every, steps)
 
     def ready_s(self, step: int) -> float:
-        """When the next step can begin after so many, checkpoints included; the end is saved, too."""
+        """Return the time at which the next step can begin after ``step`` steps, with all checkpoints."""
         saved = step // self.every + (step == self.steps and step % self.every > 0)
         return self.until_s(step) + self.saving.stop_s * saved
 
     def end_s(self, step: int) -> float:
-        """When the step before this number ends, ahead of its own checkpoint."""
+        """Return the time at which the first ``step`` steps end, before the checkpoint after the last of them."""
         before = max(step - 1, 0) // self.every
         return self.until_s(step) + self.saving.stop_s * before
 
     def saved_by(self, begun: int, elapsed_s: float) -> int:
-        """To which step one can return after so many seconds from ``begun``, a step that is saved."""
+        """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``begun``."""
         left_s = elapsed_s + self.ready_s(begun) - self.saving.lag_s
         first = begun // self.every
         numbers = range(first + 1, self.steps // self.every + 1)
@@ -71,18 +71,18 @@ class SavedSteps:
         return max(begun, number * self.every)
 
     def done_by(self, begun: int, elapsed_s: float) -> int:
-        """How many steps are completed after so many seconds from ``begun``."""
+        """Return the number of steps that are completed ``elapsed_s`` seconds after ``begun``."""
         left_s = elapsed_s + self.ready_s(begun)
         return begun + bisect_right(range(begun + 1, self.steps + 1), left_s, key=self.end_s)
 
 
 def steady(step_s: float) -> Callable[[int], float]:
-    """Steps that all take as long."""
+    """Return the end times of steps of equal length, as a function of their number."""
     return lambda step: step * step_s
 
 
 def checkpoint_steps(interval_s: float, step_s: float, lag_s: float = 0.0) -> int | None:
-    """Whole steps between checkpoints: the nearest to an interval; as many as the one before takes to be written."""
+    """Return the number of steps between checkpoints nearest to an interval, and no fewer than ``lag_s`` takes."""
     if math.isinf(interval_s):
         return None
     at_least = math.ceil(lag_s / step_s) if step_s else 1

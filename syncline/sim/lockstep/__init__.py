@@ -1,6 +1,6 @@
-"""The same history by recurrences over all workers at once, where no channel is shared out of step.
+"""The same history by recurrences over all workers at once, if no channel is shared out of step.
 
-In which order to read: ``maps`` (the entry), ``routed`` (rounds made ready on a topology), ``recurrences`` (what a
-round does), ``rings`` (many rounds at once), ``compiled`` (the same, compiled), ``shares`` (channels shared in step),
-``gloo`` and ``nccl`` (what these run).
+Read in this order: ``maps`` (the entry), ``routed`` (rounds routed on a topology), ``recurrences`` (the effect of a
+round), ``rings`` (many rounds at once), ``compiled`` (the same, compiled), ``shares`` (channels shared in step),
+``gloo`` and ``nccl`` (the collectives of these libraries).
 """

@@ -1,6 +1,6 @@
 """The rings of gloo in lockstep: the history of `syncline.sim.events.gloo` by a recurrence over all workers at once.
 
-Of the message of round i from s to r, with ``ready_i`` when a worker comes to round i,
+For the message of round i from s to r, with ``ready_i`` the time at which a worker comes to round i,
 
     start = max(ready_i of s, clear + alpha, end of the message before on this connection),   end = start + n / R
     clear = ready_i of r, or if r's message to s is leaving then (two workers, in step), its end
@@ -21,28 +21,28 @@ from syncline.sim.collectives.gloo import rounds_ahead, waits_for_sends
 from syncline.sim.lockstep.routed import Contention, narrowest, shared_channels
 
 SAME = 1e-12
-"""Times that differ by no more than this part are the same instant."""
+"""Relative difference up to which two times are the same instant."""
 
 
 def run_gloo(
     kind: str, of: Sequence[Round], topology: Topology, entry_s: Floats, message_s: float = 0.0, call_s: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """When each worker has received its last message of a collective of gloo, and when its own last has left.
+    """Return the times at which each worker has received and sent its last message of a collective of gloo.
 
     Args:
-        kind: of the collective.
+        kind: kind of the collective.
         of: its rounds.
         topology: the network of the workers.
-        entry_s: when each worker enters, ``(P,)`` seconds.
-        message_s: that every message and clear-to-send takes beside its route.
-        call_s: that every worker takes before it comes to the first round.
+        entry_s: time at which each worker enters, ``(P,)`` seconds.
+        message_s: seconds that every message and clear-to-send takes besides its route.
+        call_s: seconds that every worker takes before it comes to the first round.
 
     Returns:
-        Both ``(P,)`` seconds; a worker without messages has its entry.
+        Both ``(P,)`` seconds; for a worker without messages its entry.
 
     Raises:
-        Contention: messages of a worker share its link, as all do that are no ring's; routes share a channel; or two
-            workers, whose clears-to-send and data share a connection, are not in step.
+        Contention: messages of a worker share its link, as in all collectives that are no rings; routes share a
+            channel; or two workers, whose clears-to-send and data share a connection, are not in step.
     """
     workers = len(entry_s)
     if workers > 2 and kind in ("all_to_all", "broadcast", "gather"):
@@ -54,26 +54,26 @@ def run_gloo(
     bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
     in_ring = waits_for_sends(kind)
     entry_s = entry_s + call_s if of else entry_s
-    complete = [entry_s]  # when a worker has what it waits for up to each round; first, before any
-    received, left = entry_s.copy(), entry_s.copy()
+    complete = [entry_s]  # when a worker has all messages that each round needs; the first entry is before any round
+    received, sent = entry_s.copy(), entry_s.copy()
     idle = np.full(workers, -np.inf)
-    recent: list[tuple[Floats, Floats]] = [(idle, idle), (idle, idle)]  # starts and ends of what each sent last
+    recent: list[tuple[Floats, Floats]] = [(idle, idle), (idle, idle)]  # start and end of each worker's last messages
     costs: dict[int, tuple[Floats, Floats, Floats]] = {}
-    for at, (one, ahead) in enumerate(zip(of, rounds_ahead(kind, len(of)), strict=True)):
-        senders, receivers, nbytes = one
-        if id(one) not in costs:
-            there, back = topology.paths(senders, receivers), topology.paths(receivers, senders)
-            costs[id(one)] = (
-                np.broadcast_to(nbytes, senders.shape) / narrowest(there, bandwidth),
-                there.latency_s + there.overhead_s + message_s,
-                back.latency_s + back.overhead_s + message_s,
+    for round_number, (round_, ahead) in enumerate(zip(of, rounds_ahead(kind, len(of)), strict=True)):
+        senders, receivers, nbytes = round_
+        if id(round_) not in costs:
+            forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
+            costs[id(round_)] = (
+                np.broadcast_to(nbytes, senders.shape) / narrowest(forward, bandwidth),
+                forward.latency_s + forward.overhead_s + message_s,
+                backward.latency_s + backward.overhead_s + message_s,
             )
-        flow_s, alpha_s, alpha_back_s = costs[id(one)]
+        flow_s, alpha_s, alpha_back_s = costs[id(round_)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
             raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
-        ready = complete[max(at + 1 - ahead, 0)]
+        ready = complete[max(round_number + 1 - ahead, 0)]
         clear_s = ready[receivers]
-        if workers == 2:  # one connection: behind what leaves now
+        if workers == 2:  # one connection: behind the message that leaves now
             for starts, ends in recent:
                 leaving = starts[receivers] <= ready[receivers] * (1 + SAME)
                 clear_s = np.where(leaving, np.maximum(clear_s, ends[receivers]), clear_s)
@@ -84,6 +84,6 @@ def run_gloo(
         latest_start[senders], latest_end[senders] = start, end
         recent = [recent[-1], (latest_start, latest_end)]
         received[receivers] = np.maximum(received[receivers], end + alpha_s)
-        left[senders] = np.maximum(left[senders], end)
-        complete.append(np.maximum(received, left) if in_ring else received.copy())
-    return received, left
+        sent[senders] = np.maximum(sent[senders], end)
+        complete.append(np.maximum(received, sent) if in_ring else received.copy())
+    return received, sent

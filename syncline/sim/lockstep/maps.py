@@ -1,15 +1,15 @@
 """Lockstep: the same history as the events, by recurrences over all workers at once.
 
-With the way of a message free for it alone, when things happen follows from maxima and sums: in the max-plus algebra a
-collective is a linear map from when the workers enter it to when they are done with it. Three ways to apply the map,
-one meaning:
+If every message has its route for itself, all times follow from maxima and sums: in the max-plus algebra a collective
+is a linear map from the times at which workers enter it to the times at which they are done. There are three equivalent
+ways to apply the map:
 
 - round by round, as the algorithm runs (a ring's rounds many at once, `syncline.sim.lockstep.rings`);
-- as a matrix, ``done_i = max_j (entry_j + A_ji)``, with A the map of the unit vectors, found once;
+- as a matrix, ``done_i = max_j (entry_j + A_ji)``, with A the map of the unit vectors, computed once;
 - as a vector, if all workers enter together: adding a constant commutes with the map.
 
-Where transfers share a channel, lockstep follows those that begin and end together (`syncline.sim.lockstep.shares`),
-which is no linear map; of all others it raises `Contention`.
+If transfers share a channel, lockstep follows those that begin and end together (`syncline.sim.lockstep.shares`), which
+is no linear map; for all others it raises `Contention`.
 
 Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and Linearity" (1992), chapter 3.
 """
@@ -39,7 +39,10 @@ from syncline.sim.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):
-    """One span of every worker at once, or of some: times and bytes are ``(P,)``, those of others nobody's."""
+    """One span of every worker, or of the workers in ``who``.
+
+    Times and bytes are ``(P,)``; values of other workers mean nothing.
+    """
 
     stream: str
     what: str
@@ -52,30 +55,33 @@ class Spans(NamedTuple):
 
 
 def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
-    """The timeline of these spans."""
-    kept, every = list(history), np.arange(workers)
-    worker = [every if spans.who is None else np.array(sorted(spans.who)) for spans in kept]
+    """Return the timeline of these spans."""
+    spans_list, all_workers = list(history), np.arange(workers)
+    worker = [all_workers if spans.who is None else np.array(sorted(spans.who)) for spans in spans_list]
     columns: dict[str, Any] = {
-        name: [np.broadcast_to(getattr(spans, name), workers)[who] for spans, who in zip(kept, worker, strict=True)]
+        name: [
+            np.broadcast_to(getattr(spans, name), workers)[members]
+            for spans, members in zip(spans_list, worker, strict=True)
+        ]
         for name in ("start_s", "end_s", "nbytes", "step")
     } | {"worker": worker}
-    counts = [len(who) for who in worker]
-    words = {name: Words.repeated([getattr(spans, name) for spans in kept], counts) for name in Spans._fields[:3]}
-    joined: dict[str, Any] = {name: np.concatenate(of) if of else [] for name, of in columns.items()}
+    counts = [len(members) for members in worker]
+    words = {name: Words.repeated([getattr(spans, name) for spans in spans_list], counts) for name in Spans._fields[:3]}
+    joined: dict[str, Any] = {name: np.concatenate(arrays) if arrays else [] for name, arrays in columns.items()}
     return Timeline.of_columns(joined | words, workers)
 
 
 def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
-    """When each worker has received its last message, and when its own last has left.
+    """Return the times at which each worker has received its last message and sent its last message.
 
     Args:
         of: the rounds of a collective.
         topology: the network of the workers.
-        entry_s: when each worker enters, ``(..., P)`` seconds; -inf for one that holds nobody up.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
+        entry_s: time at which each worker enters, ``(..., P)`` seconds; -inf for a worker that delays no other.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Returns:
-        Both ``(..., P)`` seconds; a worker without messages has its entry.
+        Both ``(..., P)`` seconds; for a worker without messages its entry.
 
     Raises:
         SpecError: an unknown rule.
@@ -85,28 +91,29 @@ def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: R
 
 
 def run_routed_rounds(of: RoutedRounds, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
-    """`run_rounds` of rounds that are made ready."""
+    """Run `run_rounds` on rounds that are already routed."""
     ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(of.shared))
     run_routed(of, ports, rule)
     return ports.received_s, ports.out_s
 
 
 def key_of(call: Call) -> Key:
-    """What tells a call's collective from others."""
+    """Return the key that identifies a call's collective."""
     return call.collective, call.payload_bytes, call.algorithm
 
 
 class CollectiveMaps:
-    """From when workers enter a collective to when they are done with it, for the collectives of one training.
+    """Maps from the times at which workers enter a collective to the times at which they are done, for one training.
 
-    Collectives follow each other on the same ports: a worker that is done early sends its first message of the next
-    one to a worker that still receives of the last when that one's port in is free.
+    Collectives follow each other on the same ports. A worker that is done early sends its first message of the next
+    collective as soon as the receiver's port in is free, even if the receiver still takes part in the last one.
 
     Args:
         topology: the network of the workers.
-        uses: how often each (kind, bytes, algorithm) will occur. The matrix of a collective costs as many operations
-            as running its rounds P times, so it is made for one that occurs more than P times, and only when needed.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
+        uses: number of uses of each (kind, bytes, algorithm). The matrix of a collective costs as many operations as
+            running its rounds P times, so it is computed only for collectives with more than P uses, and only when
+            needed.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Raises:
         SpecError: an unknown collective or algorithm.
@@ -125,15 +132,15 @@ class CollectiveMaps:
 
     @property
     def in_s(self) -> Floats:
-        """When each worker's port in is free, ``(P,)`` seconds."""
+        """Return the time at which each worker's port in is free, ``(P,)`` seconds."""
         return np.full(self._topology.workers, -np.inf) if self._ports is None else self._ports.in_s
 
     @in_s.setter
     def in_s(self, in_s: Floats) -> None:
-        self._ports = Ports(in_s, in_s, in_s, self._idle_channels())  # all that the next collective goes by
+        self._ports = Ports(in_s, in_s, in_s, self._idle_channels())  # the next collective depends on these alone
 
     def done_s(self, key: Key, entry_s: Floats) -> Floats:
-        """When each worker is done with the next collective, ``(P,)`` seconds.
+        """Return the time at which each worker is done with the next collective, ``(P,)`` seconds.
 
         Raises:
             Contention: transfers that share a channel, and do not begin and end together.
@@ -144,19 +151,19 @@ class CollectiveMaps:
             if key not in self._vectors:
                 self._vectors[key] = self._run(key, np.zeros(workers))
             zero = self._vectors[key]
-            self._ports = Ports(*(each + entry_s[0] for each in zero.times_s))
+            self._ports = Ports(*(times_s + entry_s[0] for times_s in zero.times_s))
         elif idle and not is_gloo(key[0], key[2]) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
-            of = self._matrices[key]
-            received_s, out_s, in_s = ((entry_s[:, None] + each).max(axis=0) for each in of.times_s[:3])
+            matrix = self._matrices[key]
+            received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
             self._ports = Ports(received_s, out_s, in_s, self._idle_channels())
         else:
             self._ports = self._run(key, entry_s, before)
         return self._ports.done_s
 
     def opening_s(self, key: Key, idle_s: Floats) -> Floats | float:
-        """What the next collective waits for windows that open, of workers whose networks were idle: ``(P,)``."""
+        """Return the seconds that the next collective waits for TCP windows after idling, ``(P,)``."""
         if key not in self._openings:
             kind, nbytes, algorithm = key
             self._openings[key] = opening_of(kind, self._topology.workers, nbytes, self._topology, algorithm)
@@ -164,7 +171,7 @@ class CollectiveMaps:
         return 0.0 if opening is None else opening.after_s(idle_s)
 
     def sent_bytes(self, key: Key) -> Floats:
-        """Bytes that each worker puts on the wire, ``(P,)``."""
+        """Return the bytes that each worker puts on the wire, ``(P,)``."""
         if key not in self._sent:
             self._sent[key] = sent_bytes(self._rounds[key], self._topology.workers)
         return self._sent[key]
@@ -194,33 +201,36 @@ class CollectiveMaps:
 
 
 class GroupedMaps:
-    """The maps of all collectives of a training: of each group its own, on the same ports.
+    """The maps of all collectives of a training: one `CollectiveMaps` per group, on the same ports.
 
     Args:
         whole: the network of all workers.
-        calls: all of the training.
-        rule: when a message starts, ``eager`` or ``rendezvous``.
+        calls: all calls of the training.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Raises:
         SpecError: an unknown collective or algorithm.
-        Contention: parts of the workers on channels that they share with others, or by gloo.
+        Contention: groups of some workers on channels that they share with others, or collectives of gloo in such
+            groups.
     """
 
     def __init__(self, whole: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
         uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
         for call in calls:
             uses.setdefault(ranks_of_part(call.group, whole.workers), Counter())[key_of(call)] += 1
-        own = isinstance(whole, Star) and not whole.half_duplex.any()
-        if set(uses) - {None} and (not own or any(is_gloo(key[0], key[2]) for of in uses.values() for key in of)):
+        has_own_links = isinstance(whole, Star) and not whole.half_duplex.any()
+        if set(uses) - {None} and (
+            not has_own_links or any(is_gloo(key[0], key[2]) for counts in uses.values() for key in counts)
+        ):
             raise Contention("collectives of parts of the workers meet on shared channels, or are gloo's")
         self._workers, self._in_s = whole.workers, np.full(whole.workers, -np.inf)
         self._of = {
-            group: CollectiveMaps(whole if group is None else among(whole, group), of, rule)
-            for group, of in uses.items()
+            group: CollectiveMaps(whole if group is None else among(whole, group), counts, rule)
+            for group, counts in uses.items()
         }
 
     def opening_s(self, call: Call, idle_s: Floats) -> Floats | float:
-        """As of `CollectiveMaps`; of workers that take no part nothing is asked."""
+        """Return `CollectiveMaps.opening_s` of the group's workers; 0 for workers that take no part."""
         group, key = ranks_of_part(call.group, self._workers), key_of(call)
         if group is None:
             return self._of[None].opening_s(key, idle_s)
@@ -229,9 +239,9 @@ class GroupedMaps:
         return opening_s
 
     def done_s(self, call: Call, entry_s: Floats) -> tuple[Floats, Floats]:
-        """When each worker is done with the next collective, and the bytes that it sends: ``(P,)`` both.
+        """Return the time at which each worker is done with the next collective, and its sent bytes, both ``(P,)``.
 
-        Who takes no part is done when it enters.
+        A worker that takes no part is done when it enters.
 
         Raises:
             Contention: transfers that share a channel, and do not begin and end together.
@@ -244,6 +254,6 @@ class GroupedMaps:
         done_s, sent = entry_s.copy(), np.zeros(self._workers)
         maps.in_s = self._in_s[members]
         done_s[members], sent[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
-        # Of a worker that received nothing the maps know no port in, but one outside of this group may send to it next.
+        # The maps have no port in for a worker that received nothing, but another group may send to that worker next.
         self._in_s[members] = np.maximum(self._in_s[members], maps.in_s)
         return done_s, sent

@@ -1,10 +1,11 @@
-"""What NCCL runs over sockets, in lockstep: the history of the events by a recurrence over all workers at once.
+"""NCCL's collectives over sockets in lockstep: the history of the events by a recurrence over all workers at once.
 
-Of the message of a round from s to r, with ``come`` when all has come to s up to so many rounds before,
+For the message of a round from s to r, with ``come`` the time at which all messages up to ``ahead`` rounds before have
+arrived at s,
 
     start = max(come of s, port out of s, port in of r),   end = start + o + n / R
 
-and it arrives alpha after its end. Maxima and sums alone, so it is a linear map like others.
+and it arrives alpha after its end. These are maxima and sums alone, so it is a linear map like others.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ def run_nccl(of: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: f
 
     Args:
         of: its rounds on a topology.
-        ports: when each worker joins and when its ports are free, ``(..., P)`` seconds; changed in place.
-        rounds_ahead: rounds before the one that a worker comes to, up to which all must have arrived; None: none.
-        call_s: that every worker takes before its first round.
+        ports: times at which each worker joins and its ports are free, ``(..., P)`` seconds; changed in place.
+        rounds_ahead: a round starts when all messages up to this number of rounds before have arrived; None: no wait.
+        call_s: seconds that every worker takes before its first round.
 
     Raises:
         Contention: messages share a channel.
@@ -35,10 +36,10 @@ def run_nccl(of: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: f
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
-    come: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)  # the oldest is what is waited for
-    for one, times in of.runs:
-        senders, receivers, _ = one.of
-        occupied_s = one.overhead_s + one.flow_s
+    come: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)  # a worker waits for the oldest
+    for routed_round, times in of.runs:
+        senders, receivers, _ = routed_round.of
+        occupied_s = routed_round.overhead_s + routed_round.flow_s
         for _ in range(times):
             start_s = np.maximum(come[0][..., senders], out_s[..., senders])
             np.maximum(start_s, in_s[..., receivers], out=start_s)
@@ -46,7 +47,7 @@ def run_nccl(of: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: f
             out_s[..., senders] = end_s
             in_s[..., receivers] = end_s
             received_s = received_s.copy()
-            received_s[..., receivers] = np.maximum(received_s[..., receivers], end_s + one.latency_s)
+            received_s[..., receivers] = np.maximum(received_s[..., receivers], end_s + routed_round.latency_s)
             if rounds_ahead is not None:
                 come.append(received_s)
     ports.received_s, ports.out_s = received_s, out_s

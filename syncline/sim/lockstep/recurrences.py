@@ -1,4 +1,4 @@
-"""The recurrences of lockstep: what a round does to the workers' ports.
+"""The recurrences of lockstep: the effect of a round on the workers' ports.
 
     eager:       start = max(received_s, port out_s, port in_r);     end = start + o + n / R
     rendezvous:  start = max(through_s, through_r);                  end = start + alpha + o + n / R
@@ -27,13 +27,13 @@ RULES = ("eager", "rendezvous")
 
 @dataclass(eq=False)
 class Ports:
-    """The state of all workers: times in seconds, ``(..., P)``. The arrays are changed in place.
+    """The state of all workers: times in seconds, ``(..., P)``. Functions change the arrays in place.
 
     Args:
-        received_s: when all that a worker was to receive so far has arrived.
-        out_s: when its port out is free.
-        in_s: when its port in is free.
-        busy_s: ``(C + 1,)``, until when each channel carries bytes; kept of shared channels only.
+        received_s: time at which all messages so far have arrived at a worker.
+        out_s: time at which its port out is free.
+        in_s: time at which its port in is free.
+        busy_s: ``(C + 1,)``, time until which each channel carries bytes; kept for shared channels only.
     """
 
     received_s: Floats
@@ -43,7 +43,7 @@ class Ports:
 
     @classmethod
     def at(cls, entry_s: Floats, channels: int, before: Ports | None = None) -> Ports:
-        """Workers that enter a collective at these times, ``(..., P)``, after another one on the same ports."""
+        """Return the ports of workers that enter a collective at these times, ``(..., P)``, after another."""
         if before is None:
             ports_in, busy_s = np.full(entry_s.shape, -np.inf), np.full(channels + 1, -np.inf)
         else:
@@ -52,33 +52,33 @@ class Ports:
 
     @property
     def times_s(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """All of it."""
+        """Return all arrays of times, in the order of the fields."""
         return self.received_s, self.out_s, self.in_s, self.busy_s
 
     def copy(self) -> Ports:
-        """The same times."""
-        return Ports(*(each.copy() for each in self.times_s))
+        """Return a copy of the times."""
+        return Ports(*(times_s.copy() for times_s in self.times_s))
 
     def moved_s(self, before: Ports) -> float | None:
-        """By how much all times are later than before, if by the same: the state is the same, only later."""
+        """Return the shift by which all times are later than before, or None if the shifts differ."""
         shift_s = float(self.out_s[0] - before.out_s[0])
         for now, then in zip(self.times_s, before.times_s, strict=True):
             used = np.isfinite(now)
             if now is self.busy_s:
                 used &= now != then
-            late = now[used] - then[used] - shift_s
-            if not np.all(np.abs(late) <= np.spacing(np.abs(now[used]))):
+            difference_s = now[used] - then[used] - shift_s
+            if not np.all(np.abs(difference_s) <= np.spacing(np.abs(now[used]))):
                 return None
         return shift_s
 
     def move(self, by_s: float) -> None:
-        """Make it later."""
+        """Make all times later by ``by_s`` seconds."""
         for times_s in self.times_s:
             times_s += by_s  # noqa: PLW2901 - in place
 
     @property
     def done_s(self) -> Floats:
-        """When each worker's last message has arrived and its own last has left."""
+        """Return the time at which each worker's last message has arrived and its own last message has left."""
         return np.maximum(self.received_s, self.out_s)
 
 
@@ -91,89 +91,97 @@ def run_routed(of: RoutedRounds, ports: Ports, rule: Rule) -> None:
     """
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, rule))
-    round_, many = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
+    round_, run_rings = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
     if rule == "rendezvous":
         ports.received_s = np.full_like(ports.out_s, -np.inf)  # one time per worker is the whole state
-    for one, times in of.runs:
-        if one.rings is not None and not one.shared and times >= MANY_ROUNDS:
-            many(one, one.rings, ports, times, of)
+    for routed_round, times in of.runs:
+        if routed_round.rings is not None and not routed_round.shared and times >= MANY_ROUNDS:
+            run_rings(routed_round, routed_round.rings, ports, times, of)
             continue
-        for left in reversed(range(times)):
-            before = ports.copy() if left and one.shared else None
-            round_(one, ports, of)
+        for remaining in reversed(range(times)):
+            before = ports.copy() if remaining and routed_round.shared else None
+            round_(routed_round, ports, of)
             shift_s = None if before is None else ports.moved_s(before)
-            if shift_s is not None:  # as this round moved all, so will each to come
-                ports.move(left * shift_s)
+            if shift_s is not None:  # every later round moves all times by the same shift
+                ports.move(remaining * shift_s)
                 break
     if rule == "rendezvous":
         ports.received_s = ports.out_s.copy()
 
 
-def _flow_end_s(one: RoutedRound, ports: Ports, among: RoutedRounds, begin_s: Floats) -> Floats:
-    if not one.shared:
-        return begin_s + one.flow_s
+def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, begin_s: Floats) -> Floats:
+    if not routed_round.shared:
+        return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
         raise Contention("shared channels are no linear map")
-    senders, receivers, nbytes = one.of
+    senders, receivers, nbytes = routed_round.of
     return shared_flow_s(
         begin_s,
         np.broadcast_to(nbytes, senders.shape),
-        among.topology.paths(senders, receivers).channels,
-        np.append(among.topology.bandwidth_bytes_per_s, np.inf),
-        np.append(among.shared, False),
+        rounds.topology.paths(senders, receivers).channels,
+        np.append(rounds.topology.bandwidth_bytes_per_s, np.inf),
+        np.append(rounds.shared, False),
         ports.busy_s,
     )
 
 
-def _eager(one: RoutedRound, ports: Ports, among: RoutedRounds) -> None:
-    senders, receivers, _ = one.of
-    if one.source is not None:  # all at once, in the order of the workers
+def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
+    senders, receivers, _ = routed_round.of
+    if routed_round.source is not None:  # all workers at once, in their order
         start_s = np.maximum(ports.received_s, ports.out_s)
         np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
-        end_s = _flow_end_s(one, ports, among, start_s + one.overhead_s)
+        end_s = _flow_end_s(routed_round, ports, rounds, start_s + routed_round.overhead_s)
         ports.out_s[...] = end_s
-        end_s.take(one.source, axis=-1, out=ports.in_s)
-        np.maximum(ports.received_s, (end_s + one.latency_s).take(one.source, axis=-1), out=ports.received_s)
+        end_s.take(routed_round.source, axis=-1, out=ports.in_s)
+        np.maximum(
+            ports.received_s, (end_s + routed_round.latency_s).take(routed_round.source, axis=-1), out=ports.received_s
+        )
         return
     start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
     np.maximum(start_s, ports.in_s[..., receivers], out=start_s)
-    end_s = _flow_end_s(one, ports, among, start_s + one.overhead_s)
+    end_s = _flow_end_s(routed_round, ports, rounds, start_s + routed_round.overhead_s)
     ports.out_s[..., senders] = end_s
     ports.in_s[..., receivers] = end_s
-    ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + one.latency_s)
+    ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + routed_round.latency_s)
 
 
-def _eager_rings(one: RoutedRound, order: Ints, ports: Ports, times: int, among: RoutedRounds) -> None:
-    """All but the first and the last at once: after the first, a worker's port in is free when its sender's out is."""
-    _eager(one, ports, among)
-    occupied_s, latency_s = (_along(one, order, each) for each in (one.overhead_s + one.flow_s, one.latency_s))
+def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
+    """Run the first and the last round alone, and all others at once.
+
+    After the first round a worker's port in is free when its sender's port out is.
+    """
+    _eager(routed_round, ports, rounds)
+    occupied_s, latency_s = (
+        _along(routed_round, order, values)
+        for values in (routed_round.overhead_s + routed_round.flow_s, routed_round.latency_s)
+    )
     x = cycles.eager(_columns(ports.done_s, order), occupied_s, latency_s, times - 2)
     ports.out_s = _back(x, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
-    _eager(one, ports, among)
+    _eager(routed_round, ports, rounds)
 
 
-def _rendezvous(one: RoutedRound, ports: Ports, among: RoutedRounds) -> None:
-    senders, receivers, _ = one.of
+def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
+    senders, receivers, _ = routed_round.of
     through_s = ports.out_s
-    if one.source is not None:
+    if routed_round.source is not None:
         start_s = np.maximum(through_s, through_s.take(receivers, axis=-1))
-        end_s = _flow_end_s(one, ports, among, start_s + (one.latency_s + one.overhead_s))
-        np.maximum(end_s, end_s.take(one.source, axis=-1), out=through_s)
+        end_s = _flow_end_s(routed_round, ports, rounds, start_s + (routed_round.latency_s + routed_round.overhead_s))
+        np.maximum(end_s, end_s.take(routed_round.source, axis=-1), out=through_s)
         return
     start_s = np.maximum(through_s[..., senders], through_s[..., receivers])
-    end_s = _flow_end_s(one, ports, among, start_s + (one.latency_s + one.overhead_s))
+    end_s = _flow_end_s(routed_round, ports, rounds, start_s + (routed_round.latency_s + routed_round.overhead_s))
     through_s[..., senders] = end_s
     through_s[..., receivers] = np.maximum(through_s[..., receivers], end_s)
 
 
-def _rendezvous_rings(one: RoutedRound, order: Ints, ports: Ports, times: int, among: RoutedRounds) -> None:
-    cost_s = _along(one, order, one.latency_s + one.overhead_s + one.flow_s)
+def _rendezvous_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
+    cost_s = _along(routed_round, order, routed_round.latency_s + routed_round.overhead_s + routed_round.flow_s)
     ports.out_s = _back(cycles.rendezvous(_columns(ports.out_s, order), cost_s, times), order, ports.out_s.shape)
 
 
 def _columns(times_s: Floats, order: Ints) -> Floats:
-    """``(..., P)`` as ``(G, M, N)``: along each of M rings of G, N times."""
+    """Return ``(..., P)`` as ``(G, M, N)``: N times along each of M rings of G workers."""
     return np.ascontiguousarray(np.moveaxis(times_s.reshape(-1, times_s.shape[-1])[:, order], 0, -1))
 
 
@@ -183,10 +191,10 @@ def _back(x: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
     return times_s
 
 
-def _along(one: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Of the messages of the workers along the rings: one number, or ``(G, M, 1)``."""
+def _along(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
+    """Return the values of the workers' messages along the rings: one number, or ``(G, M, 1)``."""
     if isinstance(values, float):
         return values
     of_worker = np.empty(order.size)
-    of_worker[one.of.senders] = values
+    of_worker[routed_round.of.senders] = values
     return of_worker[order][..., None]

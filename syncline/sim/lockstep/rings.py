@@ -1,14 +1,14 @@
-"""Rings, many rounds at once: the same permutation of the workers again and again.
+"""Rings, many rounds at once: the same permutation of the workers in every round.
 
-Where every round is the same permutation, each worker hears from one other only, so ports need no care and one time
-per worker is the whole state: x, when it can begin its next round. Along a ring, with c the time that a message
+If every round is the same permutation, each worker receives from one other worker only, so ports need no care and one
+time per worker is the whole state: x, when it can begin its next round. Along a ring, with c the time that a message
 occupies its ends and alpha its latency, one round is
 
     eager:       x_i <- max(x_i + c_i, x_(i-1) + c_(i-1) + alpha_(i-1))
     rendezvous:  x_i <- max(e_i, e_(i-1)),  e_i = max(x_i, x_(i+1)) + c_i + alpha_i
 
 Workers are put in the order of the ring, so that neighbours are neighbours in memory and a round is three sums and
-maxima of slices; of many messages compiled loops take the same sums and maxima. Where all messages cost the same, K
+maxima of slices; for many messages compiled loops take the same sums and maxima. If all messages cost the same, K
 rounds are the maximum over a window of K neighbours, which doubles in each step: log2 K steps for all of them.
 """
 
@@ -26,41 +26,41 @@ KERNELS = Kernels("syncline.sim.lockstep.compiled", worth=2**28)
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
-    """The workers ``(G, M)`` of M rings of G that these messages make, along each ring; None if they are no such rings.
+    """Return the workers ``(G, M)`` along the M rings of G workers that these messages make, or None.
 
     All workers must take part.
     """
     if len(senders) != workers or workers < 2:
         return None
-    every = np.arange(workers)
-    if np.array_equal(senders, every) and np.array_equal(receivers, np.roll(every, -1)):
-        return every[:, None]
-    to: list[int] = [-1] * workers
+    all_workers = np.arange(workers)
+    if np.array_equal(senders, all_workers) and np.array_equal(receivers, np.roll(all_workers, -1)):
+        return all_workers[:, None]
+    receiver_of: list[int] = [-1] * workers
     for sender, receiver in zip(senders.tolist(), receivers.tolist(), strict=True):
-        to[sender] = receiver
-    if sorted(to) != list(range(workers)):
+        receiver_of[sender] = receiver
+    if sorted(receiver_of) != list(range(workers)):
         return None
     order: list[int] = []
     length, seen = 0, [False] * workers
     for first in range(workers):
-        before, at = len(order), first
-        while not seen[at]:
-            seen[at] = True
-            order.append(at)
-            at = to[at]
-        found = len(order) - before
-        if found and length not in (0, found):
+        before, worker = len(order), first
+        while not seen[worker]:
+            seen[worker] = True
+            order.append(worker)
+            worker = receiver_of[worker]
+        ring_length = len(order) - before
+        if ring_length and length not in (0, ring_length):
             return None
-        length = max(length, found)
+        length = max(length, ring_length)
     return np.ascontiguousarray(np.reshape(order, (-1, length)).T)
 
 
 def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, times: int) -> Floats:
-    """So many rounds by the eager rule.
+    """Return the times after ``times`` rounds by the eager rule.
 
     Args:
         x: ``(G, M, N)`` seconds along each of M rings of G, N times.
-        occupied_s: c, of the message to the next in the ring, one for all or ``(G, M, 1)``.
+        occupied_s: c, of the message to the next worker in the ring, one for all or ``(G, M, 1)``.
         latency_s: alpha, likewise.
         times: K.
     """
@@ -74,22 +74,25 @@ def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, time
     stay = np.broadcast_to(occupied_s, x.shape)
     kernels = KERNELS.for_work(x.size * times)
     if kernels is not None:
-        flat = (np.ascontiguousarray(each).ravel() for each in (x, stay, np.broadcast_to(stay + latency_s, x.shape)))
+        flat = (np.ascontiguousarray(array).ravel() for array in (x, stay, np.broadcast_to(stay + latency_s, x.shape)))
         return kernels.eager_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
     go = _after_last(np.broadcast_to(stay + latency_s, x.shape))[:-1]
     padded = _after_last(x)
-    here, there, last, first = padded[1:], padded[:-1], padded[-1:], padded[:1]
+    local, previous, last, first = padded[1:], padded[:-1], padded[-1:], padded[:1]
     moved = np.empty_like(x)
     for _ in range(times):
-        np.add(there, go, out=moved)
-        np.add(here, stay, out=here)
-        np.maximum(here, moved, out=here)
+        np.add(previous, go, out=moved)
+        np.add(local, stay, out=local)
+        np.maximum(local, moved, out=local)
         first[...] = last
-    return here.copy()
+    return local.copy()
 
 
 def rendezvous(x: Floats, cost_s: float | Floats, times: int) -> Floats:
-    """So many rounds by the rendezvous rule; ``cost_s`` is c + alpha, one for all or ``(G, M, 1)``."""
+    """Return the times after ``times`` rounds by the rendezvous rule.
+
+    ``cost_s`` is c + alpha, one for all or ``(G, M, 1)``.
+    """
     if isinstance(cost_s, float):
         reach = 0
         while reach < times:
@@ -99,9 +102,9 @@ def rendezvous(x: Floats, cost_s: float | Floats, times: int) -> Floats:
         return x + times * cost_s
     kernels = KERNELS.for_work(x.size * times)
     if kernels is not None:
-        flat = (np.ascontiguousarray(each).ravel() for each in (x, np.broadcast_to(cost_s, x.shape)))
+        flat = (np.ascontiguousarray(array).ravel() for array in (x, np.broadcast_to(cost_s, x.shape)))
         return kernels.rendezvous_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
-    edge_cost = _after_last(np.broadcast_to(cost_s, x.shape))  # of the messages from -1, 0, ..., G - 1
+    edge_cost = _after_last(np.broadcast_to(cost_s, x.shape))  # costs of the messages from -1, 0, ..., G - 1
     padded = np.concatenate([x[-1:], x, x[:1]])
     edge = np.empty_like(edge_cost)
     for _ in range(times):
@@ -113,5 +116,5 @@ def rendezvous(x: Floats, cost_s: float | Floats, times: int) -> Floats:
 
 
 def _after_last(x: Floats) -> Floats:
-    """With the last row once more before the first."""
+    """Return the array with its last row repeated before the first."""
     return np.concatenate([x[-1:], x])

@@ -1,4 +1,4 @@
-"""Rounds on a topology, ready to run in lockstep: what each message costs, and which channels are shared."""
+"""Rounds on a topology, ready to run in lockstep: the cost of each message, and the shared channels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from syncline.sim.collectives.rounds import rounds, rounds_bytes, rounds_on
 from syncline.sim.lockstep.rings import rings
 
 MANY_ROUNDS = 32
-"""From so many equal rounds on it pays to look for the rings that they make."""
+"""Number of equal rounds from which it pays to look for the rings that they make."""
 
 
 class Contention(SynclineError):
@@ -31,12 +31,12 @@ class RoutedRound(NamedTuple):
 
     Attributes:
         of: the round.
-        overhead_s: o, that the sender is busy before the bytes flow.
-        flow_s: n / R that they flow, R being the narrowest channel of the route.
+        overhead_s: o, seconds that the sender is busy before the bytes flow.
+        flow_s: n / R, seconds that the bytes flow, R being the narrowest channel of the route.
         latency_s: alpha.
-        shared: whether a channel of it carries messages of several senders to several receivers.
-        rings: the workers ``(G, M)`` along the rings that the messages make, if the round is repeated and they do.
-        source: ``(P,)`` who sends to each worker, if all send, in their order, and all receive.
+        shared: whether one of its channels carries messages of several senders to several receivers.
+        rings: the workers ``(G, M)`` along the rings that the messages make, if the round is repeated and makes rings.
+        source: ``(P,)`` sender to each worker, if all workers send, in their order, and all receive.
     """
 
     of: Round
@@ -53,9 +53,9 @@ class RoutedRounds:
     """The rounds of a collective on a topology.
 
     Args:
-        runs: each with how often it comes one after another.
+        runs: each round with its number of repetitions in a row.
         topology: the network.
-        shared: ``(C,)`` channels that carry messages of several senders to several receivers; of all others the
+        shared: ``(C,)`` channels that carry messages of several senders to several receivers; on all other channels the
             ports keep transfers apart.
     """
 
@@ -65,40 +65,40 @@ class RoutedRounds:
 
     @classmethod
     def of(cls, of: Sequence[Round], topology: Topology, shared: NDArray[np.bool_] | None = None) -> RoutedRounds:
-        """These rounds on a topology.
+        """Return these rounds on a topology.
 
         Args:
-            of: the rounds; the routes of one that comes again are looked up once.
+            of: the rounds; the routes of a repeated round are looked up once.
             topology: the network.
-            shared: the shared channels, if other rounds take turns with these; those of these rounds by themselves
-                unless given.
+            shared: the shared channels, if other rounds alternate with these; by default those of these rounds by
+                themselves.
 
         Raises:
             Contention: a worker sends twice or receives twice in one round.
         """
-        runs = [(next(again), 1 + sum(1 for _ in again)) for _, again in groupby(of, key=id)]
+        runs = [(next(repeats), 1 + sum(1 for _ in repeats)) for _, repeats in groupby(of, key=id)]
         if shared is None:
-            shared = shared_channels([[one for one, _ in runs]], topology)
+            shared = shared_channels([[round_ for round_, _ in runs]], topology)
         bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
         marks = np.append(shared, False) if shared.any() else None
         routed: dict[int, RoutedRound] = {}
-        runs = [(one, times) for one, times in runs if len(one.senders)]
-        for one, times in runs:
-            if id(one) not in routed:
-                routed[id(one)] = _routed(one, topology, bandwidth, marks, repeated=times >= MANY_ROUNDS)
-        return cls([(routed[id(one)], times) for one, times in runs], topology, shared)
+        runs = [(round_, times) for round_, times in runs if len(round_.senders)]
+        for round_, times in runs:
+            if id(round_) not in routed:
+                routed[id(round_)] = _routed(round_, topology, bandwidth, marks, repeated=times >= MANY_ROUNDS)
+        return cls([(routed[id(round_)], times) for round_, times in runs], topology, shared)
 
     @property
     def memory_bytes(self) -> float:
-        """About what it takes in memory, with its rounds."""
-        each = {id(one): one for one, _ in self.runs}.values()
-        own = sum(np.asarray(part).nbytes for one in each for part in one[1:])
-        return rounds_bytes([one.of for one in each]) + own + 100.0 * len(self.runs)
+        """Return the approximate memory in bytes, with its rounds."""
+        distinct = {id(routed_round): routed_round for routed_round, _ in self.runs}.values()
+        arrays_bytes = sum(np.asarray(part).nbytes for routed_round in distinct for part in routed_round[1:])
+        return rounds_bytes([routed_round.of for routed_round in distinct]) + arrays_bytes + 100.0 * len(self.runs)
 
     @property
     def shares(self) -> bool:
-        """Whether any two transfers could want one channel at once."""
-        return any(one.shared for one, _ in self.runs)
+        """Return whether any two transfers could need one channel at once."""
+        return any(routed_round.shared for routed_round, _ in self.runs)
 
 
 Key: TypeAlias = tuple[str, float, str | None]
@@ -106,16 +106,16 @@ Key: TypeAlias = tuple[str, float, str | None]
 
 
 def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None = None) -> RoutedRounds:
-    """The rounds of a collective on a topology: of equal ones made once, as they are a function of both alone.
+    """Return the rounds of a collective on a topology; equal arguments give the cached rounds.
 
     Args:
         key: the collective.
         topology: the network of its workers.
-        shared: as of `RoutedRounds.of`.
+        shared: as in `RoutedRounds.of`.
 
     Raises:
         SpecError: an unknown collective or algorithm.
-        Contention: as `RoutedRounds.of`.
+        Contention: as in `RoutedRounds.of`.
     """
     marks = None if shared is None else shared.tobytes()
     return _kept_rounds(key, topology, marks) if by_value(topology) else _made_rounds(key, topology, marks)
@@ -131,25 +131,25 @@ _kept_rounds = kept(128e6, lambda made: made.memory_bytes)(_made_rounds)
 
 
 def forget() -> None:
-    """Make all rounds anew from now on, to measure what that takes."""
+    """Clear the caches of rounds, to measure the time of building them."""
     _kept_rounds.cache_clear()
     rounds.cache_clear()
 
 
 def shared_channels(of_each: Iterable[Sequence[Round]], topology: Topology) -> NDArray[np.bool_]:
-    """The channels ``(C,)`` over which several workers send and several receive, in any of these rounds.
+    """Return the channels ``(C,)`` over which several workers send and several receive, in any of these rounds.
 
-    Where all messages of a channel have one sender, or one receiver, its port serves them one after another: so on
-    every channel of a star whose links are full-duplex.
+    If all messages of a channel have one sender, or one receiver, its port serves them one after another; this is so on
+    every channel of a star with full-duplex links.
     """
     channels = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, Star) and not topology.half_duplex.any():
         return np.zeros(channels, dtype=np.bool_)
-    known = np.full((2, channels), -1, dtype=np.int64)
+    first_workers = np.full((2, channels), -1, dtype=np.int64)
     several = np.zeros((2, channels), dtype=np.bool_)
     seen: set[tuple[int, int]] = set()
-    for of in of_each:
-        for senders, receivers, _ in of:
+    for collective_rounds in of_each:
+        for senders, receivers, _ in collective_rounds:
             key = id(senders), id(receivers)
             if key in seen or not len(senders):
                 continue
@@ -157,25 +157,27 @@ def shared_channels(of_each: Iterable[Sequence[Round]], topology: Topology) -> N
             for column in topology.paths(senders, receivers).channels.T:
                 used = slice(None) if (column >= 0).all() else column >= 0
                 channel = column[used]
-                for end, of_end, severals in zip((senders, receivers), known, several, strict=True):
-                    worker, before = end[used], of_end[channel]
-                    # Where several of a round are new on a channel, one of them is noted, and the others differ.
-                    of_end[channel] = np.where(before < 0, worker, before)
-                    severals[channel[of_end[channel] != worker]] = True
+                for end, first_of_channel, several_of_channel in zip(
+                    (senders, receivers), first_workers, several, strict=True
+                ):
+                    worker, before = end[used], first_of_channel[channel]
+                    # If several workers of a round are new on a channel, one of them is noted, and the others differ.
+                    first_of_channel[channel] = np.where(before < 0, worker, before)
+                    several_of_channel[channel[first_of_channel[channel] != worker]] = True
     return several[0] & several[1]
 
 
 def _routed(
-    one: Round, topology: Topology, bandwidth: Floats, marks: NDArray[np.bool_] | None, repeated: bool
+    round_: Round, topology: Topology, bandwidth: Floats, marks: NDArray[np.bool_] | None, repeated: bool
 ) -> RoutedRound:
-    senders, receivers, nbytes = one
+    senders, receivers, nbytes = round_
     workers = topology.workers
     for ends in (senders, receivers):
         if len(ends) > 1 and np.bincount(ends, minlength=workers).max() > 1:
             raise Contention("a worker sends or receives twice in one round, which lockstep cannot follow")
     paths = topology.paths(senders, receivers)
     return RoutedRound(
-        one,
+        round_,
         _one(paths.overhead_s),
         _one(nbytes / narrowest(paths, bandwidth)),
         _one(paths.latency_s),
@@ -192,7 +194,10 @@ def _inverse(receivers: Ints) -> Ints:
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
-    """Bytes per second of each route's narrowest channel, ``(N,)``; ``bandwidth`` is ``(C + 1,)``, infinite at last."""
+    """Return the bytes per second of each route's narrowest channel, ``(N,)``.
+
+    ``bandwidth`` is ``(C + 1,)``; the last is infinite.
+    """
     rate: Floats = bandwidth[paths.channels[:, 0]]
     for column in paths.channels.T[1:]:
         rate = np.minimum(rate, bandwidth[column])
@@ -200,5 +205,5 @@ def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
 
 
 def _one(values: Floats) -> float | Floats:
-    """One number, if all are equal."""
+    """Return one number if all are equal, else the array."""
     return float(values[0]) if np.all(values == values[0]) else values

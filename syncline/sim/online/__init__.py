@@ -1,6 +1,6 @@
-"""Online co-simulation: workers at their own pace and a server, where events decide what the math sees.
+"""Online co-simulation: workers at their own pace and servers, where the events decide the order of the math.
 
-Read `lanes` (where servers are on the network), `served` (what is asked for, and what is told), `gates` (replies that
-wait), `desks` (what a server knows), `serving` (what it decides), then `apart`, which plays it, with `hierarchy` where
-local servers have one above.
+Read `lanes` (places of servers on the network), `served` (settings and results), `gates` (replies that wait), `desks`
+(state of a server), `serving` (decisions of a server), then `apart`, which plays them, and `hierarchy` for local
+servers with a server above.
 """

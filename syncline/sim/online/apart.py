@@ -1,4 +1,4 @@
-"""Workers at their own pace, each with the server's model of its time: events decide what the math sees."""
+"""Asynchronous training simulated event by event: workers at their own pace, and servers that update their models."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from syncline.sim.online.serving import Serving
 from syncline.sim.programs import Compute, Delay, First, Instruction, Recv, Send, Stuck
 
 ARRIVALS = EventPriority(10)
-"""Arrivals are taken when all of their instant have come, and before replies."""
+"""Priority of arrivals: servers take them after all of one instant have come, and before replies."""
 
 StepSeconds = Callable[[int, int], float]
-"""Seconds of a worker's local step of some number, from 0."""
+"""A function of a worker and a step number, from 0, that returns the seconds of that local step."""
 
 
 def play_apart(
@@ -38,23 +38,22 @@ def play_apart(
     keep_steps: int | None = None,
     absences: Absences | None = None,
 ) -> PlayedApart:
-    """Play workers and their servers, message by message, and tell who listens what happens in the order of events.
+    """Play workers and their servers message by message, and report the events to an observer in their order.
 
-    Updates and models are messages as those of `syncline.sim.run_events`, eager ones: they share channels max-min
-    fairly. Of what happens in one instant steps come first, in one fixed order, then what arrives, by worker, then
-    replies.
+    Updates and models are eager messages, as those of `syncline.sim.run_events`: they share channels max-min fairly.
+    Within one instant the steps come first, in one fixed order; then the arrivals, by worker; then the replies.
 
     Args:
-        served: how they go on.
-        pace: of the workers.
-        over: what joins them, see `syncline.sim.online.lanes.server_lanes`.
-        watching: who is told; nobody, where only times are asked for.
-        starts_s: when each worker begins, ``(P,)`` seconds; at 0 unless given.
-        delay: by how much a message is late, as `syncline.sim.run_events` asks, between places.
-        keep_steps: of how many of each worker's steps to keep the timeline; of all if none.
-        absences: of workers whose machines fail. What such a worker has not sent is lost, and its steps are anybody's
-            again; when it is back it asks for a model. A machine that fails while an update or a model is on its way is
-            away from when the model comes.
+        served: settings of the workers and servers.
+        pace: seconds of each worker's steps.
+        over: the network, see `syncline.sim.online.lanes.server_lanes`.
+        watching: observer of the events; None if only times are wanted.
+        starts_s: beginning of each worker, ``(P,)`` seconds; 0 by default.
+        delay: lateness of a message between places, as in `syncline.sim.run_events`.
+        keep_steps: number of each worker's steps to keep in the timeline; None: all.
+        absences: absences of workers whose machines fail. Such a worker loses all that it has not sent, and the servers
+            hand out its steps again; after its return it asks for a model. A machine that fails while an update or a
+            model is on its way is away from the arrival of the model.
     """
     return _Play(served, pace, watching or Nobody(), absences).run(over, starts_s, delay, keep_steps)
 
@@ -74,19 +73,19 @@ class _Play:
     def run(
         self, over: ServerLanes, starts_s: Sequence[float] | None, delay: Delay | None, keep_steps: int | None
     ) -> PlayedApart:
-        """Play to the end."""
+        """Play to the end and return the results."""
         workers, serving = self.served.workers, self.serving
-        at_once = serving.begin()
-        late = None if delay is None else lambda a, b: delay(over.place_of(a), over.place_of(b))
+        first_workers = serving.begin()
+        lateness = None if delay is None else lambda a, b: delay(over.place_of(a), over.place_of(b))
         begins = None if starts_s is None else [*starts_s, *[0.0] * len(over.places)]
         serving.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
         if self.fates.absences is not None:
-            serving.asleep = {m for m in at_once if not serving.granted[m]}
-        begin = [m in at_once and m not in serving.asleep for m in range(workers)]
+            serving.asleep = {m for m in first_workers if not serving.granted[m]}
+        begin = [m in first_workers and m not in serving.asleep for m in range(workers)]
         programs = [self._work(m) if begin[m] else self._waiting(m, -1, -1) for m in range(workers)]
         programs += [self._lane(m) if begin[m] else self._replying(m, -1, -1) for m in range(workers)]
         programs += self.above.programs() if self.above else []
-        self.simulation = GatedSimulation(programs, over, begins, True, late)
+        self.simulation = GatedSimulation(programs, over, begins, True, lateness)
         interrupted = self.is_through = False
         try:
             timeline = self.simulation.run()
@@ -94,8 +93,8 @@ class _Play:
         except (EndPlay, KeyboardInterrupt) as end:
             timeline, interrupted = self.simulation.timeline_so_far(), isinstance(end, KeyboardInterrupt)
         except Stuck:
-            # Nothing else comes: not for who sleeps, nor for a local server whose workers are gone for good, which
-            # keeps what is of no whole version.
+            # Nothing else comes for sleeping workers, nor for a local server whose workers are gone for good: it
+            # keeps the updates that fill no version.
             if self.fates.absences is None or not (serving.asleep or self.above):
                 raise
             timeline, self.is_through = self.simulation.timeline_so_far(), True
@@ -113,14 +112,14 @@ class _Play:
             self.fates.outcome(serving.end_s, len(self.step_end_s), serving.left if self.is_through else 0),
         )
 
-    # Who keeps the time for the servers.
+    # The clock of the servers.
 
     def time_s(self) -> float:
-        """Seconds from the beginning, at an event of a server."""
+        """Return the seconds from the beginning, at an event of a server."""
         return float(self.simulation.env.now)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call after so many seconds; what arrives at that instant is still in time."""
+        """Call a function after ``seconds``; updates that arrive at that instant are still in time."""
 
         def called(_: object) -> None:
             if self.arrived:
@@ -134,24 +133,26 @@ class _Play:
         self.simulation.let_through(self.served.workers + worker)
 
     def went_on(self, desk: Desk) -> None:
-        """Send what is due above."""
+        """Send the update that is due above."""
         if self.above:
             self.above.go_on(desk)
 
-    # A worker.
+    # Instructions and effects of a worker.
 
     def _work(self, worker: int) -> list[Instruction]:
-        """What a worker does with a model."""
+        """Return the instructions of a worker that has a model."""
         serving = self.serving
-        steps, made, number = serving.granted[worker], self.made[worker], self.round[worker]
+        steps, first_step, number = serving.granted[worker], self.made[worker], self.round[worker]
         if not steps:
             return []
-        if (away := self.fates.next_of(worker, serving.begun_s[worker], range(made, made + steps))) is not None:
+        if (
+            away := self.fates.next_of(worker, serving.begun_s[worker], range(first_step, first_step + steps))
+        ) is not None:
             return self._fails(worker, away)
-        lane, last = self.served.workers + worker, made + steps - 1
+        lane, last = self.served.workers + worker, first_step + steps - 1
         program: list[Instruction] = [
             Compute(self.pace(worker, t), step=t, effect=partial(self._stepped, worker, t))
-            for t in range(made, made + steps)
+            for t in range(first_step, first_step + steps)
         ]
         program.append(Send(lane, self.served.update_bytes, ("update", number), last, label=f"update {number}"))
         self.made[worker] += steps
@@ -159,21 +160,21 @@ class _Play:
         return program + self._waiting(worker, number, last)
 
     def _fails(self, worker: int, away: Away) -> list[Instruction]:
-        """What a worker does whose machine fails before its update is made: when it is back it asks for a model."""
-        begun_s, number, made = self.serving.begun_s[worker], self.round[worker], self.made[worker]
+        """Return the instructions of a worker that fails before its update, and then asks for a model."""
+        begun_s, number, first_step = self.serving.begun_s[worker], self.round[worker], self.made[worker]
         lane, from_s = self.served.workers + worker, max(away.from_s, begun_s)
         self.round[worker] += 1
         program: list[Instruction] = [
-            Compute(from_s - begun_s, step=made, what=LOST, effect=partial(self._failed, worker, away))
+            Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._failed, worker, away))
         ]
-        word = Send(lane, 0.0, ("update", number), made, label="leaves" if math.isinf(away.back_s) else "is back")
+        word = Send(lane, 0.0, ("update", number), first_step, label="leaves" if math.isinf(away.back_s) else "is back")
         if math.isinf(away.back_s):
             return [*program, word]
         return [
             *program,
-            Compute(away.back_s - from_s, step=made, what=AWAY),
+            Compute(away.back_s - from_s, step=first_step, what=AWAY),
             word,
-            *self._waiting(worker, number, made),
+            *self._waiting(worker, number, first_step),
         ]
 
     def _failed(self, worker: int, away: Away) -> None:
@@ -183,7 +184,7 @@ class _Play:
             self.simulation.env.later(0.0, lambda _: self.serving.wake(), ARRIVALS)
 
     def _waiting(self, worker: int, number: int, last: int) -> list[Instruction]:
-        """A worker waits for its next model."""
+        """Return the instructions of a worker that waits for its next model."""
 
         def goes_on(_: int) -> list[Instruction]:
             self.serving.begun_s[worker] = self.simulation.now_s
@@ -201,7 +202,7 @@ class _Play:
     # The server's lane of a worker.
 
     def _lane(self, worker: int) -> list[Instruction]:
-        """What the server does for a worker that has begun: take its update, give it the next model, and so on."""
+        """Return the server's instructions for a worker that has begun: take its update, then reply."""
         if not self.serving.granted[worker]:
             return []
         return self._taking(worker, self.round[worker] - 1, self.made[worker] - 1)
@@ -229,7 +230,7 @@ class _Play:
         return [send, *(self._taking(worker, number + 1, last + more) if more else [])]
 
     def _arrived(self, worker: int) -> None:
-        """Updates that arrive at the same instant are taken at its end, by worker."""
+        """Note an update; all updates of one instant are taken at its end, by worker."""
         if not self.arrived:
             self.simulation.env.later(0.0, self._take, ARRIVALS)
         self.arrived.append(worker)

@@ -1,4 +1,4 @@
-"""What a server knows of its workers and of its versions."""
+"""State of a server: its workers, updates and versions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Desk:
-    """Of one server, the only or a local one.
+    """The state of one server, the only one or a local one.
 
     Args:
-        number: its own.
-        idle: workers who have no model to work with, in the order in which they became so; at first all of its own.
-        versions: that it has made.
-        under_way: workers who compute, or whose updates are on their way.
+        number: number of the server.
+        idle: workers that have no model to work with, in the order in which they became idle; at first all its workers.
+        versions: number of versions that it has made.
+        under_way: number of workers that compute or whose updates are on their way.
         buffered: workers whose updates wait for a version.
         closing: version whose grace is running.
-        merged: versions that it had made when it last merged the model from above.
-        above: version of the model that was sent from above last.
-        away: whether what it sent above, or what came back, is on its way.
+        merged: number of versions that it had made at its last merge of the model from above.
+        above: version of the last model that was sent from above.
+        away: whether its update to the server above, or the returned model, is on its way.
     """
 
     number: int
@@ -33,7 +33,7 @@ class Desk:
 
 
 def desks_of(workers: int, groups: tuple[int, ...]) -> list[Desk]:
-    """One for all workers, or one for each group of them."""
+    """Return one server state for all workers, or one for each group of them."""
     sizes = groups or (workers,)
     firsts = [sum(sizes[:s]) for s in range(len(sizes))]
     return [

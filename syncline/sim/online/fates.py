@@ -1,4 +1,4 @@
-"""What becomes of workers at their own pace whose machines fail."""
+"""Failures of workers at their own pace: lost steps, absences, and their costs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from syncline.sim.failures.absences import Absences, Away
 from syncline.sim.failures.outcome import FailureCosts, no_progress
 
 LOST, AWAY = "lost", "away"
-"""What such workers compute in a timeline: steps that nobody gets, and nothing."""
+"""Names of spans of failed workers in a timeline: steps that are lost, and absence."""
 
 
 class Fates:
-    """Who fails while at work, and what that costs.
+    """The failures of workers at work, and their costs.
 
     Args:
         workers: P.
-        pace: seconds of a worker's step of some number.
-        absences: who is away when; none: nobody ever.
+        pace: seconds of a worker's step of a given number.
+        absences: absences of the workers; None: no machine fails.
     """
 
     def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
@@ -32,7 +32,7 @@ class Fates:
         self.last_s = 0.0
 
     def next_of(self, worker: int, now_s: float, numbers: range) -> Away | None:
-        """The next time away of a worker that begins before it is through with these steps."""
+        """Return the next absence of a worker that begins before the worker has finished these steps."""
         if self.absences is None:
             return None
         until_s = now_s + sum(self.pace(worker, number) for number in numbers)
@@ -46,7 +46,7 @@ class Fates:
         return int(np.searchsorted(ends_s, seconds, side="right"))
 
     def fail(self, worker: int, begun_s: float, away: Away) -> None:
-        """A worker's machine fails, or has while it waited."""
+        """Count a failure of a worker's machine, during its steps or while it waited."""
         from_s = max(away.from_s, begun_s)
         self.lost_s[worker] += from_s - begun_s
         self.spells.append(Away(from_s, away.back_s))
@@ -55,19 +55,19 @@ class Fates:
             self.away_s[worker] += away.back_s - from_s
 
     def not_computing_s(self) -> Floats:
-        """Seconds of each worker in spans that compute nothing that counts, ``(P,)``."""
+        """Return the seconds of each worker in spans of lost steps and absence, ``(P,)``."""
         seconds: Floats = self.lost_s + self.away_s
         return seconds
 
     def outcome(self, wall_s: float, steps: int, left: int) -> FailureCosts | None:
-        """What failures have cost until the end; ``left``: steps that nobody was there to make."""
+        """Return the costs of failures until the end; ``left`` is the number of steps that no worker made."""
         if self.absences is None:
             return None
-        told = FailureCosts(self.workers, wall_s, steps / self.workers)
-        told.lost_s = float(self.lost_s.sum())
-        told.down_s = sum(min(away.back_s, wall_s) - away.from_s for away in self.spells if away.from_s < wall_s)
-        told.useful_s = self.workers * wall_s - told.lost_s - told.down_s
-        told.interruptions, told.lost_steps = len(self.spells), self.lost_steps / self.workers
+        costs = FailureCosts(self.workers, wall_s, steps / self.workers)
+        costs.lost_s = float(self.lost_s.sum())
+        costs.down_s = sum(min(away.back_s, wall_s) - away.from_s for away in self.spells if away.from_s < wall_s)
+        costs.useful_s = self.workers * wall_s - costs.lost_s - costs.down_s
+        costs.interruptions, costs.lost_steps = len(self.spells), self.lost_steps / self.workers
         if left:
-            told.stuck = no_progress(self.last_s)
-        return told
+            costs.stuck = no_progress(self.last_s)
+        return costs

@@ -1,4 +1,4 @@
-"""A simulation in which an instruction can wait for a word from outside."""
+"""A simulation in which an instruction can wait for a release from outside."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from syncline.sim.programs import Compute
 from syncline.sim.timeline import Timeline
 
 GATE = "gate"
-"""What such an instruction computes: a `Compute` of no time, with an effect."""
+"""Name of a gate, an instruction that waits for a release: a `Compute` of no time with an effect."""
 
 
 def gate(effect: Callable[[], object], step: int = -1) -> Compute:
-    """An instruction that is done when it is let through, after everything else of that instant."""
+    """Return an instruction that is done when its gate opens, after everything else of that instant."""
     return Compute(0.0, effect=effect, what=GATE, step=step)
 
 
 class GatedSimulation(Simulation):
-    """A run whose gates open when `let_through` says so."""
+    """A simulation whose gates open when `let_through` is called."""
 
     @property
     def now_s(self) -> float:
-        """Seconds from the beginning, for an effect."""
+        """Return the seconds from the beginning, for an effect."""
         return float(self.core["now"])
 
     def timeline_so_far(self) -> Timeline:
-        """What has happened until now."""
+        """Return the timeline until now."""
         return self._timeline()
 
     def let_through(self, worker: int) -> None:
-        """Open the gate that a worker has come to."""
+        """Open the gate at which a worker waits."""
         self.env.later(0.0, partial(self._computed, worker), CHOICES)
 
     @override

@@ -1,4 +1,4 @@
-"""A server above local ones: what they send up, the versions that it makes of that, and what comes back."""
+"""A server above local servers: their updates, its versions, and the models that it returns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from syncline.sim.online.serving import Serving
 
 ARRIVALS_ABOVE = EventPriority(10)
-"""They are taken when all of their instant have come, as those of workers."""
+"""Priority of arrivals above: the server takes them after all of one instant have come, as those of workers."""
 
 
 class Playing(Protocol):
-    """Who plays the workers and their local servers."""
+    """The simulation of the workers and their local servers."""
 
     served: Served
     watching: Watching
@@ -31,11 +31,11 @@ class Playing(Protocol):
 
 
 class ServerAbove:
-    """Each local server has a program that sends up, and a lane at the server above, which wait at gates meanwhile.
+    """The programs of the local servers that send updates up, and the lanes of the server above; both wait at gates.
 
     Args:
-        play: who plays the rest.
-        above: how they go on.
+        play: simulation of the workers and local servers.
+        above: settings of the servers.
     """
 
     def __init__(self, play: Playing, above: Above) -> None:
@@ -44,21 +44,21 @@ class ServerAbove:
         self.versions = 0
         self.arrived: list[int] = []
         self.sent_s = [0.0] * len(above.groups)
-        self.sent = [0] * len(above.groups)  # versions that it is of
-        self.at = [-1] * len(above.groups)  # of each one's last update, its number among all
+        self.sent = [0] * len(above.groups)  # number of versions in the update under way
+        self.at = [-1] * len(above.groups)  # index of each server's last update among all
         self.over = [False] * len(above.groups)
 
     def programs(self) -> list[list[Instruction]]:
-        """Of each local server what it sends, then of each its lane above; none of those whose workers do nothing."""
+        """Return the sending program of each local server, then its lane above; idle servers have empty ones."""
         self.over = [not desk.under_way for desk in self.play.serving.desks]
         numbers = range(len(self.over))
         sending = [[] if self.over[s] else self._sending(s, 0) for s in numbers]
         return sending + [[] if self.over[s] else self._lane(s, 0) for s in numbers]
 
     def go_on(self, desk: Desk) -> None:
-        """Send what is due; when nothing more can come, what there is, and then end.
+        """Send the update that is due; if no further update can come, send the rest and then end.
 
-        With the last steps so do the others, of whose workers nobody may be left to say so.
+        With the last steps the other local servers do the same, because they may have no worker left that triggers it.
         """
         self._go_on(desk)
         if not self.play.serving.left:
@@ -70,9 +70,9 @@ class ServerAbove:
         number = desk.number
         if desk.away or self.over[number]:
             return
-        new = desk.versions - desk.merged
+        new_versions = desk.versions - desk.merged
         ended = not (desk.under_way or desk.buffered or self.play.serving.left)
-        if new >= self.above.every or (ended and new):
+        if new_versions >= self.above.every or (ended and new_versions):
             desk.away = True
         elif ended:
             self.over[number] = True
@@ -84,7 +84,7 @@ class ServerAbove:
     def _program(self, number: int) -> int:
         return 2 * self.play.served.workers + number
 
-    # A local server.
+    # Instructions and effects of a local server.
 
     def _sending(self, number: int, sent: int) -> list[Instruction]:
         lane = self._program(number) + len(self.above.groups)
@@ -113,19 +113,19 @@ class ServerAbove:
         desk.merged, desk.away = desk.versions, False
         self.go_on(desk)
 
-    # The server above.
+    # Instructions and effects of the server above.
 
-    def _lane(self, number: int, taken: int) -> list[Instruction]:
+    def _lane(self, number: int, count: int) -> list[Instruction]:
         local = self._program(number)
 
         def takes(_: int) -> list[Instruction]:
             if self.over[number]:
                 return []
             return [
-                Recv(local, ("up", taken), effect=partial(self._has_arrived, number)),
+                Recv(local, ("up", count), effect=partial(self._has_arrived, number)),
                 gate(partial(self._replied, number)),
-                Send(local, self.play.served.model_bytes, ("down", taken), label=f"model {taken + 1}"),
-                *self._lane(number, taken + 1),
+                Send(local, self.play.served.model_bytes, ("down", count), label=f"model {count + 1}"),
+                *self._lane(number, count + 1),
             ]
 
         return [gate(lambda: None), First([None], takes)]

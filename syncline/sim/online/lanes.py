@@ -1,4 +1,4 @@
-"""Where servers are on a network, with a lane for each whom they serve."""
+"""Places of servers on a network, with a lane for each worker or local server that they serve."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True, eq=False)
 class ServerLanes(DerivedTopology):
-    """P workers, and lanes of their servers.
+    """A network of P workers and the lanes of their servers.
 
-    Lane m, numbered P + m, is what its server does for worker m; then come, where S local servers have one above them,
-    these S, and the S lanes of that. All lanes of one place are a machine: what passes them shares its channels,
-    max-min fairly, as the connections of one machine do.
+    Lane m, numbered P + m, is the program of the server for worker m. With S local servers below a server above, S
+    programs of the local servers and S lanes of the server above follow. All lanes at one place are one machine: their
+    messages share its channels max-min fairly, as the connections of one machine do.
 
     Args:
         whole: see `DerivedTopology`.
         own: P.
-        places: of each lane in the whole; who has the same one is reached in no time.
+        places: place of each lane in the whole network; a message between equal places takes no time.
     """
 
     own: int
@@ -30,37 +30,37 @@ class ServerLanes(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """Those who run programs: 2 P, or 2 P + 2 S."""
+        """Return the number of programs: 2 P, or 2 P + 2 S."""
         return self.own + len(self.places)
 
     def place_of(self, program: int) -> int:
-        """Where a worker or a lane is."""
+        """Return the place of a worker or a lane."""
         return program if program < self.own else self.places[program - self.own]
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Of all channels."""
+        """Return the bandwidth of each channel."""
         return self.whole.bandwidth_bytes_per_s
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """The ways to and from the server's place."""
-        at = np.array([*range(self.own), *self.places], dtype=np.int64)
-        a, b = at[senders], at[receivers]
-        apart = a != b
-        if apart.all():
-            return self.whole.paths(a, b)
-        found = self.whole.paths(a[apart], b[apart])
-        channels = np.full((len(a), found.channels.shape[1]), -1, dtype=found.channels.dtype)
-        latency_s, overhead_s = np.zeros(len(a)), np.zeros(len(a))
-        channels[apart], latency_s[apart], overhead_s[apart] = found
+        """Return the routes between the places of these workers and lanes."""
+        place = np.array([*range(self.own), *self.places], dtype=np.int64)
+        source, target = place[senders], place[receivers]
+        remote = source != target
+        if remote.all():
+            return self.whole.paths(source, target)
+        routes = self.whole.paths(source[remote], target[remote])
+        channels = np.full((len(source), routes.channels.shape[1]), -1, dtype=routes.channels.dtype)
+        latency_s, overhead_s = np.zeros(len(source)), np.zeros(len(source))
+        channels[remote], latency_s[remote], overhead_s[remote] = routes
         return Paths(channels, latency_s, overhead_s)
 
 
 def with_server(network: Network | Topology, workers: int) -> tuple[Topology, int]:
-    """A network with its workers and their server, and the server's place.
+    """Return a network with the workers and their server, and the server's place.
 
-    That is the next one after theirs: on a network of nodes, the first of a node of its own. Where all places are
-    counted and taken, as those of sites or a graph, the server is on worker 0's machine.
+    The server's place is the next one after the workers; on a network of nodes it is the first of a new node. If all
+    places are counted and taken, as on sites or a graph, the server is on worker 0's machine.
     """
     for places in range(workers + 1, 2 * workers + 2):
         try:
@@ -71,12 +71,12 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
 
 
 def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
-    """Where each lane is: at a server's place, or of local servers on the machine of the first worker of each group.
+    """Return the place of each lane: the server's place, or the machine of the first worker of each group.
 
     Args:
         workers: P.
-        place: of the only server, or of the one above.
-        groups: workers of each local server, one after another; none: there is one server.
+        place: place of the only server, or of the server above.
+        groups: number of workers of each local server, in order; empty: there is one server.
     """
     if not groups:
         return (place,) * workers
@@ -86,6 +86,6 @@ def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tup
 
 
 def server_lanes(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerLanes:
-    """The workers with their lanes at servers, the only one or the one above where `with_server` puts it."""
-    whole, place = with_server(network, workers)
-    return ServerLanes(whole, workers, places_of_lanes(workers, place, groups))
+    """Return the workers with the lanes of their servers; `with_server` places the only server or the server above."""
+    full_network, place = with_server(network, workers)
+    return ServerLanes(full_network, workers, places_of_lanes(workers, place, groups))

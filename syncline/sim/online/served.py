@@ -1,4 +1,4 @@
-"""Workers who share a server: what is asked for, who is told what happens, and what is kept of it."""
+"""Workers that share a server: the settings, the observer of the events, and the recorded results."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from syncline.sim.timeline import Timeline
 
 @dataclass(frozen=True)
 class Above:
-    """A server above local ones, each of which serves a group of workers.
+    """A server above local servers, each of which serves a group of workers.
 
-    After every so many versions of its own a local server sends what came of them since it last had the model from
-    above, and goes on meanwhile; the server above makes a version of each such update, and sends its model back, which
-    the local one merges into its own.
+    After every ``every`` versions of its own, a local server sends the difference since it last received the model from
+    above, and goes on meanwhile. The server above makes a version of each such update and sends its model back. The
+    local server merges that model into its own.
 
     Args:
-        groups: workers of each local server, one after another.
-        every: versions of a local server from one merge to what it sends.
+        groups: number of workers of each local server, in order.
+        every: number of versions that a local server makes between a merge and its next update.
 
     Raises:
         SpecError: a number below 1.
@@ -43,31 +43,32 @@ class Above:
 
 @dataclass(frozen=True)
 class Served:
-    """How workers and their server go on.
+    """Settings of workers and the server that they share.
 
-    A worker takes the server's model, makes its local steps, sends what came of them, and waits for the next model. The
-    server makes a new version of the model of every ``buffer`` updates that arrive, and of those that come within
-    ``grace_s`` after them. Where fewer than all take part at a time, it draws who of the idle goes on.
+    A worker fetches the server's model, makes its local steps, sends its update, and waits for the next model. The
+    server makes a new version of the model of every ``buffer`` updates that arrive, together with the updates that
+    arrive within ``grace_s`` after them. If fewer than all workers take part at a time, the server draws the next
+    participants from the idle workers.
 
     Args:
         workers: P.
-        steps: that all workers make together; the server hands them out, so a fast worker makes more of them.
-        local_steps: of each worker from one model to the next, ``(P,)``, each at least 1.
-        buffer: updates of which the server makes one version, the quorum; what is left at the end makes the last.
-        waits: whether a worker gets its model when there is a version that its update is in; else at once, which is
-            when everything else of that instant has arrived.
-        update_bytes: of what a worker sends.
-        model_bytes: of what it gets.
-        grace_s: seconds after the last of the buffer in which more updates come into the version; it is over at once
-            when nobody else is under way.
-        participants: workers that take part at a time; all if none. Each gets the model when it is drawn: all who do
-            at the beginning have it.
-        seed: of these draws.
-        above: what joins the servers of groups of workers; none: all workers have the same.
+        steps: number of steps that all workers make together; the server hands them out, so a fast worker makes more.
+        local_steps: number of steps of each worker between two models, ``(P,)``, each at least 1.
+        buffer: number of updates per version, the quorum; the updates that remain at the end make the last version.
+        waits: whether a worker gets its model only when a version contains its update; otherwise it gets the model at
+            once, after everything else of that instant has arrived.
+        update_bytes: bytes of an update.
+        model_bytes: bytes of a model.
+        grace_s: seconds after the last update of the buffer in which more updates enter the version; the grace ends at
+            once when no other worker is under way.
+        participants: number of workers that take part at a time; all if None. The server sends a worker the model when
+            it is drawn; the first participants have the model at the beginning.
+        seed: seed of these draws.
+        above: the server above the servers of groups of workers; None: all workers share one server.
 
     Raises:
-        SpecError: a number below 1, a time below 0, more participants than workers, or a buffer that never fills as
-            all of those who could fill it wait.
+        SpecError: a number below 1, a time below 0, more participants than workers, or a buffer that never fills
+            because all workers that could fill it wait.
     """
 
     workers: int
@@ -97,100 +98,100 @@ class Served:
         if len(self.local_steps) != self.workers or min(self.local_steps) < 1:
             raise SpecError("local_steps", list(self.local_steps), f"{self.workers} numbers of at least 1")
         if self.waits and self.buffer > min(self.groups, default=self.at_a_time):
-            who = "the participants" if self.participants is not None else "the workers"
+            waiting = "the participants" if self.participants is not None else "the workers"
             fewest = min(self.groups, default=self.at_a_time)
-            raise SpecError("buffer", self.buffer, f"at most {fewest}, {who}, who wait until it is full")
+            raise SpecError("buffer", self.buffer, f"at most {fewest}, {waiting}, who wait until it is full")
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Workers of each local server; none: there is one server."""
+        """Return the number of workers of each local server; empty if there is one server."""
         return () if self.above is None else self.above.groups
 
     @property
     def at_a_time(self) -> int:
-        """Workers that take part at a time."""
+        """Return the number of workers that take part at a time."""
         return self.workers if self.participants is None else self.participants
 
 
 class EndPlay(Exception):
-    """Raised by who listens, to end it there."""
+    """An exception that an observer raises to end the simulation."""
 
 
 class Watching(Protocol):
-    """Who is told what happens, in the order of events: the math. It may raise `EndPlay`."""
+    """An observer of the events, called in their order: the math. It may raise `EndPlay`."""
 
     def step(self, worker: int, number: int) -> None:
-        """A worker has made its local step of this number, from 0."""
+        """Process that a worker has made its local step of this number, from 0."""
 
     def arrive(self, worker: int, age: int) -> None:
-        """Its update is there; since its model, the server has made ``age`` other versions."""
+        """Process a worker's update; the server has made ``age`` versions since that worker's model."""
 
     def version(self, count: int, server: int) -> None:
-        """The server, or the local one of this number, makes a version of the last ``count`` updates."""
+        """Make a version of the last ``count`` updates at this server, by its number."""
 
     def reply(self, worker: int) -> None:
-        """It is given its server's model, as that is now."""
+        """Give a worker the current model of its server."""
 
     def send_up(self, server: int) -> None:
-        """A local server sends what came of its versions since it last had the model from above."""
+        """Send the difference of a local server's model since its last model from above."""
 
     def arrive_up(self, server: int, age: int) -> None:
-        """That is there, and makes a version above, which has made ``age`` others since."""
+        """Make a version above of a local server's update, which is ``age`` versions old."""
 
     def reply_up(self, server: int) -> None:
-        """The local server is sent the model from above, as that is now."""
+        """Send a local server the current model of the server above."""
 
     def merge(self, server: int) -> None:
-        """It has come, and is merged."""
+        """Merge the model from above, which has arrived, into that of the local server."""
 
     def fail(self, worker: int) -> None:
-        """Its machine fails, with all that it has not sent; when it is back, it begins with a model of the server."""
+        """Process a failure: the worker loses all that it has not sent, and begins again with a new model."""
 
 
 class Nobody:
-    """Who listens where only times are asked for."""
+    """An observer that ignores all events, if only times are wanted."""
 
     def step(self, worker: int, number: int) -> None:
-        """Nothing."""
+        """Ignore a worker's local step."""
 
     def arrive(self, worker: int, age: int) -> None:
-        """Nothing."""
+        """Ignore the arrival of an update."""
 
     def version(self, count: int, server: int) -> None:
-        """Nothing."""
+        """Ignore a new model version."""
 
     def reply(self, worker: int) -> None:
-        """Nothing."""
+        """Ignore the reply to a worker."""
 
     def fail(self, worker: int) -> None:
-        """Nothing."""
+        """Ignore the failure of a worker."""
 
     def send_up(self, server: int) -> None:
-        """Nothing."""
+        """Ignore a local server's update."""
 
     def arrive_up(self, server: int, age: int) -> None:
-        """Nothing."""
+        """Ignore the arrival of a local server's update."""
 
     def reply_up(self, server: int) -> None:
-        """Nothing."""
+        """Ignore the reply to a local server."""
 
     def merge(self, server: int) -> None:
-        """Nothing."""
+        """Ignore the merge of a model."""
 
 
 class Contribution(NamedTuple):
-    """An update on its way from a worker to the server.
+    """An update that a worker sent to the server.
 
     Attributes:
-        worker: whose.
-        steps: local steps that it is of.
-        begun_s: when its worker began them, with its model.
-        sent_s: when it was sent.
-        arrived_s: when the server had it.
-        model: version that its worker began with.
-        version: that it is in, from 1.
-        age: versions that others made meanwhile, ``version - 1 - model``.
-        replied_s: when the server sent the next model; NaN if never.
+        worker: number of the worker.
+        steps: number of local steps in the update.
+        begun_s: time at which the worker began them with its model.
+        sent_s: time at which the worker sent the update.
+        arrived_s: time at which the update arrived at the server.
+        model: version with which the worker began.
+        version: version that contains the update, from 1.
+        age: number of versions made meanwhile, ``version - 1 - model``.
+        replied_s: time at which the server sent the next model; NaN if never.
     """
 
     worker: int
@@ -205,16 +206,16 @@ class Contribution(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """What a local server sent to the one above, and the model that came back.
+    """An update of a local server to the server above, and the model that came back.
 
     Attributes:
-        server: which local one.
-        versions: its own, of which it is.
-        sent_s: when it was sent.
-        arrived_s: when the server above had it.
-        version: that it made there, from 1.
-        age: versions that others made there since the last model that came from there was sent.
-        merged_s: when the model that came back was merged; NaN if never.
+        server: number of the local server.
+        versions: number of its own versions in the update.
+        sent_s: time at which the local server sent it.
+        arrived_s: time at which it arrived at the server above.
+        version: version that the server above made of it, from 1.
+        age: number of versions made above since the last model was sent to this local server.
+        merged_s: time at which the local server merged the returned model; NaN if never.
     """
 
     server: int
@@ -228,21 +229,22 @@ class Merge(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlayedApart:
-    """What came of it.
+    """The result of a simulation of workers at their own pace.
 
     Args:
-        step_end_s: when each step ended, of whichever worker, ``(N,)`` seconds in order.
-        step_worker: whose it was, ``(N,)``.
-        contributions: as they arrived.
-        versions: that the server made, or all local ones together.
-        end_s: when the last of them was made, or the last step ended.
+        step_end_s: end of each step of any worker, ``(N,)`` seconds in order.
+        step_worker: worker of each step, ``(N,)``.
+        contributions: updates in the order of arrival.
+        versions: number of versions of the server, or of all local servers together.
+        end_s: time of the last version or of the end of the last step.
         compute_s: seconds that each worker computes, ``(P,)``.
-        wait_s: seconds that each waits for a model, its update's way included, ``(P,)``.
-        timeline: of P + 1 workers; the last is the server, with a stream for what it sends to each worker; or of P + S
-            + 1, S local servers, which have one to the server above, and that.
-        interrupted: whether the user stopped it; everything above is then what there was.
-        merges: of local servers, as they arrived above.
-        failed: what failures cost, where machines may fail.
+        wait_s: seconds that each worker waits for a model, including the transfer of its update, ``(P,)``.
+        timeline: timeline of P + 1 workers; the last is the server, with a stream of its messages to each worker. With
+            S local servers it has P + S + 1 workers: each local server has a further stream to the server above, which
+            is the last.
+        interrupted: whether the user interrupted the simulation; the fields above are then the results so far.
+        merges: updates of local servers in the order of arrival above.
+        failed: costs of failures, if machines may fail.
     """
 
     step_end_s: Floats
@@ -258,35 +260,35 @@ class PlayedApart:
     failed: FailureCosts | None = None
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The contributions as columns."""
+        """Return the contributions as columns."""
         rows = list(zip(*self.contributions, strict=True)) or [()] * len(Contribution._fields)
         return {name: np.array(column) for name, column in zip(Contribution._fields, rows, strict=True)}
 
     def ages(self) -> Ints:
-        """How many updates were of each age, from 0 on."""
+        """Return the number of updates of each age, from 0 on."""
         return np.bincount(self.columns()["age"].astype(np.int64), minlength=1)
 
     def waited_for_s(self, workers: int, groups: Sequence[int] = ()) -> Floats:
-        """Seconds that each worker's updates lay at the server until another's had come, ``(P, P)``: who, for whom.
+        """Return the seconds that worker i's updates waited at the server for an update of worker j, ``(P, P)``.
 
-        That is the last one of their version; what comes after it, a grace, is nobody's. Of the updates whose workers
-        were given another model.
+        An update waits for the last update of its version; the grace after that one is not counted. Only updates whose
+        workers received another model count.
 
         Args:
             workers: P.
-            groups: workers of each local server, one after another; none: there is one server.
+            groups: number of workers of each local server, in order; empty: there is one server.
         """
         server = [s for s, size in enumerate(groups or (workers,)) for _ in range(size)]
         last: dict[tuple[int, int], Contribution] = {}
-        for one in self.contributions:  # as they arrived
-            last[server[one.worker], one.version] = one
+        for update in self.contributions:  # in the order of arrival
+            last[server[update.worker], update.version] = update
         waited_s: Floats = np.zeros((workers, workers))
-        for one in self.contributions:
-            awaited = last[server[one.worker], one.version]
-            if one.replied_s >= awaited.arrived_s:  # neither at once, nor never
-                waited_s[one.worker, awaited.worker] += awaited.arrived_s - one.arrived_s
+        for update in self.contributions:
+            awaited = last[server[update.worker], update.version]
+            if update.replied_s >= awaited.arrived_s:  # the reply came after the version, not at once or never
+                waited_s[update.worker, awaited.worker] += awaited.arrived_s - update.arrived_s
         return waited_s
 
     def steps_of(self, workers: int) -> Ints:
-        """Local steps that each worker made, ``(P,)``."""
+        """Return the number of local steps that each worker made, ``(P,)``."""
         return np.bincount(self.step_worker, minlength=workers)

@@ -1,4 +1,4 @@
-"""What servers decide: who gets steps and models when, and when versions are made, whoever keeps the time."""
+"""Decisions of servers, independent of the clock: steps and models for workers, and new versions."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from syncline.sim.online.served import Contribution, Served, Watching
 
 
 class ServerTime(Protocol):
-    """Who keeps the time, and carries models."""
+    """A clock that also carries models."""
 
     def time_s(self) -> float:
-        """Seconds from the beginning."""
+        """Return the seconds since the beginning."""
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call after so many seconds, once everything that has arrived by then is taken."""
+        """Call a function after ``seconds``, once the servers have taken all updates that arrived by then."""
 
     def let_go(self, worker: int) -> None:
-        """Let a worker's next model go; when it does, `Serving.replied` is called."""
+        """Release a worker's next model; `Serving.replied` is called when it leaves."""
 
     def went_on(self, desk: Desk) -> None:
-        """A server has taken what there was: it may have something to send above."""
+        """Process that a server has taken all arrived updates and may have an update to send above."""
 
 
 class Serving:
     """The servers of workers at their own pace, in the simulator or between processes.
 
     Args:
-        served: how they go on.
-        watching: who is told.
-        timing: who keeps the time.
+        served: settings of the workers and servers.
+        watching: observer of the events.
+        timing: the clock.
     """
 
     def __init__(self, served: Served, watching: Watching, timing: ServerTime) -> None:
         self.served, self.watching, self.timing = served, watching, timing
         workers = served.workers
-        self.left = served.steps  # that nobody has been handed
+        self.left = served.steps  # steps that no worker has been handed
         self.granted, self.model = [0] * workers, [0] * workers
         self.begun_s, self.sent_s = [0.0] * workers, [0.0] * workers
         self.desks = desks_of(workers, served.groups)
         self.of = [desk for desk in self.desks for _ in desk.idle]
-        self.at: dict[int, int] = {}  # of each worker's last update, its number among all
+        self.at: dict[int, int] = {}  # index of each worker's last update among all
         self.noted: list[Contribution] = []
         self.draws = generator(served.seed, "participants")
-        self.failed: set[int] = set()  # who has failed, and has no model yet
-        self.gone: set[int] = set()  # of these, who does not come back
-        self.asleep: set[int] = set()  # for whom no steps were left, until a failure gives some back
+        self.failed: set[int] = set()  # failed workers that have no new model yet
+        self.gone: set[int] = set()  # failed workers that do not come back
+        self.asleep: set[int] = set()  # workers without steps, until a failure returns some
         self.end_s = 0.0
 
     def begin(self) -> list[int]:
-        """Hand out the first steps; who takes part at once, with the first model."""
+        """Hand out the first steps; return the workers that take part at once with the first model."""
         at_once = [worker for desk in self.desks for worker in self._chosen(desk)]
         for worker in at_once:
             self._grant(worker)
         return at_once
 
     def take(self, arrived: Sequence[int]) -> None:
-        """Updates have arrived, or words of workers that are back after a failure."""
+        """Take updates that have arrived, or messages of workers that are back after a failure."""
         now_s = self.timing.time_s()
         for worker in arrived:
             if worker in self.failed:
@@ -87,7 +87,7 @@ class Serving:
             self._go_on(desk)
 
     def fail(self, worker: int, *, for_good: bool) -> None:
-        """A worker that has a model fails before its update is made: its steps are anybody's again."""
+        """Return the steps of a worker to the pool, because it failed before its update was made."""
         self.left += self.granted[worker]
         self.failed.add(worker)
         if for_good:
@@ -95,13 +95,13 @@ class Serving:
         self.watching.fail(worker)
 
     def leave(self, worker: int) -> None:
-        """A worker that is not under way does not come back."""
+        """Remove a worker that is not under way and does not come back."""
         self.gone.add(worker)
         desk = self.of[worker]
-        desk.idle = [one for one in desk.idle if one != worker]
+        desk.idle = [other for other in desk.idle if other != worker]
 
     def wake(self) -> None:
-        """Steps that have come free are for those who had none, unless others have taken them; all go on."""
+        """Offer returned steps to the workers that had none, unless others have taken them; let all servers go on."""
         if self.left:
             asleep, self.asleep = sorted(self.asleep), set()
             for worker in asleep:
@@ -110,7 +110,7 @@ class Serving:
             self._go_on(desk)
 
     def replied(self, worker: int) -> None:
-        """A worker's model leaves, as it is now, with its next steps."""
+        """Send a worker the current model and its next steps."""
         if worker in self.gone:
             return
         self.watching.reply(worker)
@@ -118,20 +118,20 @@ class Serving:
         self.model[worker] = desk.versions
         if worker in self.at:
             self.noted[self.at[worker]] = self.noted[self.at[worker]]._replace(replied_s=self.timing.time_s())
-        back = worker in self.failed
+        has_returned = worker in self.failed
         self.failed.discard(worker)
-        desk.under_way -= back  # which it was all the time, so that nobody made a version without it
+        desk.under_way -= has_returned  # it counted as under way, so that no version was made without it
         self._grant(worker)
         # Others may have been handed the last steps meanwhile.
-        if (self.served.above is not None or back) and not self.granted[worker]:
+        if (self.served.above is not None or has_returned) and not self.granted[worker]:
             if desk.buffered and self._is_over(desk):
                 self._version(desk)
             self._go_on(desk)
 
     def _chosen(self, desk: Desk) -> list[int]:
-        """Who of the idle goes on: as many as there are places; all, where no steps are left."""
-        idle, there = desk.idle, self.served.workers - len(self.gone)
-        places = self.served.at_a_time - there + len(idle)
+        """Return the idle workers that go on: as many as there are free places, or all if no steps are left."""
+        idle, present = desk.idle, self.served.workers - len(self.gone)
+        places = self.served.at_a_time - present + len(idle)
         if places >= len(idle) or not self.left:
             desk.idle = []
             return idle
@@ -146,7 +146,7 @@ class Serving:
         self.of[worker].under_way += steps > 0
 
     def _is_back(self, worker: int) -> None:
-        """A worker asks for a model after a failure; one that does not come back is nobody's to wait for."""
+        """Process a worker's request for a model after a failure; stop waiting for a worker that does not come back."""
         desk = self.of[worker]
         if worker not in self.gone:
             desk.idle.append(worker)
@@ -157,11 +157,11 @@ class Serving:
             self._has_come(desk)
 
     def _is_over(self, desk: Desk) -> bool:
-        """Whether nobody is under way, and nobody who is about to get a model has steps left: nothing else comes."""
+        """Return whether no further update can arrive, because no worker is under way or can get more steps."""
         return not desk.under_way and (self.served.waits or not self.left)
 
     def _has_come(self, desk: Desk) -> None:
-        """Make a version, if it is time for one."""
+        """Make a version once the quorum has arrived or no further update can arrive."""
         full = len(desk.buffered) >= self.served.buffer
         if self._is_over(desk) or (full and not self.served.grace_s):
             self._version(desk)
@@ -170,7 +170,7 @@ class Serving:
             self.timing.later(self.served.grace_s, partial(self._close, desk, desk.closing))
 
     def _close(self, desk: Desk, version: int) -> None:
-        """The grace of a version is over."""
+        """End the grace of a version."""
         if desk.versions < version:
             self.end_s = self.timing.time_s()
             self._version(desk)
@@ -184,7 +184,7 @@ class Serving:
             desk.idle += [worker for worker in contributed if worker not in self.gone]
 
     def _go_on(self, desk: Desk) -> None:
-        """Send what is due above, and give models to who is idle."""
+        """Send the update that is due above, and give models to idle workers."""
         self.timing.went_on(desk)
         for worker in self._chosen(desk) if desk.idle else ():
             self.timing.let_go(worker)

@@ -1,10 +1,10 @@
 """The events of a pipeline, compiled; importing this module imports numba and loads them.
 
-What `syncline.sim.events` does with the programs of `syncline.sim.pipelines.run`, step by step and in the same order,
-for stages on a star of full-duplex links: there a stage's way out carries one message at a time, and its way in at
-most two, from the stage before and the one after, so max-min shares need no search for who shares with whom. Times are
-the same sums, quotients and maxima of the same numbers, and what happens together happens in the same turn: the two
-histories are equal to the last bit.
+The module does what `syncline.sim.events` does with the programs of `syncline.sim.pipelines.run`, step by step and in
+the same order, for stages on a star of full-duplex links. There a stage's outgoing link carries one message at a time,
+and its incoming link at most two, from the stage before and the stage after, so max-min shares need no search for flows
+that share channels. Times are the same sums, quotients and maxima of the same numbers, and simultaneous events happen
+in the same order: the two histories are equal to the last bit.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from syncline.kernels import compiled
 
 BEGIN, COMPUTED, FLOW, DRAINED, ARRIVED, SETTLE, DECIDE = range(7)
 NORMAL, SETTLING, DECIDING = 1, 10, 11
-"""The order of what happens together: flows that begin and end are settled after all else, and then stages decide."""
+"""Priorities of simultaneous events: flows that begin or end are settled after all else, and then stages decide."""
 
 SOONEST = 1 << 40
-"""Turns of one priority."""
+"""Number of turns per priority."""
 
 
 WHOLE = np.dtype(
     [("microbatches", "i8"), ("chunks", "i8"), ("greedy", "?"), ("nbytes", "f8"), ("left_over", "f8"), ("turns", "i8"),
      ("changes", "i8")]
 )  # fmt: skip
-"""Of the pipeline: M, v, whether stages decide what is next; bytes of every message, and the part of them that is an
-error of rounding; how many turns were given out, and how many ways have changed at this instant."""
+"""Record of the pipeline: M, v, whether stages choose their next task; bytes of every message, and the part of them
+that counts as a rounding error; number of turns given out, and number of links that have changed at this instant.
+"""
 
 STAGE = np.dtype(
     [("latency_s", "f8", 2), ("rate", "f8", 2), ("overhead_s", "f8"), ("up", "f8"), ("down", "f8"), ("limit", "i8"),
@@ -37,266 +38,281 @@ STAGE = np.dtype(
      ("sends", "i8"), ("to", "i8"), ("input", "i8"), ("back", "i8"), ("version", "i8"), ("share", "f8"),
      ("left", "f8"), ("since_s", "f8"), ("on", "i8"), ("on_too", "i8"), ("changed", "i8", 2)]
 )  # fmt: skip
-"""Of each stage, ``(K,)``: its links, to the next stage and to the one before; of a greedy one its limit.
+"""Record of each stage, ``(K,)``: its links to the next stage and to the stage before; the in-flight limit of a
+greedy stage.
 
-At which task it is; its ``forwards`` and ``backwards`` so far; which input it ``waits`` for, or -1. Whether it decides
-when all else of the instant has happened; whether it was asked before for what has not arrived.
+``at`` is its current task, ``forwards`` and ``backwards`` are the counts so far; it ``waits`` for the input of this
+task, or -1. ``deciding`` says whether it decides after all else of the instant; ``asked`` says whether it has asked for
+an input that has not arrived.
 
-The task whose message is on its way out, or -1: to whom, the input of which task there, whether ``back`` (1) or forth
-(0); which of its ends counts, its share of the ways, the bytes that are left, since when.
+``sends`` is the task whose message is on the outgoing link, or -1; ``to`` is the receiving stage, ``input`` the task
+there, ``back`` says whether the message goes back (1) or forth (0); ``version`` is the valid end event, ``share`` the
+rate, ``left`` the remaining bytes, ``since_s`` the time since when.
 
-Whose messages are ``on`` its way in, in turn, or -1. ``changed`` is of the pipeline: ways out (k) and in (K + k) whose
-messages have changed, in turn."""
+``on`` and ``on_too`` are the stages whose messages are on its incoming link, in turn, or -1. ``changed`` belongs to the
+pipeline: outgoing (k) and incoming (K + k) links whose messages have changed, in turn.
+"""
 
 TASK = np.dtype(
     [("number", "i4"), ("begin_s", "f8"), ("end_s", "f8"), ("leave_s", "f8"), ("left_s", "f8"), ("seconds", "f8"),
      ("here", "?")]
 )  # fmt: skip
-"""Of each stage and task, ``(K, N)``. Of the i-th that it runs: its number, see `Orders`, noted by a greedy stage as it
-decides; when it begins and ends, when its message gets the way out and has left. Of the one with number i: how long it
-takes, and whether its input has arrived."""
+"""Record of each stage and task, ``(K, N)``. Fields of the i-th task that a stage runs: its number, see `Orders`,
+noted by a greedy stage as it decides; its begin and end; the times when its message gets the outgoing link and has
+left. Fields of the task with number i: its duration, and whether its input has arrived.
+"""
 
 
 @compiled
-def _push(whole: Any, heap: Any, time_s: float, priority: int, what: int, stage: int, which: int) -> None:
-    heapq.heappush(heap, (time_s, priority * SOONEST + whole.turns, what, stage, which))
-    whole.turns += 1
+def _push(pipeline: Any, heap: Any, time_s: float, priority: int, kind: int, stage: int, number: int) -> None:
+    heapq.heappush(heap, (time_s, priority * SOONEST + pipeline.turns, kind, stage, number))
+    pipeline.turns += 1
 
 
 @compiled
-def _receiver(whole: Any, stages: int, stage: int, number: int, step: int) -> tuple[int, int]:
-    """The stage that a task's output goes to (step 1) or its input comes from (-1), and its task; -1 if none."""
-    way = number // whole.microbatches
-    kind = way // whole.chunks
-    part = way % whole.chunks * stages + stage + (step if kind == 0 else -step)
-    if stages == 1 or kind == 2 or part < 0 or part >= whole.chunks * stages:
+def _receiver(pipeline: Any, stages: int, stage: int, number: int, step: int) -> tuple[int, int]:
+    """Return the stage and the task that receive a task's output (step 1) or send its input (-1); -1, -1 if none."""
+    block = number // pipeline.microbatches
+    kind = block // pipeline.chunks
+    part = block % pipeline.chunks * stages + stage + (step if kind == 0 else -step)
+    if stages == 1 or kind == 2 or part < 0 or part >= pipeline.chunks * stages:
         return -1, -1
-    return part % stages, (kind * whole.chunks + part // stages) * whole.microbatches + number % whole.microbatches
+    return part % stages, (
+        kind * pipeline.chunks + part // stages
+    ) * pipeline.microbatches + number % pipeline.microbatches
 
 
 @compiled
-def _is_here(whole: Any, tasks: Any, stage: int, number: int) -> bool:
-    return tasks[stage, number].here or _receiver(whole, len(tasks), stage, number, -1)[0] < 0
+def _is_here(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
+    return tasks[stage, number].here or _receiver(pipeline, len(tasks), stage, number, -1)[0] < 0
 
 
 @compiled
-def _go_on(whole: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
+def _go_on(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
     """Begin the next task, if there is one and its input has arrived."""
     if stages[stage].at == tasks.shape[1]:
         return
-    if whole.greedy:
-        _decide(whole, stages, tasks, heap, stage, now, False)
+    if pipeline.greedy:
+        _decide(pipeline, stages, tasks, heap, stage, now, False)
         return
     number = tasks[stage, stages[stage].at].number
-    if _is_here(whole, tasks, stage, number):
-        _compute(whole, stages, tasks, heap, stage, now, number)
+    if _is_here(pipeline, tasks, stage, number):
+        _compute(pipeline, stages, tasks, heap, stage, now, number)
     else:
         stages[stage].waits = number
 
 
 @compiled
-def _compute(whole: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float, number: int) -> None:
+def _compute(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float, number: int) -> None:
     stages[stage].waits = -1
     tasks[stage, stages[stage].at].begin_s = now
-    _push(whole, heap, now + tasks[stage, number].seconds, NORMAL, COMPUTED, stage, 0)
+    _push(pipeline, heap, now + tasks[stage, number].seconds, NORMAL, COMPUTED, stage, 0)
 
 
 @compiled
-def _decide(whole: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float, last: bool) -> None:
-    """A greedy stage takes a backward whose input has arrived, else a forward; with both in question, at last."""
-    own = stages[stage]
-    number, count = whole.microbatches + own.backwards, whole.microbatches
-    may_backward = own.backwards < own.forwards
-    may_forward = own.forwards < count and own.forwards - own.backwards < own.limit
-    if not (may_backward and _is_here(whole, tasks, stage, number)):
+def _decide(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float, last: bool) -> None:
+    """Choose a greedy stage's next task: a backward whose input has arrived, else a forward.
+
+    If both may still come, the stage decides after all else of the instant (``last``).
+    """
+    state = stages[stage]
+    number, count = pipeline.microbatches + state.backwards, pipeline.microbatches
+    may_backward = state.backwards < state.forwards
+    may_forward = state.forwards < count and state.forwards - state.backwards < state.limit
+    if not (may_backward and _is_here(pipeline, tasks, stage, number)):
         if may_backward and may_forward and not last:
-            if not own.deciding:
-                own.deciding = True
-                _push(whole, heap, now, DECIDING, DECIDE, stage, 0)
+            if not state.deciding:
+                state.deciding = True
+                _push(pipeline, heap, now, DECIDING, DECIDE, stage, 0)
             return
-        if not (may_forward and _is_here(whole, tasks, stage, own.forwards)):
-            own.asked = True
+        if not (may_forward and _is_here(pipeline, tasks, stage, state.forwards)):
+            state.asked = True
             return
-        number = own.forwards
-    own.asked = False
-    tasks[stage, own.at].number = number
+        number = state.forwards
+    state.asked = False
+    tasks[stage, state.at].number = number
     if number < count:
-        own.forwards += 1
+        state.forwards += 1
     else:
-        own.backwards += 1
-    _compute(whole, stages, tasks, heap, stage, now, number)
+        state.backwards += 1
+    _compute(pipeline, stages, tasks, heap, stage, now, number)
 
 
 @compiled
-def _computed(whole: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
+def _computed(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
     task = stages[stage].at
     tasks[stage, task].end_s = now
     stages[stage].at += 1
     if stages[stage].sends < 0:
-        _send(whole, stages, tasks, heap, stage, task, now)
-    _go_on(whole, stages, tasks, heap, stage, now)
+        _send(pipeline, stages, tasks, heap, stage, task, now)
+    _go_on(pipeline, stages, tasks, heap, stage, now)
 
 
 @compiled
-def _send(whole: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now: float) -> bool:
-    """The way out is the message's own, if the task has one."""
-    own, number = stages[stage], tasks[stage, task].number
-    to, which = _receiver(whole, len(stages), stage, number, 1)
-    if to < 0:
+def _send(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now: float) -> bool:
+    """Start the message of a completed task, if it has one; return whether it has."""
+    state, number = stages[stage], tasks[stage, task].number
+    receiver, receiver_task = _receiver(pipeline, len(stages), stage, number, 1)
+    if receiver < 0:
         return False
-    own.sends, own.to, own.input, own.back = task, to, which, number // (whole.microbatches * whole.chunks)
+    state.sends, state.to, state.input, state.back = (
+        task,
+        receiver,
+        receiver_task,
+        number // (pipeline.microbatches * pipeline.chunks),
+    )
     tasks[stage, task].leave_s = now
-    if own.overhead_s:
-        _push(whole, heap, now + own.overhead_s, NORMAL, FLOW, stage, 0)
+    if state.overhead_s:
+        _push(pipeline, heap, now + state.overhead_s, NORMAL, FLOW, stage, 0)
     else:
-        _carry(whole, stages, heap, stage, now)
+        _carry(pipeline, stages, heap, stage, now)
     return True
 
 
 @compiled
-def _carry(whole: Any, stages: Any, heap: Any, stage: int, now: float) -> None:
-    """Let the bytes of its message flow."""
-    own = stages[stage]
-    way_in = stages[own.to]
-    own.left, own.since_s = whole.nbytes, now
-    own.version += 1
+def _carry(pipeline: Any, stages: Any, heap: Any, stage: int, now: float) -> None:
+    """Let the bytes of a stage's message flow."""
+    state = stages[stage]
+    way_in = stages[state.to]
+    state.left, state.since_s = pipeline.nbytes, now
+    state.version += 1
     alone = True
-    if whole.nbytes:
+    if pipeline.nbytes:
         alone = way_in.on < 0
         if alone:
             way_in.on = stage
         else:
             way_in.on_too = stage
     if alone:
-        own.share = own.rate[own.back]
-        _push(whole, heap, now + whole.nbytes / own.share, NORMAL, DRAINED, stage, own.version)
+        state.share = state.rate[state.back]
+        _push(pipeline, heap, now + pipeline.nbytes / state.share, NORMAL, DRAINED, stage, state.version)
     else:
-        own.share = 0.0
-        _change(whole, stages, heap, stage, now)
-        _change(whole, stages, heap, len(stages) + own.to, now)
+        state.share = 0.0
+        _change(pipeline, stages, heap, stage, now)
+        _change(pipeline, stages, heap, len(stages) + state.to, now)
 
 
 @compiled
-def _change(whole: Any, stages: Any, heap: Any, way: int, now: float) -> None:
-    if not whole.changes:
-        _push(whole, heap, now, SETTLING, SETTLE, 0, 0)
-    for i in range(whole.changes):
-        if stages[i // 2].changed[i % 2] == way:
+def _change(pipeline: Any, stages: Any, heap: Any, link: int, now: float) -> None:
+    if not pipeline.changes:
+        _push(pipeline, heap, now, SETTLING, SETTLE, 0, 0)
+    for i in range(pipeline.changes):
+        if stages[i // 2].changed[i % 2] == link:
             return
-    stages[whole.changes // 2].changed[whole.changes % 2] = way
-    whole.changes += 1
+    stages[pipeline.changes // 2].changed[pipeline.changes % 2] = link
+    pipeline.changes += 1
 
 
 @compiled
 def _way_in(stages: Any, i: int) -> int:
-    """Whose way in the i-th change is about."""
-    way = stages[i // 2].changed[i % 2]
-    return way - len(stages) if way >= len(stages) else stages[way].to
+    """Return the stage whose incoming link the i-th change concerns."""
+    link = stages[i // 2].changed[i % 2]
+    return link - len(stages) if link >= len(stages) else stages[link].to
 
 
 @compiled
-def _settle(whole: Any, stages: Any, heap: Any, now: float) -> None:
-    """New shares for all whose way in has other messages than before."""
-    count, whole.changes = whole.changes, 0
+def _settle(pipeline: Any, stages: Any, heap: Any, now: float) -> None:
+    """Compute new shares on all incoming links whose messages have changed."""
+    count, pipeline.changes = pipeline.changes, 0
     for i in range(count):
-        to, fresh = _way_in(stages, i), True
+        receiver, fresh = _way_in(stages, i), True
         for before in range(i):
-            fresh = fresh and _way_in(stages, before) != to
-        first, other, way = stages[to].on, stages[to].on_too, stages[i // 2].changed[i % 2]
+            fresh = fresh and _way_in(stages, before) != receiver
+        first, other, link = stages[receiver].on, stages[receiver].on_too, stages[i // 2].changed[i % 2]
         if fresh and first >= 0:
-            if way == other:
+            if link == other:
                 first, other = other, first
-            _share(whole, stages, heap, to, first, other, now)
+            _share(pipeline, stages, heap, receiver, first, other, now)
 
 
 @compiled
-def _share(whole: Any, stages: Any, heap: Any, to: int, first: int, other: int, now: float) -> None:
-    """Max-min fair rates of one message on a way in, or of two: all grow together until a way is full."""
-    down, up = stages[to].down, stages[first].up
+def _share(pipeline: Any, stages: Any, heap: Any, receiver: int, first: int, other: int, now: float) -> None:
+    """Set the max-min fair rates of one or two messages on an incoming link: all grow together until a link is full."""
+    down, up = stages[receiver].down, stages[first].up
     if other < 0:
-        _hasten(whole, stages, heap, first, min(up, down), now)
+        _hasten(pipeline, stages, heap, first, min(up, down), now)
         return
     level = min(up, stages[other].up, down / 2)
     for stage in (first, other):
-        held = down / 2 == level or stages[stage].up == level
-        _hasten(whole, stages, heap, stage, level if held else min(down - level, stages[stage].up), now)
+        is_bottleneck = down / 2 == level or stages[stage].up == level
+        _hasten(pipeline, stages, heap, stage, level if is_bottleneck else min(down - level, stages[stage].up), now)
 
 
 @compiled
-def _hasten(whole: Any, stages: Any, heap: Any, stage: int, rate: float, now: float) -> None:
-    own = stages[stage]
-    if rate == own.share:
+def _hasten(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, now: float) -> None:
+    state = stages[stage]
+    if rate == state.share:
         return
-    own.left -= (now - own.since_s) * own.share
-    if own.left <= whole.left_over * whole.nbytes + np.spacing(now) * own.share:
-        own.left = 0.0
-    own.version += 1
-    own.share, own.since_s = rate, now
-    _push(whole, heap, now + own.left / rate, NORMAL, DRAINED, stage, own.version)
+    state.left -= (now - state.since_s) * state.share
+    if state.left <= pipeline.left_over * pipeline.nbytes + np.spacing(now) * state.share:
+        state.left = 0.0
+    state.version += 1
+    state.share, state.since_s = rate, now
+    _push(pipeline, heap, now + state.left / rate, NORMAL, DRAINED, stage, state.version)
 
 
 @compiled
-def _drained(whole: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
-    """The last byte has left: the ways are free."""
-    own = stages[stage]
-    way_in, task = stages[own.to], own.sends
-    if whole.nbytes:
+def _drained(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
+    """Free the links of a message whose last byte has left, and start the next message."""
+    state = stages[stage]
+    way_in, task = stages[state.to], state.sends
+    if pipeline.nbytes:
         if way_in.on == stage:
             way_in.on = way_in.on_too
         way_in.on_too = -1
         if way_in.on >= 0:
-            _change(whole, stages, heap, len(stages) + own.to, now)
-    _push(whole, heap, now + own.latency_s[own.back], NORMAL, ARRIVED, own.to, own.input)
+            _change(pipeline, stages, heap, len(stages) + state.to, now)
+    _push(pipeline, heap, now + state.latency_s[state.back], NORMAL, ARRIVED, state.to, state.input)
     tasks[stage, task].left_s = now
-    own.sends = -1
-    for following in range(task + 1, own.at):
-        if _send(whole, stages, tasks, heap, stage, following, now):
+    state.sends = -1
+    for following in range(task + 1, state.at):
+        if _send(pipeline, stages, tasks, heap, stage, following, now):
             return
 
 
 @compiled
-def _arrived(whole: Any, stages: Any, tasks: Any, heap: Any, stage: int, number: int, now: float) -> None:
-    own = stages[stage]
+def _arrived(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, number: int, now: float) -> None:
+    state = stages[stage]
     tasks[stage, number].here = True
-    if own.waits == number:
-        _compute(whole, stages, tasks, heap, stage, now, number)
-    elif own.asked and not own.deciding:
-        may_forward = own.forwards < whole.microbatches and own.forwards - own.backwards < own.limit
-        if number == whole.microbatches + own.backwards or (may_forward and number == own.forwards):
-            _decide(whole, stages, tasks, heap, stage, now, False)
+    if state.waits == number:
+        _compute(pipeline, stages, tasks, heap, stage, now, number)
+    elif state.asked and not state.deciding:
+        may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
+        if number == pipeline.microbatches + state.backwards or (may_forward and number == state.forwards):
+            _decide(pipeline, stages, tasks, heap, stage, now, False)
 
 
 @compiled
 def play(of: Any, stages: Any, tasks: Any) -> int:
-    """Play to the end, or until nothing goes on; how many tasks are left then.
+    """Play to the end, or until nothing goes on; return the number of tasks that are not done.
 
     Args:
         of: ``(1,)`` of ``WHOLE``.
         stages: ``(K,)`` of ``STAGE``.
         tasks: ``(K, N)`` of ``TASK``.
     """
-    whole = of[0]
+    pipeline = of[0]
     heap = [(0.0, NORMAL * SOONEST + stage, BEGIN, stage, 0) for stage in range(len(stages))]
-    whole.turns = len(stages)
+    pipeline.turns = len(stages)
     while heap:
-        now, _, what, stage, which = heapq.heappop(heap)
-        if what == COMPUTED:
-            _computed(whole, stages, tasks, heap, stage, now)
-        elif what == FLOW:
-            _carry(whole, stages, heap, stage, now)
-        elif what == DRAINED:
-            if which == stages[stage].version:
-                _drained(whole, stages, tasks, heap, stage, now)
-        elif what == ARRIVED:
-            _arrived(whole, stages, tasks, heap, stage, which, now)
-        elif what == SETTLE:
-            _settle(whole, stages, heap, now)
-        elif what == DECIDE:
+        now, _, kind, stage, number = heapq.heappop(heap)
+        if kind == COMPUTED:
+            _computed(pipeline, stages, tasks, heap, stage, now)
+        elif kind == FLOW:
+            _carry(pipeline, stages, heap, stage, now)
+        elif kind == DRAINED:
+            if number == stages[stage].version:
+                _drained(pipeline, stages, tasks, heap, stage, now)
+        elif kind == ARRIVED:
+            _arrived(pipeline, stages, tasks, heap, stage, number, now)
+        elif kind == SETTLE:
+            _settle(pipeline, stages, heap, now)
+        elif kind == DECIDE:
             stages[stage].deciding = False
-            _decide(whole, stages, tasks, heap, stage, now, True)
+            _decide(pipeline, stages, tasks, heap, stage, now, True)
         else:
-            _go_on(whole, stages, tasks, heap, stage, now)
-    left = tasks.size
+            _go_on(pipeline, stages, tasks, heap, stage, now)
+    remaining = tasks.size
     for stage in range(len(stages)):
-        left -= stages[stage].at
-    return left
+        remaining -= stages[stage].at
+    return remaining

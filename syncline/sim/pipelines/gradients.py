@@ -1,10 +1,10 @@
-"""Real math through a schedule: forwards, backwards and updates of stages, in whatever order the events bring them.
+"""Real math of a schedule: forwards, backwards and updates of stages, in the order of the events.
 
-Each task of a schedule gets an effect. A forward keeps its graph until its backward; what the backward multiplies with
-is up to ``weights``:
+Each task of a schedule gets an effect. A forward keeps its graph until its backward; ``weights`` selects the weights of
+the backward:
 
 - ``stashed``: the very weights of the forward, kept for as long as they are needed;
-- ``current``: the weights there are by then (activations are still the forward's): a wrong gradient, and no memory;
+- ``current``: the weights at that time (activations are still the forward's): a wrong gradient, and no memory;
 - ``corrected``: an estimate of the forward's, from the current ones and their mean velocity: ``w - s delta`` with s
   the updates since the forward.
 
@@ -33,7 +33,7 @@ CORRECTION_DECAY = 0.1
 
 
 class _Kept(NamedTuple):
-    """What a forward leaves for its backward: input, weights, output, and the version of the weights."""
+    """The data that a forward keeps for its backward: input, weights, output, and the version of the weights."""
 
     x: Tensor
     weights: dict[str, Tensor]
@@ -45,17 +45,18 @@ class PipelineMath:
     """The math of a schedule's tasks.
 
     Args:
-        schedule: the order of tasks, and when updates are.
+        schedule: the order of tasks, and the times of updates.
         parts: the model's parts in order; with v chunks stage k has parts k, K + k, ...
-        inputs: the input of a micro-batch.
-        loss: the loss of the last part's output, of a micro-batch.
-        optimizers: one per stage, of its parts' parameters.
+        inputs: function that returns the input of a micro-batch.
+        loss: function of the last part's output and the micro-batch that returns the loss.
+        optimizers: one per stage, with its parts' parameters.
         weights: one of ``WEIGHTS``.
-        after_update: called with the stage and how many updates it has had, after each: schedules, evaluations.
+        after_update: function called after each update with the stage and its number of updates, for learning-rate
+            schedules or evaluations.
 
     Attributes:
-        losses: of each micro-batch, in the order in which they were computed.
-        delays: per stage, by how many updates each gradient was late.
+        losses: loss of each micro-batch, in the order in which they were computed.
+        delays: per stage, the delay of each gradient in updates.
 
     Raises:
         SpecError: a number of parts that the schedule does not have, or unknown weights.
@@ -89,7 +90,7 @@ class PipelineMath:
         self._left = [schedule.microbatches * schedule.chunks] * self.stages
 
     def effect(self, stage: int, task: PipelineTask) -> Callable[[], None]:
-        """What happens when a task completes."""
+        """Return the function that does a task's math when the task completes."""
         part = task.chunk * self.stages + stage
         match task.kind:
             case "forward":
@@ -100,7 +101,7 @@ class PipelineMath:
                 return lambda: self._weight(stage, part, task.microbatch)
 
     def outgoing(self, stage: int, task: PipelineTask) -> Tensor:
-        """What a task left for another stage, which is forgotten here: for stages that are processes of their own."""
+        """Return a task's output for another stage and forget it here, for stages in separate processes."""
         i, part = task.microbatch, task.chunk * self.stages + stage
         if task.kind == "forward":
             return self._activation.pop((i, part + 1))
@@ -109,7 +110,7 @@ class PipelineMath:
         return gradient
 
     def incoming(self, stage: int, task: PipelineTask, x: Tensor) -> None:
-        """What another stage left for a task."""
+        """Store another stage's output as the input of a task."""
         part = task.chunk * self.stages + stage
         (self._activation if task.kind == "forward" else self._gradient)[task.microbatch, part] = x
 
@@ -128,7 +129,7 @@ class PipelineMath:
     def _forward_weights(self, stage: int, part: int) -> dict[str, Tensor]:
         named = dict(self.parts[part].named_parameters())
         if self.mode != "stashed":
-            # Shares the storage but not the version counter: an update in place changes what the backward reads.
+            # Shares the storage but not the version counter: an update in place changes the backward's weights.
             return {name: p.data.requires_grad_() for name, p in named.items()}
         stash = self._stash[part]
         if stash is None or stash[0] != self._version[stage]:
@@ -137,65 +138,70 @@ class PipelineMath:
         return stash[1]
 
     def _backward(self, stage: int, part: int, i: int) -> None:
-        kept, split = self._kept[i, part], self.schedule.splits_backward
-        wanted = ([kept.x] if part else []) + ([] if split else list(kept.weights.values()))
+        forward, split = self._kept[i, part], self.schedule.splits_backward
+        wanted = ([forward.x] if part else []) + ([] if split else list(forward.weights.values()))
         if wanted:
-            grads = self._differentiate(stage, part, kept, wanted, self._gradient[i, part], keep=split)
+            grads = self._differentiate(stage, part, forward, wanted, self._gradient[i, part], keep=split)
             if part:
                 self._gradient[i, part - 1] = grads[0]
             if not split:
                 self._take(stage, part, i, grads[1 if part else 0 :])
 
     def _weight(self, stage: int, part: int, i: int) -> None:
-        kept = self._kept[i, part]
-        wanted = list(kept.weights.values())
-        self._take(stage, part, i, self._differentiate(stage, part, kept, wanted, self._gradient[i, part], keep=False))
+        forward = self._kept[i, part]
+        wanted = list(forward.weights.values())
+        self._take(
+            stage, part, i, self._differentiate(stage, part, forward, wanted, self._gradient[i, part], keep=False)
+        )
 
     def _differentiate(
-        self, stage: int, part: int, kept: _Kept, wanted: list[Tensor], outer: Tensor | None, keep: bool
+        self, stage: int, part: int, forward: _Kept, wanted: list[Tensor], outer: Tensor | None, keep: bool
     ) -> Sequence[Tensor]:
-        late = self._version[stage] - kept.version
-        if self.mode != "corrected" or not late or not self._velocity[part]:
-            return torch.autograd.grad(kept.y, wanted, outer, retain_graph=keep)
+        delay = self._version[stage] - forward.version
+        if self.mode != "corrected" or not delay or not self._velocity[part]:
+            return torch.autograd.grad(forward.y, wanted, outer, retain_graph=keep)
         named = dict(self.parts[part].named_parameters())
         present = {name: p.detach().clone() for name, p in named.items()}
         try:
             for name, p in named.items():
-                p.data.sub_(self._velocity[part][name], alpha=late)
-            return torch.autograd.grad(kept.y, wanted, outer, retain_graph=keep)
+                p.data.sub_(self._velocity[part][name], alpha=delay)
+            return torch.autograd.grad(forward.y, wanted, outer, retain_graph=keep)
         finally:
             for name, p in named.items():
                 p.data.copy_(present[name])
 
     def _take(self, stage: int, part: int, i: int, grads: Sequence[Tensor]) -> None:
-        """A micro-batch's gradient of one part: an update at once, or one after the last."""
-        kept = self._kept.pop((i, part))
+        """Add a micro-batch's gradient of one part, and update at once or after the last micro-batch."""
+        forward = self._kept.pop((i, part))
         self._gradient.pop((i, part))
-        every = self.schedule.updates == "every"
-        share = 1.0 if every else 1.0 / self.schedule.microbatches
+        updates_always = self.schedule.updates == "every"
+        share = 1.0 if updates_always else 1.0 / self.schedule.microbatches
         for p, g in zip(self.parts[part].parameters(), grads, strict=True):
             p.grad = g * share if p.grad is None else p.grad.add_(g, alpha=share)
         self._left[stage] -= 1
-        if every or self._left[stage] == 0:
-            self._update(stage, self._version[stage] - kept.version)
+        if updates_always or self._left[stage] == 0:
+            self._update(stage, self._version[stage] - forward.version)
 
-    def _update(self, stage: int, late: int) -> None:
-        self.delays[stage].append(late)
+    def _update(self, stage: int, delay: int) -> None:
+        self.delays[stage].append(delay)
         mine = range(stage, len(self.parts), self.stages)
         before = [{n: p.detach().clone() for n, p in self.parts[j].named_parameters()} for j in mine]
         self.optimizers[stage].step()
         self.optimizers[stage].zero_grad()
         if self.mode == "corrected":
-            self._follow(stage, late, before)
+            self._follow(stage, delay, before)
         self._version[stage] += 1
         if self.after_update is not None:
             self.after_update(stage, self._version[stage])
 
-    def _follow(self, stage: int, late: int, before: list[dict[str, Tensor]]) -> None:
-        """The mean velocity of the weights: ``delta <- gamma delta + (1 - gamma)(w' - w)``, ``gamma = D^(1 / tau)``."""
-        decay = CORRECTION_DECAY ** (1 / late) if late else 0.0
+    def _follow(self, stage: int, delay: int, before: list[dict[str, Tensor]]) -> None:
+        """Update the mean velocity of the weights.
+
+        It is ``delta <- gamma delta + (1 - gamma)(w' - w)`` with ``gamma = D^(1 / tau)``.
+        """
+        decay = CORRECTION_DECAY ** (1 / delay) if delay else 0.0
         for old, part in zip(before, range(stage, len(self.parts), self.stages), strict=True):
             for name, p in self.parts[part].named_parameters():
                 moved = p.detach() - old[name]
-                known = self._velocity[part].get(name, torch.zeros_like(moved))
-                self._velocity[part][name] = known.mul(decay).add(moved, alpha=1 - decay)
+                velocity = self._velocity[part].get(name, torch.zeros_like(moved))
+                self._velocity[part][name] = velocity.mul(decay).add(moved, alpha=1 - decay)

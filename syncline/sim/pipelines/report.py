@@ -1,4 +1,4 @@
-"""What the history of a pipeline says: bubble, utilisation, memory, and by how many updates each gradient was late."""
+"""Reports about the history of a pipeline: bubble, utilisation, memory, and the delay of each gradient in updates."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from syncline.sim.timeline import Strings, Timeline, Words
 
 @dataclass(frozen=True, eq=False)
 class StageReport:
-    """What the history of one stage says.
+    """The report about the history of one stage.
 
     Args:
-        utilisation: the part of the makespan in which it computes.
+        utilisation: the fraction of the makespan in which it computes.
         delays: per micro-batch, updates between its forward and the update by its gradient (0: none came between).
         delay_steady: the delay of the last micro-batch.
-        peak_activations: the most micro-batches (of one chunk each) between forward and last use.
-        weight_versions: the most versions of the weights that are needed at once, with stashing.
+        peak_activations: largest number of micro-batches (of one chunk each) between forward and last use.
+        weight_versions: largest number of versions of the weights that are needed at once, with stashing.
     """
 
     utilisation: float
@@ -33,11 +33,11 @@ class StageReport:
 
 @dataclass(frozen=True, eq=False)
 class PipelineReport:
-    """What the history of a pipeline says.
+    """The report about the history of a pipeline.
 
     Args:
         makespan_s: from the first forward to the end of the last task, in seconds.
-        bubble: the part of all stages' time in which nothing computes.
+        bubble: the fraction of all stages' time in which nothing computes.
         microbatches_per_s: throughput over the makespan.
         stages: one report per stage.
     """
@@ -49,9 +49,9 @@ class PipelineReport:
 
 
 def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineReport:
-    """Read bubble, utilisation, memory and delays off a timeline of `run_pipeline`; of the stages, the first replica's.
+    """Return bubble, utilisation, memory and delays from a timeline of `run_pipeline`.
 
-    The bubble is over all replicas.
+    The stages are those of the first replica; the bubble is over all replicas.
     """
     utilisation = timeline.utilisation()
     makespan_s = timeline.makespan_s
@@ -71,36 +71,36 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     )
 
 
-def _kinds_and_chunks(what: Strings) -> tuple[Ints, Ints]:
-    """Which of ``TASK_KINDS`` each task is, and of which chunk; -1 of what is none."""
-    named = [word.partition(".") for word in what.tolist()]
+def _kinds_and_chunks(words: Strings) -> tuple[Ints, Ints]:
+    """Return the index in ``TASK_KINDS`` and the chunk of each task; the index of other words is -1."""
+    named = [word.partition(".") for word in words.tolist()]
     kinds = [TASK_KINDS.index(kind) if kind in TASK_KINDS else -1 for kind, _, _ in named]
     chunks = [int(chunk) if chunk.isdecimal() else 0 for _, _, chunk in named]
     return np.array(kinds, dtype=np.int64), np.array(chunks, dtype=np.int64)
 
 
 def _stage_report(kind: Ints, part: Ints, schedule: Schedule, utilisation: float) -> StageReport:
-    """Of the tasks of one stage, in the order in which they happened."""
+    """Return the report about the tasks of one stage, given in the order of time."""
     forward, release = kind == 0, kind == TASK_KINDS.index(schedule.released_by)
     peak = int(np.cumsum(forward.astype(np.int64) - release).max(initial=0))
     delays = np.zeros(schedule.microbatches, dtype=np.int64)
     if schedule.updates != "every":
         return StageReport(utilisation, tuple(delays.tolist()), 0, peak, 1)
-    updates = np.cumsum(release)  # so far
-    version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)  # that the forward used
+    updates = np.cumsum(release)  # number of updates so far
+    version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)  # the version that the forward used
     version[part[forward]] = updates[forward]
     used, released = version[part[release]], np.flatnonzero(release)
     delays[part[release] % schedule.microbatches] = updates[release] - 1 - used
-    # A version is needed from the first forward that uses it to the last release of one that did.
+    # A version is needed from the first forward that uses it to the last release of such a forward.
     needed = np.zeros(len(kind), dtype=np.int64)
     needed[np.flatnonzero(forward)[np.unique(updates[forward], return_index=True)[1]]] = 1
     needed[released[::-1][np.unique(used[::-1], return_index=True)[1]]] -= 1
-    versions = (np.cumsum(needed) + release)[forward | release]  # of those in flight, and after an update the new one
+    versions = (np.cumsum(needed) + release)[forward | release]  # versions in flight, and after an update the new one
     return StageReport(utilisation, tuple(delays.tolist()), int(delays[-1]), peak, int(versions.max(initial=1)))
 
 
 class TaskSpan(NamedTuple):
-    """A task as it happened: whose, what, when, and whether an update followed."""
+    """A task on the timeline: its stage, kind, micro-batch, chunk and times, and whether an update followed."""
 
     stage: int
     kind: str
@@ -112,16 +112,19 @@ class TaskSpan(NamedTuple):
 
 
 def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("inf")) -> list[TaskSpan]:
-    """The tasks of a timeline of `run_pipeline` that end by then, by worker and time; ``stage`` is the worker."""
-    of = timeline[timeline.computes]
+    """Return the tasks of a timeline of `run_pipeline` that end by ``until_s``, by worker and time.
+
+    The field ``stage`` is the worker.
+    """
+    tasks = timeline[timeline.computes]
     if schedule.updates == "every":
-        updates = of.what == schedule.released_by
+        updates = tasks.what == schedule.released_by
     else:
-        updates = of.worker != np.append(of.worker[1:], -1)  # after a worker's last
-    shown = of.end_s <= until_s
-    of, updates = of[shown], updates[shown]
-    kind = Words.of(word.partition(".")[0] for word in of.what.words.tolist())
-    _, chunk = _kinds_and_chunks(of.what.words)
-    each = of.what.codes
-    columns = (of.worker, kind[each], of.step, chunk[each], of.start_s, of.end_s, updates)
+        updates = tasks.worker != np.append(tasks.worker[1:], -1)  # after a worker's last task
+    shown = tasks.end_s <= until_s
+    tasks, updates = tasks[shown], updates[shown]
+    kind = Words.of(word.partition(".")[0] for word in tasks.what.words.tolist())
+    _, chunk = _kinds_and_chunks(tasks.what.words)
+    codes = tasks.what.codes
+    columns = (tasks.worker, kind[codes], tasks.step, chunk[codes], tasks.start_s, tasks.end_s, updates)
     return [TaskSpan(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -1,8 +1,8 @@
-"""A pipeline: a schedule compiled to one program per stage, run by the events, and what its history says.
+"""The simulation of a pipeline: a schedule becomes one program per stage, which the events run.
 
 Stage k is worker k. A task waits for its input (`Recv`), computes, and sends its output on: activations to the next
-part of the model, their gradients to the one before. Nothing about delay is assumed: what an update is late by is
-counted on the timeline.
+part of the model, their gradients to the part before. Nothing about delay is assumed: the delay of an update is counted
+on the timeline.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ __all__ = [
 
 NetworkLike: TypeAlias = Link | Sequence[Link] | Network | Topology
 Effects: TypeAlias = Callable[[int, PipelineTask], Callable[[], object] | None]
-"""The math of a task at a stage: what happens when it completes."""
+"""The math of a task at a stage, as a function that is called when the task completes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """How long tasks take, in seconds: ``(K, M)`` each, or anything that broadcasts to it.
+    """The durations of tasks, in seconds: ``(K, M)`` each, or anything that broadcasts to it.
 
-    With v chunks these are of one stage's chunk. ``weight_s`` is used by schedules that split the backward; there
-    ``backward_s`` is of the input's gradient alone.
+    With v chunks these are the durations of one stage's chunk. ``weight_s`` is used by schedules that split the
+    backward; there ``backward_s`` is the time of the input's gradient alone.
     """
 
     forward_s: ArrayLike = 1.0
@@ -58,36 +58,36 @@ class Durations:
     weight_s: ArrayLike = 0.0
 
     def of(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
-        """Seconds by kind, each ``(K, M)``.
+        """Return the seconds by kind, each ``(K, M)``.
 
         Raises:
             SpecError: a time that is negative or not finite, or a shape that does not fit.
         """
         named: dict[Kind, ArrayLike] = {"forward": self.forward_s, "backward": self.backward_s, "weight": self.weight_s}
-        out: dict[Kind, Floats] = {}
+        seconds_of_kind: dict[Kind, Floats] = {}
         for kind, value in named.items():
-            given = np.asarray(value, dtype=np.float64)
+            values = np.asarray(value, dtype=np.float64)
             try:
-                seconds = np.broadcast_to(given, (stages, microbatches))
+                seconds = np.broadcast_to(values, (stages, microbatches))
             except ValueError:
                 expected = f"a shape that broadcasts to ({stages}, {microbatches}): stages and micro-batches"
-                raise SpecError(f"{kind}_s", given.shape, expected) from None
+                raise SpecError(f"{kind}_s", values.shape, expected) from None
             check_seconds(f"{kind}_s", seconds)
-            out[kind] = seconds
-        return out
+            seconds_of_kind[kind] = seconds
+        return seconds_of_kind
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What is compiled: a schedule, its times, what travels, how many replicas average their gradients.
+    """A pipeline to simulate: a schedule, its times, the bytes of its messages, and its replicas.
 
     Args:
-        schedule: who runs what when.
+        schedule: the order of each stage's tasks.
         stages: K.
-        durations: how long tasks take.
-        activation_bytes: what one micro-batch sends from one stage to the next, and its gradient back.
+        durations: durations of tasks.
+        activation_bytes: bytes that one micro-batch sends from one stage to the next, and bytes of its gradient back.
         replicas: D pipelines side by side; worker ``r K + k`` is stage k of replica r.
-        gradient_bytes: what the replicas of each stage average before an update, ``(K,)``; nothing if none.
+        gradient_bytes: bytes that the replicas of each stage average before an update, ``(K,)``; nothing if empty.
         effects: the math of each task of the first replica.
     """
 
@@ -101,7 +101,7 @@ class Pipeline:
 
 
 def pipeline_programs(of: Pipeline) -> list[list[Instruction]]:
-    """One program per worker; those of a greedy schedule grow while they run."""
+    """Return one program per worker; the programs of a greedy schedule grow while they run."""
     seconds = of.durations.of(of.stages, of.schedule.microbatches)
     programs = []
     for worker in range(of.replicas * of.stages):
@@ -139,40 +139,40 @@ class _Stage:
         self.group = tuple(range(stage, of.replicas * of.stages, of.stages))
 
     def in_order(self, order: Order) -> list[Instruction]:
-        """The program of an order."""
+        """Return the program of an order."""
         program: list[Instruction] = []
-        every, released_by, left = self.of.schedule.updates == "every", self.released_by, 0
-        if self.averaged_bytes and not every:
-            left = sum(task.kind == released_by for task in order)
+        updates_always, released_by, remaining = self.of.schedule.updates == "every", self.released_by, 0
+        if self.averaged_bytes and not updates_always:
+            remaining = sum(task.kind == released_by for task in order)
         for task in order:
             recv = self.recv(task)
             if recv is not None:
                 program.append(recv)
             program += self.run(task)
             if self.averaged_bytes and task.kind == released_by:
-                left -= 1
-                if every or left == 0:
+                remaining -= 1
+                if updates_always or remaining == 0:
                     program += self.average(task.microbatch)
         return program
 
     def recv(self, task: PipelineTask) -> Recv | None:
-        """Wait for the input."""
+        """Return the instruction that waits for a task's input, or None."""
         source = self.sources.get((task.kind, task.chunk))
         return None if source is None else Recv(source, tag_of(*task), task.microbatch)
 
     def run(self, task: PipelineTask) -> list[Instruction]:
-        """Compute, and send the output on."""
+        """Return the instructions that compute a task and send its output on."""
         kind, i, chunk = task
         effect = None if self.effects is None else self.effects(self.number, task)
-        what = kind if self.of.schedule.chunks == 1 else f"{kind}.{chunk}"
-        compute = Compute(self.seconds[kind][i], what, i, effect, what)
+        name = kind if self.of.schedule.chunks == 1 else f"{kind}.{chunk}"
+        compute = Compute(self.seconds[kind][i], name, i, effect, name)
         target = self.targets.get((kind, chunk))
         if target is None:
             return [compute]
         return [compute, Send(target[0], self.of.activation_bytes, tag_of(kind, i, target[1]), i)]
 
     def average(self, microbatch: int) -> list[Instruction]:
-        """The replicas of the stage average its gradient, and go on when they have it."""
+        """Return the instructions with which the replicas of the stage average its gradient and wait for the result."""
         if not self.averaged_bytes:
             return []
         key = self.number, microbatch
@@ -181,25 +181,25 @@ class _Stage:
 
 
 class _Greedy:
-    """A stage that decides when it can go on: micro-batches keep their order, each way."""
+    """A stage that chooses its next task when it can go on; micro-batches keep their order in each direction."""
 
     def __init__(self, stage: _Stage, schedule: Schedule) -> None:
         self.stage, self.microbatches, self.limit = stage, schedule.microbatches, schedule.limits[stage.number]
-        self.at: dict[Kind, int] = {"forward": 0, "backward": 0}  # the next of each
+        self.at: dict[Kind, int] = {"forward": 0, "backward": 0}  # the next micro-batch of each kind
         self.recvs = {kind: stage.recv(PipelineTask(kind, 0)) for kind in self.at}
 
     def next(self) -> list[Instruction]:
-        """The decision what to do next."""
+        """Return the instruction that chooses the next task."""
         forward, backward = self.at["forward"], self.at["backward"]
         if backward == self.microbatches:
             return []
         options: list[Kind] = ["backward"] if backward < forward else []
         if forward < self.microbatches and forward - backward < self.limit:
             options.append("forward")
-        return [First([self.recvs[kind] for kind in options], lambda taken: self.go(options[taken]))]
+        return [First([self.recvs[kind] for kind in options], lambda choice: self.go(options[choice]))]
 
     def go(self, kind: Kind) -> list[Instruction]:
-        """Run a task, then decide again."""
+        """Return the instructions of a task, followed by the next choice."""
         i = self.at[kind]
         self.at[kind] = i + 1
         self.recvs[kind] = self.stage.recv(PipelineTask(kind, i + 1))
@@ -208,16 +208,16 @@ class _Greedy:
 
 
 def run_pipeline(of: Pipeline, network: NetworkLike) -> Timeline:
-    """What happens when the stages of a pipeline play its schedule.
+    """Return the timeline of a pipeline whose stages play its schedule.
 
     Raises:
-        SpecError: times that cannot be.
-        SynclineError: a schedule that cannot finish; says which stage waits for what.
+        SpecError: invalid times.
+        SynclineError: a schedule that cannot finish; names the waiting stage and its missing input.
     """
     check_orders(of.schedule, of.stages)
-    made = played(of, network)
-    if made is not None:
-        return made
+    timeline = played(of, network)
+    if timeline is not None:
+        return timeline
     with nullcontext() if of.effects else no_collection():
         try:
             return run_events(pipeline_programs(of), network)

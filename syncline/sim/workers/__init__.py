@@ -1,1 +1,1 @@
-"""What happens to workers: ``compute`` (time of a step), ``stragglers``, ``faults`` (of their links)."""
+"""Disturbances of workers: ``compute`` (time of a step), ``stragglers``, ``faults`` (of their links)."""

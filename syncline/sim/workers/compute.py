@@ -1,4 +1,4 @@
-"""How long a worker computes in a step: a base time, and what disturbs it."""
+"""The time that a worker computes in a step: a base time, and its disturbances."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from syncline.errors import SpecError
 
 
 class Disturbance(Protocol):
-    """Something that changes how long workers compute."""
+    """A change of the time that workers compute."""
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The changed times, from times of shape ``(T, P)`` in seconds."""
+        """Return the changed times, from times of shape ``(T, P)`` in seconds."""
         ...
 
 
@@ -26,7 +26,7 @@ class ComputeTime:
 
     Args:
         base_s: seconds of a step when nothing disturbs it; at least 0.
-        disturbances: what changes it, the first first.
+        disturbances: changes of that time, in order.
 
     Raises:
         SpecError: a base time that is negative or not finite.
@@ -44,16 +44,19 @@ class ComputeTime:
         check_at_least_0("compute.base_s", self.base_s, "seconds, finite and at least 0")
 
     def sample(self, steps: int, workers: int, rng: np.random.Generator) -> Floats:
-        """Seconds of shape ``(steps, workers)``. A disturbance put last leaves the draws of the others as they were."""
-        compute_s: Floats = np.broadcast_to(self.base_s, (steps, workers))  # in no memory while nothing disturbs
-        for disturbance, own in zip(self.disturbances, rng.spawn(len(self.disturbances)), strict=True):
-            compute_s = disturbance.disturb(compute_s, own)
+        """Return sampled seconds of shape ``(steps, workers)``.
+
+        A further disturbance at the end does not change the draws of the others.
+        """
+        compute_s: Floats = np.broadcast_to(self.base_s, (steps, workers))  # takes no memory without disturbances
+        for disturbance, stream in zip(self.disturbances, rng.spawn(len(self.disturbances)), strict=True):
+            compute_s = disturbance.disturb(compute_s, stream)
         return compute_s
 
 
 @dataclass(frozen=True)
 class LogNormalJitter:
-    """Each step of each worker takes ``exp(sigma z - sigma^2 / 2)`` times as long, z standard normal: 1 in the mean.
+    """A random factor ``exp(sigma z - sigma^2 / 2)`` of each step of each worker, z standard normal: 1 in the mean.
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
@@ -68,17 +71,17 @@ class LogNormalJitter:
         check_at_least_0("jitter.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The jittered times."""
+        """Return the times with jitter."""
         return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape))
 
 
 @dataclass(frozen=True)
 class SlowWorker:
-    """One worker takes ``factor`` times as long in every step.
+    """A worker that takes ``factor`` times as long in every step.
 
     Args:
-        worker: which, from 0.
-        factor: at least 0; below 1 it is a fast one.
+        worker: number of the worker, from 0.
+        factor: at least 0; below 1 the worker is fast.
 
     Raises:
         SpecError: a factor that is negative or not finite, or, when sampled, no such worker.
@@ -91,7 +94,7 @@ class SlowWorker:
         check_at_least_0("slow_worker.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The times with one column slowed."""
+        """Return the times with one worker slowed."""
         _check_index("slow_worker.worker", self.worker, compute_s.shape[1])
         slowed = compute_s.copy()
         slowed[:, self.worker] *= self.factor
@@ -100,12 +103,12 @@ class SlowWorker:
 
 @dataclass(frozen=True)
 class Pause:
-    """One worker stands still for some time in one step.
+    """A pause of one worker in one step.
 
     Args:
-        worker: which, from 0.
-        step: in which step, from 0.
-        seconds: how long; at least 0.
+        worker: number of the worker, from 0.
+        step: number of the step, from 0.
+        seconds: duration; at least 0.
 
     Raises:
         SpecError: a time that is negative or not finite, or, when sampled, no such worker or step.
@@ -119,7 +122,7 @@ class Pause:
         check_at_least_0("pause.seconds", self.seconds, "seconds, finite and at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The times with one lengthened."""
+        """Return the times with one step of a worker lengthened."""
         _check_index("pause.step", self.step, compute_s.shape[0])
         _check_index("pause.worker", self.worker, compute_s.shape[1])
         paused = compute_s.copy()
@@ -128,7 +131,7 @@ class Pause:
 
 
 def lognormal_factors(sigma: float, z: Floats) -> Floats:
-    """``exp(sigma z - sigma^2 / 2)``: 1 in the mean over standard normal z."""
+    """Return ``exp(sigma z - sigma^2 / 2)``: 1 in the mean over standard normal z."""
     return np.exp(sigma * z - sigma**2 / 2)
 
 
@@ -136,7 +139,7 @@ def check_at_least_0(path: str, value: float, expected: str = "a finite number, 
     """Refuse a number that is negative or not finite.
 
     Raises:
-        SpecError: with the path and what is expected.
+        SpecError: names the path and the expected value.
     """
     if not (math.isfinite(value) and value >= 0):
         raise SpecError(path, value, expected)

@@ -1,4 +1,4 @@
-"""Faults of the network: a worker's slow link, and messages whose latency is never the same twice."""
+"""Faults of the network: a worker's slow link, and messages with random latency."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from syncline.errors import SpecError
 from syncline.sim.workers.compute import check_at_least_0, lognormal_factors
 
 DRAWS_AT_ONCE = 4096
-"""Numbers drawn together: a draw of one costs as much as one of hundreds."""
+"""Number of draws made together: a single draw costs as much as hundreds."""
 
 
 @dataclass(frozen=True)
 class SlowLink:
-    """One worker's link carries ``1 / factor`` of its bandwidth, and its latency is ``latency_factor`` times as long.
+    """A worker's link with ``1 / factor`` of its bandwidth and ``latency_factor`` times its latency.
 
     Args:
-        worker: whose, from 0.
+        worker: number of the worker, from 0.
         factor: positive; 1 leaves the bandwidth as it is.
         latency_factor: at least 0; 1 leaves the latency as it is.
 
@@ -45,23 +45,23 @@ class SlowLink:
 
 
 def with_slow_links(topology: Topology, slow: Sequence[SlowLink]) -> Topology:
-    """The same workers and channels, with some workers' links slowed; several factors of one worker multiply.
+    """Return the topology with some workers' links slowed; several factors of one worker multiply.
 
-    A worker's link is the first channel of its ways out and the last of its ways in; where workers share such a
-    channel, as behind one network card, they share what is left of it. Half of a message's latency is the sender's,
-    half the receiver's.
+    A worker's link is the first channel of its outgoing routes and the last of its incoming routes. Workers that share
+    such a channel, as behind one network card, share its reduced bandwidth. Half of a message's latency is the
+    sender's, half the receiver's.
 
     Raises:
-        SpecError: a worker that there is not.
+        SpecError: a worker that does not exist.
     """
     if not slow:
         return topology
     bandwidth, latency = np.ones(topology.workers), np.ones(topology.workers)
-    for one in slow:
-        if one.worker >= topology.workers:
-            raise SpecError("slow_link.worker", one.worker, f"a worker from 0 to {topology.workers - 1}")
-        bandwidth[one.worker] *= one.factor
-        latency[one.worker] *= one.latency_factor
+    for slow_link in slow:
+        if slow_link.worker >= topology.workers:
+            raise SpecError("slow_link.worker", slow_link.worker, f"a worker from 0 to {topology.workers - 1}")
+        bandwidth[slow_link.worker] *= slow_link.factor
+        latency[slow_link.worker] *= slow_link.latency_factor
     if isinstance(topology, Star):
         return dataclasses.replace(
             topology,
@@ -76,9 +76,9 @@ class _Slowed(DerivedTopology):
     """A topology whose workers' own channels and latencies are scaled.
 
     Args:
-        whole: see `DerivedTopology`, as the network was.
-        bandwidth_factor: ``(P,)``, by what each worker's bandwidth is divided.
-        latency_factor: ``(P,)``.
+        whole: see `DerivedTopology`, the original network.
+        bandwidth_factor: ``(P,)``, divisor of each worker's bandwidth.
+        latency_factor: ``(P,)``, factor of each worker's latency.
     """
 
     bandwidth_factor: Floats
@@ -86,48 +86,48 @@ class _Slowed(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """P."""
+        """Return P, the number of workers."""
         return self.whole.workers
 
     @property
     def network(self) -> Any:
-        """What the whole is of: hierarchical collectives ask for its nodes, which are the same."""
+        """Return the original network: hierarchical collectives ask for its nodes, which are the same."""
         return getattr(self.whole, "network", self.whole)
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """A channel that is the own one of several workers is slowed by each."""
+        """Return each channel's bandwidth; a channel that is the own one of several workers is slowed by each."""
         factor = np.ones(len(self.whole.bandwidth_bytes_per_s))
         for worker in np.flatnonzero(self.bandwidth_factor != 1):
             factor[self._own(int(worker))] *= self.bandwidth_factor[worker]
         return self.whole.bandwidth_bytes_per_s / factor
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """The ways as they were, with other latencies."""
+        """Return the original routes with the changed latencies."""
         paths = self.whole.paths(senders, receivers)
         factor = (self.latency_factor[senders] + self.latency_factor[receivers]) / 2
         return paths._replace(latency_s=paths.latency_s * factor)
 
     def _own(self, worker: int) -> Ints:
-        """The first channels of a worker's ways out and the last of its ways in, each once."""
+        """Return the first channels of a worker's outgoing routes and the last of its incoming routes, each once."""
         others = np.delete(np.arange(self.workers), worker)
-        alone = np.full(len(others), worker)
-        way_out, way_in = self.whole.paths(alone, others).channels, self.whole.paths(others, alone).channels
-        last = np.maximum((way_in >= 0).sum(axis=1) - 1, 0)
-        own = np.concatenate([way_out[:, 0], way_in[np.arange(len(others)), last]])
-        return np.unique(own[own >= 0])
+        repeated = np.full(len(others), worker)
+        outgoing, incoming = self.whole.paths(repeated, others).channels, self.whole.paths(others, repeated).channels
+        last = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)
+        channels = np.concatenate([outgoing[:, 0], incoming[np.arange(len(others)), last]])
+        return np.unique(channels[channels >= 0])
 
 
 @dataclass(frozen=True)
 class LatencyJitter:
-    """Each message's latency becomes ``alpha exp(sigma z - sigma^2 / 2) + mean_s E``, z normal, E exponential.
+    """A random latency of each message: ``alpha exp(sigma z - sigma^2 / 2) + mean_s E``, z normal, E exponential.
 
-    In the mean ``alpha + mean_s``: sigma spreads what there is, ``mean_s`` adds what queues add. Messages may overtake
-    each other. Only the events can tell what becomes of it.
+    The mean is ``alpha + mean_s``: sigma spreads the present latency, ``mean_s`` adds the time in queues. Messages may
+    overtake each other. Only the events can follow this.
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
-        mean_s: mean of what is added, in seconds; at least 0.
+        mean_s: mean of the added time, in seconds; at least 0.
 
     Raises:
         SpecError: a field that is negative or not finite.
@@ -141,11 +141,13 @@ class LatencyJitter:
             check_at_least_0(f"latency_jitter.{field}", getattr(self, field))
 
     def delay(self, topology: Topology, rng: np.random.Generator) -> Callable[[int, int], float]:
-        """By how many seconds each message in turn is late, as `run_events` asks: ``delay(sender, receiver)``.
+        """Return a function of sender and receiver that draws the lateness of the next message, in seconds.
+
+        `run_events` calls it once per message in turn: ``delay(sender, receiver)``.
 
         Args:
-            topology: whose latencies they are.
-            rng: whose draws they are.
+            topology: topology with the latencies.
+            rng: random generator of the draws.
         """
         factors: list[float] = []
         added: list[float] = []

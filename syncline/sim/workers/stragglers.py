@@ -1,7 +1,7 @@
-"""Stragglers: random factors on the time that a worker computes, beside `LogNormalJitter`.
+"""Stragglers: random factors on the time that a worker computes, besides `LogNormalJitter`.
 
-Each is a `Disturbance` whose mean is known, so that a run can be set beside an undisturbed one. A step of a group lasts
-as long as its slowest worker, so with the same mean a heavier tail costs more.
+Each is a `Disturbance` with a known mean, so that a run can be compared with an undisturbed one. A step of a group
+lasts as long as its slowest worker, so with the same mean a heavier tail costs more.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from syncline.sim.workers.compute import check_at_least_0, lognormal_factors
 
 @dataclass(frozen=True)
 class ExponentialTail:
-    """Each step of each worker takes ``1 + scale E`` times as long, E standard exponential: a shifted exponential.
+    """A factor ``1 + scale E`` of each step of each worker, E standard exponential: a shifted exponential.
 
     The mean factor is ``1 + scale``, its standard deviation ``scale``. The slowest of P takes ``1 + scale H_P``
     times as long in the mean, with ``H_P = 1 + 1/2 + ... + 1/P``.
 
     Args:
-        scale: mean of what is added, as a part of the undisturbed time; at least 0.
+        scale: mean of the added time, as a fraction of the undisturbed time; at least 0.
 
     Raises:
         SpecError: a scale that is negative or not finite.
@@ -39,13 +39,13 @@ class ExponentialTail:
         check_at_least_0("exponential.scale", self.scale)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The lengthened times."""
+        """Return the lengthened times of all steps."""
         return compute_s * (1 + self.scale * rng.standard_exponential(compute_s.shape))
 
 
 @dataclass(frozen=True)
 class ParetoTail:
-    """Each step of each worker takes ``U^(-1 / shape)`` times as long, U uniform in (0, 1]: at least 1, a heavy tail.
+    """A factor ``U^(-1 / shape)`` of each step of each worker, U uniform in (0, 1]: at least 1, a heavy tail.
 
     The probability of a factor above f is ``f^-shape``. The mean factor is ``shape / (shape - 1)``; the variance is
     infinite up to a shape of 2.
@@ -64,13 +64,13 @@ class ParetoTail:
             raise SpecError("pareto.shape", self.shape, "a finite number above 1, where there is a mean")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The lengthened times."""
+        """Return the lengthened times of all steps."""
         return compute_s * (1 - rng.random(compute_s.shape)) ** (-1 / self.shape)
 
 
 @dataclass(frozen=True)
 class Slowdowns:
-    """Now and then a step of a worker takes ``factor`` times as long: with ``probability``, independently.
+    """Occasional slow steps: each takes ``factor`` times as long with ``probability``, independently.
 
     The mean factor is ``1 + probability (factor - 1)``. A step of P workers is slow with probability
     ``1 - (1 - probability)^P``.
@@ -92,16 +92,16 @@ class Slowdowns:
         check_at_least_0("slowdowns.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The times, some of them lengthened."""
+        """Return the times, some of them lengthened."""
         return np.where(rng.random(compute_s.shape) < self.probability, self.factor * compute_s, compute_s)
 
 
 @dataclass(frozen=True)
 class PersistentSpeeds:
-    """Each worker takes ``exp(sigma z - sigma^2 / 2)`` times as long in all its steps, z standard normal, drawn once.
+    """A factor ``exp(sigma z - sigma^2 / 2)`` of all steps of a worker, z standard normal, drawn once per worker.
 
-    The mean factor over workers is 1. Machines of one order that are not alike, where `LogNormalJitter` is one machine
-    that is not always alike.
+    The mean factor over workers is 1. This models different machines, whereas `LogNormalJitter` models the variation of
+    one machine.
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
@@ -116,7 +116,7 @@ class PersistentSpeeds:
         check_at_least_0("speeds.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """The times, each worker's by its own factor."""
+        """Return the times, each worker's by its own factor."""
         return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape[1:]))
 
 

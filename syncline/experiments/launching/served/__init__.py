@@ -1,5 +1,5 @@
-"""Trainings of workers at their own pace on real processes: a server, workers that talk with it, and what they leave.
+"""Trainings of workers at their own pace on real processes: a server, its workers, and their files.
 
-Read `worker` and `server` (the processes), `events` (what is written down, and read again), `replay` (the simulator in
-the order that was), then `launch`.
+Read `worker` and `server` (the processes), `events` (the server's file), `replay` (the simulator's math in the recorded
+order), then `launch`.
 """

@@ -1,4 +1,4 @@
-"""What a server writes down, line by line, and the training that it adds up to."""
+"""The lines that a server writes, and the training that they add up to."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ FILE = "server.jsonl"
 
 
 class Telling(Protocol):
-    """Who knows what time it is."""
+    """An object that gives the time and the place of an event."""
 
     place: int
 
     def time_s(self) -> float:
-        """Seconds from the beginning."""
+        """Return the seconds from the beginning."""
 
 
 class Written:
-    """The server's file: what it has heard and done outlives it, however it ends."""
+    """The server's file: its lines survive the server, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         self._file = (folder / FILE).open("a", encoding="utf-8", buffering=1)
 
     def line(self, fields: dict[str, Any]) -> None:
-        """Facts, an evaluation, a worker's letter without its tensors, or the end."""
+        """Write facts, an evaluation, a worker's report without its tensors, or the end."""
         self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
     def event(self, event: str, at: Telling, **fields: Any) -> None:
-        """Something that happened, when, and after which of all steps."""
+        """Write an event with its time and its place among all steps."""
         self.line({"event": event, "at_s": at.time_s(), "place": at.place, **fields})
 
 
 @dataclass
 class ServerLines:
-    """What a server's file says.
+    """The content of a server's file.
 
     Attributes:
-        facts: what was known before the first step; empty if it had not begun.
-        letters: of workers, without their tensors, in the order in which they were taken.
-        evaluations: of the model.
-        events: what happened, in order.
-        end: what was said in the end; empty if it did not come to that.
+        facts: facts known before the first step; empty if the training had not started.
+        letters: reports of workers, without their tensors, in the order of their arrival.
+        evaluations: evaluations of the model.
+        events: events, in order.
+        end: the last line; empty if the training did not finish.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class ServerLines:
 
     @classmethod
     def of(cls, folder: Path) -> ServerLines:
-        """Read them."""
+        """Read the server's file of a folder."""
         out = cls()
         for line in lines_of(folder / FILE) if (folder / FILE).exists() else ():
             if "event" in line:
@@ -82,31 +82,31 @@ class ServerLines:
         return out
 
     def named(self, event: str) -> list[dict[str, Any]]:
-        """The events of a name."""
-        return [one for one in self.events if one["event"] == event]
+        """Return the events of this name."""
+        return [line for line in self.events if line["event"] == event]
 
     def steps(self) -> list[Step]:
-        """All that have arrived, in their order."""
-        found = []
+        """Return all steps that have arrived, in their order."""
+        arrived = []
         for letter in self.letters:
             for (number, place, counted, begun_ns, ended_ns), loss in zip(
                 letter["steps"], letter["losses"], strict=True
             ):
-                found.append(Step(letter["worker"], number, place, counted, begun_ns, ended_ns, loss))
-        return sorted(found, key=lambda step: step.place)
+                arrived.append(Step(letter["worker"], number, place, counted, begun_ns, ended_ns, loss))
+        return sorted(arrived, key=lambda step: step.place)
 
 
 class Step(NamedTuple):
     """A local step that has arrived.
 
     Attributes:
-        worker: whose.
-        number: of it among its worker's, from 0: which data it saw.
-        place: of it among all that were drawn.
-        counted: of it among all that were not known to be lost: what schedules go by.
-        begun_ns: when.
-        ended_ns: when.
-        loss: of each seed.
+        worker: number of the worker.
+        number: number of the step among its worker's, from 0: it decides the data.
+        place: number of the step among all that were drawn.
+        counted: number of the step among all that were not known to be lost: schedules depend on it.
+        begun_ns: time of its start.
+        ended_ns: time of its end.
+        loss: loss of each seed.
     """
 
     worker: int
@@ -119,53 +119,60 @@ class Step(NamedTuple):
 
 
 def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
-    """What happened, as a table: steps that arrived where they fall among what the server did.
+    """Return the events as a table, with the arrived steps at their places between the server's events.
 
-    Columns: ``event``, ``worker``, ``value`` (of a step its number, of an arrival the update's age, of a version its
-    updates, of a failure the steps that were lost), ``count`` (of a step) and ``at_s``; null where there is none.
+    Columns: ``event``, ``worker``, ``value`` (the number of a step, the age of an arrived update, the number of updates
+    of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
+    value.
     """
     values = {"arrive": "age", "version": "count", "fail": "lost"}
-    steps, rows, at = lines.steps(), list[tuple[Any, ...]](), 0
+    steps, rows, index = lines.steps(), list[tuple[Any, ...]](), 0
     zero_ns = lines.facts["zero_ns"]
 
     def stepped(before: float) -> None:
-        nonlocal at
-        while at < len(steps) and steps[at].place < before:
-            step = steps[at]
+        nonlocal index
+        while index < len(steps) and steps[index].place < before:
+            step = steps[index]
             rows.append(("step", step.worker, step.number, step.counted, (step.ended_ns - zero_ns) / 1e9))
-            at += 1
+            index += 1
 
-    for one in lines.events:
-        if one["event"] in ("arrive", "version", "reply", "fail"):
-            stepped(one["place"])
-            name = values.get(one["event"])
-            rows.append((one["event"], one.get("worker"), one[name] if name else None, None, one["at_s"]))
+    for event in lines.events:
+        if event["event"] in ("arrive", "version", "reply", "fail"):
+            stepped(event["place"])
+            name = values.get(event["event"])
+            rows.append((event["event"], event.get("worker"), event[name] if name else None, None, event["at_s"]))
     stepped(math.inf)
     names = ("event", "worker", "value", "count", "at_s")
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
 def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> PlayedApart:
-    """Who came when, as measured: seconds from when all had come."""
-    found, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
-    ended = sorted((step.ended_ns, step.worker) for step in found)
+    """Return the arrivals of the workers' updates as measured, in seconds since all workers had joined."""
+    steps_done, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
+    ended = sorted((step.ended_ns, step.worker) for step in steps_done)
     contributions: list[Contribution] = []
     last: dict[int, int] = {}
-    for one in lines.events:
-        if one["event"] == "arrive":
-            last[one["worker"]] = len(contributions)
-            contributions.append(Contribution(**{name: one[name] for name in KNOWN}, replied_s=math.nan))
-        elif one["event"] == "reply" and one["worker"] in last:
-            at = last[one["worker"]]
-            contributions[at] = contributions[at]._replace(replied_s=one["at_s"])
+    for event in lines.events:
+        if event["event"] == "arrive":
+            last[event["worker"]] = len(contributions)
+            contributions.append(Contribution(**{name: event[name] for name in KNOWN}, replied_s=math.nan))
+        elif event["event"] == "reply" and event["worker"] in last:
+            index = last[event["worker"]]
+            contributions[index] = contributions[index]._replace(replied_s=event["at_s"])
     timeline = _timeline(lines, workers)
-    own = timeline[timeline.worker < workers]
+    worker_spans = timeline[timeline.worker < workers]
     computing, waiting = np.zeros(workers), np.zeros(workers)
-    np.add.at(computing, own.worker[own.what == "compute"], own.duration_s[own.what == "compute"])
-    np.add.at(waiting, own.worker[own.what == "recv"], own.duration_s[own.what == "recv"])
+    np.add.at(
+        computing,
+        worker_spans.worker[worker_spans.what == "compute"],
+        worker_spans.duration_s[worker_spans.what == "compute"],
+    )
+    np.add.at(
+        waiting, worker_spans.worker[worker_spans.what == "recv"], worker_spans.duration_s[worker_spans.what == "recv"]
+    )
     done_s = [(ns - zero_ns) / 1e9 for ns, _ in ended]
     versions = lines.named("version")
-    end_s = max([one["at_s"] for one in versions[-1:]] + done_s[-1:], default=0.0)
+    end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
     return PlayedApart(
         np.array(done_s),
         np.array([worker for _, worker in ended], dtype=np.int64),
@@ -180,53 +187,53 @@ def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> PlayedApart:
 
 
 KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version", "age")
-"""Of an arrival, what is known when it comes."""
+"""Fields of an arrival that are known when it comes."""
 
 
 def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
-    """What it cost that processes died."""
-    told = FailureCosts(spec.workers, wall_s, steps)
-    since: dict[int, float] = {}  # since when each has steps that have not arrived
+    """Return the costs of the processes that died."""
+    costs = FailureCosts(spec.workers, wall_s, steps)
+    since: dict[int, float] = {}  # time since which a worker has steps that have not arrived
     down: dict[int, float] = {}
-    for one in lines.events:
-        worker, at_s = one.get("worker", -1), one["at_s"]
-        if one["event"] == "sent":
+    for event in lines.events:
+        worker, at_s = event.get("worker", -1), event["at_s"]
+        if event["event"] == "sent":
             since[worker] = at_s
-        elif one["event"] == "arrive":
+        elif event["event"] == "arrive":
             since.pop(worker, None)
-        elif one["event"] == "join" and worker in down:
-            told.down_s += at_s - down.pop(worker)
-        elif one["event"] == "fail" and worker not in down:
-            told.interruptions += 1
-            told.lost_steps += one["lost"] / spec.workers
-            told.lost_s += at_s - since.pop(worker, at_s)
+        elif event["event"] == "join" and worker in down:
+            costs.down_s += at_s - down.pop(worker)
+        elif event["event"] == "fail" and worker not in down:
+            costs.interruptions += 1
+            costs.lost_steps += event["lost"] / spec.workers
+            costs.lost_s += at_s - since.pop(worker, at_s)
             down[worker] = at_s
-    told.down_s += sum(max(wall_s - from_s, 0.0) for from_s in down.values())
-    told.useful_s = max(spec.workers * wall_s - told.lost_s - told.down_s, 0.0)
-    told.stuck = lines.end.get("stuck")
-    return told
+    costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in down.values())
+    costs.useful_s = max(spec.workers * wall_s - costs.lost_s - costs.down_s, 0.0)
+    costs.stuck = lines.end.get("stuck")
+    return costs
 
 
 def _timeline(lines: ServerLines, workers: int) -> Timeline:
-    """What each did whose steps have arrived, and what the server sent."""
+    """Return the spans of all workers whose steps have arrived, and of the server's sends."""
     zero_ns = lines.facts["zero_ns"]
     spans = [
-        Span(letter["worker"], stream, what, label, (start - zero_ns) / 1e9, (end - zero_ns) / 1e9, nbytes, step)
+        Span(letter["worker"], stream, activity, label, (start - zero_ns) / 1e9, (end - zero_ns) / 1e9, nbytes, step)
         for letter in lines.letters
-        for stream, what, label, start, end, nbytes, step in in_lanes(letter["laps"])
+        for stream, activity, label, start, end, nbytes, step in in_lanes(letter["laps"])
     ]
     spans += [
         Span(
-            workers, f"send to {one['worker']}", "send", f"model {one['model']}", one["start_s"], one["at_s"],
-            lines.facts["model_bytes"], one["first"],
+            workers, f"send to {event['worker']}", "send", f"model {event['model']}", event["start_s"], event["at_s"],
+            lines.facts["model_bytes"], event["first"],
         )
-        for one in lines.named("sent")
+        for event in lines.named("sent")
     ]  # fmt: skip
     return Timeline.of(spans, workers + 1)
 
 
 def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
-    """Losses of P steps of whichever workers each, and what was evaluated."""
+    """Return the losses, each over P steps of any workers, and the evaluations."""
     losses = np.array([step.loss for step in lines.steps()]).reshape(-1, len(spec.seeds))
     steps = len(losses) // spec.workers
     evaluations = [line for line in lines.evaluations if line["evaluated"] <= steps]

@@ -1,4 +1,4 @@
-"""``syncline launch`` of workers at their own pace: a server's process and one for each worker, measured."""
+"""The command ``syncline launch`` for workers at their own pace: a server's process and one per worker, measured."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from syncline.specs import RunSpec
 from syncline.specs.problem import check_kept
 
 PRELOAD = ("syncline.experiments.launching.served.server", "syncline.experiments.launching.served.worker")
-"""What every process would load."""
+"""Modules that every process would otherwise load."""
 
 
 def check_served(spec: RunSpec, how: Launch) -> None:
-    """Refuse what real servers do not know.
+    """Refuse settings that real servers do not support.
 
     Raises:
-        SpecError: which field, or which option.
+        SpecError: the field or the option that is not supported.
         SynclineError: a libzmq that cannot encrypt.
     """
     check_encryption()
@@ -68,8 +68,8 @@ def check_served(spec: RunSpec, how: Launch) -> None:
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")
     if spec.faults.absences:
-        given = [absence.model_dump() for absence in spec.faults.absences]
-        raise SpecError("faults.absences", given, "none, as real processes do not leave by plan")
+        absences = [absence.model_dump() for absence in spec.faults.absences]
+        raise SpecError("faults.absences", absences, "none, as real processes do not leave by plan")
     if spec.watch.measures:
         raise SpecError("watch.measures", list(spec.watch.measures), "none, as no process sees all workers")
     if how.workers_per_process != 1:
@@ -92,17 +92,17 @@ def launch_served(
     """Train workers at their own pace on local processes, measure, and write the folder of a run.
 
     Args:
-        spec: what to run; its seeds are trained side by side.
+        spec: the run; its seeds are trained side by side.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        how: device, timeout, rejoins; the defaults of `Launch` if none.
+        how: device, timeout, rejoins; the defaults of `Launch` if None.
         exact: see ``RunFolder``.
         on_progress: called with the number of steps that are completed, of ``steps * len(seeds)``.
 
     Returns:
-        As of `syncline.experiments.launching.launch.launch`, and ``departures`` of workers.
+        The same as `syncline.experiments.launching.launch.launch`, and ``departures`` of workers.
 
     Raises:
-        SynclineError: what is found before training: a mistake in the spec, a missing GPU, a port in use.
+        SynclineError: a mistake in the spec, a missing GPU, or a port in use; raised before training.
     """
     how = (how or Launch()).of(spec)
     check_served(spec, how)
@@ -117,7 +117,7 @@ def launch_served(
         parts.mkdir()
         progress = Progress.shared(parts / "progress", spec.workers + 1, spec.workers)
         packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
-        server_keys, worker_keys = make_keys(spec.workers)  # these go to the processes through pipes alone
+        server_keys, worker_keys = make_keys(spec.workers)  # these keys reach the processes only through pipes
         processes = ServedProcesses(
             server_process, worker_process, (packed, how, listener, server_keys, parts),
             [(packed, how, port, keys, parts) for keys in worker_keys], progress,
@@ -138,13 +138,13 @@ def launch_served(
             raise SynclineError(str(ended.failure))
         on_poll(progress)
         wall_s = time.perf_counter() - started_s
-        told = _write_served(folder, spec, how, parts, wall_s, ended, interrupted=interrupted, step_s=step_s)
-    return told | {"folder": str(folder.path)}
+        result = _write_served(folder, spec, how, parts, wall_s, ended, interrupted=interrupted, step_s=step_s)
+    return result | {"folder": str(folder.path)}
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """What came of it: who came when, measured and simulated."""
+    """The results of a launch: the order of arrivals, measured and simulated."""
 
     trained: Trained
     clock: Clock
@@ -152,7 +152,7 @@ class _Measured:
 
     @property
     def clock_there(self) -> Clock:
-        """The simulator's."""
+        """Return the clock of the simulator."""
         clock = self.simulated.time(self.simulated.plan.network, Factors())
         assert clock is not None
         return clock
@@ -161,7 +161,7 @@ class _Measured:
 def _write_served(
     folder: RunFolder,
     spec: RunSpec,
-    how: Launch,
+    options: Launch,
     parts: Path,
     wall_s: float,
     ended: ServedEnd,
@@ -171,77 +171,77 @@ def _write_served(
 ) -> dict[str, Any]:
     lines = ServerLines.of(parts)
     failed = lines.end.get("stuck") or (None if ended.failure is None else str(ended.failure))
-    told: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
-    told |= {"measured_step_s": step_s, "launch": asdict(how) | {"processes": spec.workers + 1}}
-    told |= {"rows": [], "simulated": None, "device": lines.facts.get("device"), "dtype": spec.dtype}
-    told |= {"departures": [asdict(one) for one in ended.departures]}
-    told["joins"] = [{"worker": one["worker"], "at_s": one["at_s"]} for one in lines.named("join")[spec.workers :]]
+    record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
+    record |= {"measured_step_s": step_s, "launch": asdict(options) | {"processes": spec.workers + 1}}
+    record |= {"rows": [], "simulated": None, "device": lines.facts.get("device"), "dtype": spec.dtype}
+    record |= {"departures": [asdict(departure) for departure in ended.departures]}
+    record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in lines.named("join")[spec.workers :]]
     measured = _measured(spec, lines, wall_s, early=interrupted or not lines.end)
     if measured is not None:
-        told |= {"machines": 1, "problem": lines.facts["problem"]} | _told(spec, measured, step_s is not None)
-    folder.json("run", environment() | told)
+        record |= {"machines": 1, "problem": lines.facts["problem"]} | _told(spec, measured, step_s is not None)
+    folder.json("run", environment() | record)
     if (parts / "server.pt").exists():
         (parts / "server.pt").replace(folder.working / "parameters.pt")
     if lines.facts:
         folder.table("order", order_columns(lines))
     if measured is not None:
         _write(folder, spec, measured, lines)
-    shutil.rmtree(parts)  # last: if anything could not be written, all is still there
+    shutil.rmtree(parts)  # last: after a failed write the files still exist
     names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")
-    return {name: told[name] for name in names}
+    return {name: record[name] for name in names}
 
 
 def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
-    """None if no step of the training was completed."""
+    """Return the results of a launch; None if no step of the training was completed."""
     if not lines.facts:
         return None
     history = history_of(lines, spec, early)
     if not history.steps:
         return None
     plan = _plan(spec, lines)
-    here = replace(plan, network=replace(spec.network, name=MEASURED))
-    apart = TrainedApart(here, played_of(lines, spec, history.steps), history.steps)
+    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
+    measured_training = TrainedApart(measured_plan, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
-        read_tensors(lines.facts["tensors"]), apart=apart,
+        read_tensors(lines.facts["tensors"]), apart=measured_training,
     )  # fmt: skip
-    clock = apart.time(apart.plan.network, Factors())
+    clock = measured_training.time(measured_training.plan.network, Factors())
     assert clock is not None
-    whole = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
-    return _Measured(trained, clock, TrainedApart(whole, whole.play(), history.steps))
+    completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
+    return _Measured(trained, clock, TrainedApart(completed_plan, completed_plan.play(), history.steps))
 
 
 def _plan(spec: RunSpec, lines: ServerLines) -> PlanApart:
-    """What the simulator plays beside it."""
+    """Return the plan that the simulator runs for comparison."""
     facts = lines.facts
     tensors = read_tensors(facts["tensors"])
-    method, whole_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
+    method, step_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
 
     def build(rows: Rows, problem: Problem) -> Task:
         return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
 
-    return plan_apart(spec, method, tensors, whole_s, spec.network, batch_work(spec, method, whole_s, build))
+    return plan_apart(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
 
 
 def _told(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
-    """Rows, and the simulator's; ``timed``: whether its computing was."""
+    """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
     steps = measured.trained.history.steps
-    own = measured.clock.timeline.worker < spec.workers
-    updating = measured.clock.timeline[own & (measured.clock.timeline.what == "optimizer")]
+    is_worker = measured.clock.timeline.worker < spec.workers
+    updating = measured.clock.timeline[is_worker & (measured.clock.timeline.what == "optimizer")]
     split = {"optimizer_s": float(updating.duration_s.sum()) / (steps * spec.workers)}
     rows = [row | split for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
     simulated = measured.clock_there
 
-    def again(off: Factors) -> Clock | None:
-        return measured.simulated.time(spec.network, off)
+    def time_again(factors: Factors) -> Clock | None:
+        return measured.simulated.time(spec.network, factors)
 
-    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, again, timed))
-    there = {"network": spec.network.name} | clock_record(simulated) | measured.simulated.record() | bounds
-    return {"rows": [row | {"network": MEASURED} for row in rows], "simulated": there}
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
+    simulated_row = {"network": spec.network.name} | clock_record(simulated) | measured.simulated.record() | bounds
+    return {"rows": [row | {"network": MEASURED} for row in rows], "simulated": simulated_row}
 
 
 def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerLines) -> None:
-    """Tables, trace and, last, figures."""
+    """Write the tables, the trace and, last, the figures."""
     trained, clock, simulated = measured.trained, measured.clock, measured.clock_there
     folder.long_table("metrics", metrics_tables([trained]))
     folder.table("ledger", ledger_columns([trained]))
@@ -249,11 +249,11 @@ def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerL
     clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
     networks: dict[str, Network | str] = {MEASURED: "real processes", spec.network.name: spec.network}
     write_curves(folder, spec, [trained], clocks, networks)
-    kept = clock.timeline.head(spec.timeline_steps)
-    named = [(MEASURED, kept), (spec.network.name, simulated.timeline)]
+    first_steps = clock.timeline.head(spec.timeline_steps)
+    named = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
-    worlds = {f"{MEASURED}: worker": kept, "simulated: worker": simulated.timeline}
+    worlds = {f"{MEASURED}: worker": first_steps, "simulated: worker": simulated.timeline}
     timeline, _ = worlds_together(worlds)
     names = [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
     folder.trace(chrome_trace(timeline, [f"{world}: {name}" for world in (MEASURED, "simulated") for name in names]))
-    run_figures(folder, spec, trained, replace(clock, timeline=kept))
+    run_figures(folder, spec, trained, replace(clock, timeline=first_steps))

@@ -1,4 +1,4 @@
-"""The simulator's math in the order in which real processes came."""
+"""The simulator's math in the order in which the updates of real processes arrived."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
-    """Train in this process, with events in an order that was recorded.
+    """Train in this process, with events in a recorded order.
 
     Args:
-        spec: what was launched.
+        spec: the launched run.
         order: columns of ``order.parquet``.
 
     Returns:
@@ -38,29 +38,29 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
         return build_task(problem, rows, device, spec.dtype, spec.execution)
 
     method = spec.method.in_precision(spec.number_format)
-    apart = WorkersApart(spec, method, build, recorder, lambda done: None)
-    apart.evaluate(0)
+    workers = WorkersApart(spec, method, build, recorder, lambda done: None)
+    workers.evaluate(0)
     rows = zip(*(order[name] for name in ("event", "worker", "value", "count")), strict=True)
     for event, worker, value, count in rows:
         if event == "step":
-            apart.step_as(int(worker), int(value), int(count))
+            workers.step_as(int(worker), int(value), int(count))
         elif event == "arrive":
-            apart.arrive(int(worker), int(value))
+            workers.arrive(int(worker), int(value))
         elif event == "version":
-            apart.version(int(value), 0)
+            workers.version(int(value), 0)
         elif event == "reply":
-            apart.reply(int(worker))
+            workers.reply(int(worker))
         else:
-            apart.fail(int(worker))
-    done = apart.done // spec.workers
+            workers.fail(int(worker))
+    done = workers.done // spec.workers
     if recorder.eval_step[-1] != done:
-        apart.evaluate(done)
-    kept = {name: p.detach().cpu() for name, p in apart.server_task.params.items()}
-    return kept, recorder.history(spec.seeds)
+        workers.evaluate(done)
+    parameters = {name: p.detach().cpu() for name, p in workers.server_task.params.items()}
+    return parameters, recorder.history(spec.seeds)
 
 
 def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
-    """The same, of a folder of ``syncline launch``."""
+    """Train in the recorded order of a folder of ``syncline launch``."""
     import pyarrow.parquet as pq
 
     from syncline.specs import RunSpec, load_spec
@@ -71,6 +71,6 @@ def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
 
 
 def largest_difference(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """Of any number of one from the other's; NaN where one of them is not finite."""
-    most = [float((found[name].double() - x.double()).abs().max()) for name, x in expected.items() if x.numel()]
-    return math.nan if any(math.isnan(one) for one in most) else max(most, default=0.0)
+    """Return the largest difference between two sets of tensors; NaN if a difference is not a number."""
+    differences = [float((found[name].double() - x.double()).abs().max()) for name, x in expected.items() if x.numel()]
+    return math.nan if any(math.isnan(difference) for difference in differences) else max(differences, default=0.0)

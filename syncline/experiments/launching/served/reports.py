@@ -1,4 +1,4 @@
-"""The heads of the messages that workers send, and what the server takes of them."""
+"""The heads of the messages that workers send, and the server's checks of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from syncline.backend.messages import MalformedMessage
 
 HEAD_BYTES, STEP_BYTES, LOSS_BYTES = 1 << 16, 1 << 11, 32
-"""The longest head: so much, so much more for each local step, and for each loss of it."""
+"""Largest size of a head in bytes: a base, an addition for each local step, and one for each loss of a step."""
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Nanoseconds = Count
@@ -26,20 +26,20 @@ class JoinRequest(_Head):
     """A worker's first message.
 
     Attributes:
-        pid: of its process.
+        pid: id of its process.
     """
 
     pid: Count
 
 
 class RoundReport(_Head):
-    """What a worker says of its local steps since the last model; its update follows.
+    """A worker's report on its local steps since the last model; its update follows.
 
     Attributes:
-        begun_ns: when it had the model.
-        steps: number, place, count, beginning and end of each.
-        losses: of each step, for each seed.
-        laps: of its stopwatch.
+        begun_ns: time at which the worker had the model.
+        steps: number, place, count, beginning and end of each step.
+        losses: losses of each step, for each seed.
+        laps: laps of its stopwatch.
     """
 
     begun_ns: Nanoseconds
@@ -48,16 +48,16 @@ class RoundReport(_Head):
     laps: tuple[tuple[Text, Text, Text, Nanoseconds, Nanoseconds, Count, Count], ...]
 
     def check(self, steps: range, drawn: int, seeds: int, zero_ns: int) -> None:
-        """Refuse a report of other steps than the worker was given, or of times that cannot be.
+        """Refuse a report on other steps than the worker was granted, or with impossible times.
 
         Args:
-            steps: their numbers.
-            drawn: places of steps that all workers have drawn.
-            seeds: S.
-            zero_ns: when the training began.
+            steps: numbers of the granted steps.
+            drawn: number of places that all workers have drawn.
+            seeds: number of seeds S.
+            zero_ns: time at which the training began.
 
         Raises:
-            MalformedMessage: what is wrong.
+            MalformedMessage: the part of the report that is wrong.
         """
         if [step[0] for step in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not given")
@@ -74,7 +74,7 @@ class RoundReport(_Head):
 
 
 def longest_head(steps: int, seeds: int) -> int:
-    """Return the most bytes of the head of a report of so many local steps."""
+    """Return the largest number of bytes of the head of a report on this number of local steps."""
     return HEAD_BYTES + steps * (STEP_BYTES + LOSS_BYTES * seeds)
 
 
@@ -85,7 +85,7 @@ def read_head(kind: type[Head], content: bytes) -> Head:
     """Return the head of a message.
 
     Raises:
-        MalformedMessage: what is not such a head.
+        MalformedMessage: the content is not such a head.
     """
     try:
         return kind.model_validate_json(content)

@@ -1,4 +1,4 @@
-"""The server's process: it takes what workers send, in the order in which it comes, and gives them its model."""
+"""The server's process: it applies the workers' updates in the order of their arrival, and sends them its model."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from syncline.specs import RunSpec
 from syncline.training import CHECK_EVERY
 
 POLL_S = 0.01
-"""How often the server looks whether a worker's process has ended, where no message comes."""
+"""Seconds between checks for ended worker processes while no message comes."""
 
 
 def server_process(
     rank: int, packed: bytes, how: Launch, listener: socket.socket, keys: ServerKeys, folder: Path
 ) -> None:
-    """The server's process; the spec is packed by cloudpickle, as it may hold what a notebook made."""
+    """Run the server's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     device = how.devices(spec.workers + 1).of(rank)
@@ -64,13 +64,13 @@ def server_process(
     server.run()
     server.socket.close()
     if how.keep_parameters:
-        kept = {name: p.detach().cpu() for name, p in server.math.task.params.items()}
+        parameters = {name: p.detach().cpu() for name, p in server.math.task.params.items()}
         with whole_file(folder / "server.pt") as working:
-            torch.save(kept, working)
+            torch.save(parameters, working)
 
 
 class _Server:
-    """Connections to workers, and what the simulator's servers decide and compute."""
+    """Connections to workers, joined with the decisions and the math of the simulator's servers."""
 
     def __init__(
         self, spec: RunSpec, how: Launch, device: torch.device, listener: socket.socket, keys: ServerKeys, folder: Path
@@ -82,7 +82,7 @@ class _Server:
         self.register = Register(folder / "register", workers)
         method = spec.method.in_precision(spec.number_format)
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
-        undisturbed_s = base_s(spec, task.flops_per_step)  # refused now rather than after the training
+        undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
         self.math = OneServer(spec, method, task, lr_factors(spec))
         self.tokens = batches_of(spec, self.math.how)
         tensors = task_tensors(task)
@@ -95,16 +95,16 @@ class _Server:
         head_bytes = longest_head(max(served.local_steps), len(spec.seeds))
         longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.sent_as))
         self.socket = ServerSocket(listener, keys, longest_bytes, how.timeout_s)
-        self.connections: dict[int, bytes] = {}  # of the workers that have joined and not been lost
+        self.connections: dict[int, bytes] = {}  # workers that have joined and are not lost
         self.ends = [0] * workers  # ended processes of each worker, when it joined
-        self.busy: set[int] = set()  # who has a model and steps
-        self.going: deque[int] = deque()  # whose models leave next
+        self.busy: set[int] = set()  # workers that have a model and steps
+        self.going: deque[int] = deque()  # workers that get a model next
         self.timers: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = itertools.count()
-        self.made = [0] * workers  # steps of each that have arrived
+        self.made = [0] * workers  # arrived steps of each worker
         self.latest: tuple[list[Tensor], int] = ([], 0)
-        self.place = 0  # of the next step, when what is told was begun
-        self.evaluated = -1  # before the beginning
+        self.place = 0  # place of the next step at the time of the current event
+        self.evaluated = -1  # no evaluation yet
         self.waiting = False
         self.losses: list[list[float]] = []
         self.failed_s = 0.0
@@ -117,7 +117,7 @@ class _Server:
         }  # fmt: skip
 
     def run(self) -> None:
-        """The whole training."""
+        """Run the whole training."""
         while len(self.connections.keys() | self.register.gone()) < self.spec.workers:
             self._hear()
         self.zero_ns = time.monotonic_ns()
@@ -142,14 +142,14 @@ class _Server:
             with suppress(ConnectionLost):
                 self.socket.send(connection, {"end": True})
 
-    # Who comes, speaks and goes.
+    # Workers that join, send updates and leave.
 
     def _hear(self) -> None:
-        """Wait for what comes next, and take it."""
+        """Wait for the next messages and timers, and process them."""
         timeout_s = POLL_S
         if self.timers:
             timeout_s = min(POLL_S, max(0.0, self.timers[0][0] - time.monotonic()))
-        if self.timers or not self.waiting:  # for an instant, while nobody else need come; else once
+        if self.timers or not self.waiting:  # a short wait while a timer is set; otherwise enter once
             self.progress.enter()
         messages = self.socket.receive(timeout_s)
         self.waiting = not messages
@@ -167,7 +167,7 @@ class _Server:
         self._go()
 
     def _take(self, message: Message) -> None:
-        """Take a worker's message; whoever sends a malformed one counts as lost."""
+        """Process a worker's message; the sender of a malformed message counts as lost."""
         is_joined = self.connections.get(message.worker) == message.connection
         try:
             if is_joined:
@@ -181,10 +181,10 @@ class _Server:
                 self.socket.send(message.connection, {"refused": str(error)})
 
     def _join(self, message: Message) -> None:
-        """A worker's process has started, for the first time or again."""
+        """Register a worker whose process has started, for the first time or again."""
         worker, request = message.worker, read_head(JoinRequest, message.head)
         unpack_tensors(message.frames, ())
-        if worker in self.connections:  # whose end was not noticed yet
+        if worker in self.connections:  # the end of its old process was not noticed yet
             self._lose(worker)
         self.connections[worker] = message.connection
         self.ends[worker] = self.register.ends(worker)
@@ -201,7 +201,7 @@ class _Server:
         return worker in desk.idle or worker in desk.buffered or worker in self.going
 
     def _update(self, message: Message) -> None:
-        """A worker has made its local steps: take its update."""
+        """Apply a worker's update after its local steps."""
         worker, report = message.worker, read_head(RoundReport, message.head)
         if worker not in self.busy:
             raise MalformedMessage("an update of a worker that has no model")
@@ -221,20 +221,20 @@ class _Server:
         self.progress.step(done, done * len(self.spec.seeds))
 
     def _lose(self, worker: int) -> None:
-        """A worker has gone: what it has not sent is lost."""
+        """Remove a worker that has gone; the steps that it has not sent are lost."""
         del self.connections[worker]
         self._now()
         self.serving.asleep.discard(worker)
         self.failed_s = self.time_s()
         if worker in self.busy:
             self.busy.discard(worker)
-            self.serving.fail(worker, for_good=False)  # as long as nobody says so
+            self.serving.fail(worker, for_good=False)  # the worker may come back
         else:
             self.fail(worker)
         self._wake()
 
     def _note_the_gone(self) -> None:
-        """Who is said not to come back, and has left."""
+        """Remove the workers that have left and will not come back."""
         for worker in self.register.gone() - self.serving.gone - self.connections.keys():
             self._now()
             if worker in self.serving.failed:
@@ -243,14 +243,14 @@ class _Server:
             else:
                 self.serving.leave(worker)
                 self.serving.wake()
-            self.going = deque(one for one in self.going if one != worker)
+            self.going = deque(other for other in self.going if other != worker)
 
     def _wake(self) -> None:
         if self.serving.left and self.serving.asleep:
             self.serving.wake()
 
     def _go(self) -> None:
-        """Let models go."""
+        """Send the models that are due."""
         while self.going:
             worker = self.going.popleft()
             self.serving.replied(worker)
@@ -262,11 +262,11 @@ class _Server:
                     self._wake()
             elif worker in self.connections:
                 self._send(worker)
-            else:  # it has what it was given as soon as it is back
+            else:  # the worker gets its steps when it is back
                 self.serving.fail(worker, for_good=False)
 
     def _send(self, worker: int) -> None:
-        """A worker's next steps, with the model."""
+        """Send a worker the model and its next steps."""
         head = {
             "steps": self.serving.granted[worker], "first": self.made[worker], "model": self.serving.model[worker],
             "nbytes": self.model_bytes,
@@ -280,35 +280,35 @@ class _Server:
             return
         self.written.event("sent", self, worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])
 
-    # Who keeps the time.
+    # The server's clock.
 
     def time_s(self) -> float:
-        """Seconds from the beginning."""
+        """Return the seconds from the beginning."""
         return (time.monotonic_ns() - self.zero_ns) / 1e9
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call after so many seconds."""
+        """Call a function after this number of seconds."""
         heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.numbers), call))
 
     def let_go(self, worker: int) -> None:
-        """When everything of this instant is taken."""
+        """Queue a worker to get the model when all messages of this instant are processed."""
         self.going.append(worker)
 
     def went_on(self, desk: Desk) -> None:
-        """There is nobody above."""
+        """Do nothing, because there is no server above."""
 
     def _now(self) -> None:
-        """What comes next comes after so many steps; if one of these asks for an evaluation, the model is as it was."""
+        """Read the number of steps before the next event, and evaluate the unchanged model if an evaluation is due."""
         self.place, count = self.register.now()
         self._evaluations(count)
 
-    # Who is told what the servers decide.
+    # Reactions to the decisions of the simulator's servers.
 
     def step(self, worker: int, number: int) -> None:
-        """Steps are told by who makes them."""
+        """Do nothing, because the worker reports its steps."""
 
     def arrive(self, worker: int, age: int) -> None:
-        """What came of a worker's steps."""
+        """Apply the update of a worker's steps."""
         sent, steps = self.latest
         if not self.math.wire.exact_dtype:
             pairs = zip(sent, self.math.params, strict=True)
@@ -318,32 +318,32 @@ class _Server:
         self.written.event("arrive", self, **{name: came[name] for name in came if name != "replied_s"})
 
     def version(self, count: int, server: int) -> None:
-        """A version of the model."""
+        """Make a new version of the model."""
         self.math.version(count)
         self.written.event("version", self, count=count)
 
     def reply(self, worker: int) -> None:
-        """A worker gets the model as it is now."""
+        """Record that a worker gets the current model."""
         self.written.event("reply", self, worker=worker)
 
     def fail(self, worker: int) -> None:
-        """What it has not sent is lost, with what its optimizer kept."""
+        """Record the loss of a worker's unsent steps and of its optimizer's state."""
         lost = self.register.lose(worker, self.made[worker])
         self.written.event("fail", self, worker=worker, lost=lost)
 
     def send_up(self, server: int) -> None:
-        """There is nobody above."""
+        """Do nothing, because there is no server above."""
 
     def arrive_up(self, server: int, age: int) -> None:
-        """There is nobody above."""
+        """Do nothing, because there is no server above."""
 
     def reply_up(self, server: int) -> None:
-        """There is nobody above."""
+        """Do nothing, because there is no server above."""
 
     def merge(self, server: int) -> None:
-        """There is nobody above."""
+        """Do nothing, because there is no server above."""
 
-    # What is measured.
+    # Evaluations and losses.
 
     def _evaluations(self, count: int) -> None:
         every, done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
@@ -357,7 +357,7 @@ class _Server:
         self.written.line({"evaluated": done, "metrics": metrics})
 
     def _diverged(self) -> bool:
-        """Whether each seed has had a loss that is not finite among the last steps."""
+        """Return whether each seed has had a loss that is not finite among the last steps."""
         last = self.losses[-CHECK_EVERY * self.spec.workers :]
         if len(last) < CHECK_EVERY * self.spec.workers or math.isfinite(sum(self.losses[-1])):
             return False

@@ -1,4 +1,4 @@
-"""A worker's process: it takes the server's model, makes its local steps, sends what came of them, and so on."""
+"""A worker's process: it receives the server's model, makes its local steps, sends its update, and repeats."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from syncline.problems import Rows
 from syncline.specs import RunSpec
 
 WITHOUT_SERVER = 4
-"""The exit code of a worker whose connection to the server is gone, or whose message the server has refused."""
+"""The exit code of a worker that lost its connection to the server, or whose message the server has refused."""
 
 
 def worker_process(rank: int, packed: bytes, how: Launch, port: int, keys: WorkerKeys, folder: Path) -> None:
-    """A worker's process; the spec is packed by cloudpickle, as it may hold what a notebook made."""
+    """Run a worker's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     progress = Progress.shared(folder / "progress", spec.workers + 1, rank)
@@ -39,10 +39,10 @@ def worker_process(rank: int, packed: bytes, how: Launch, port: int, keys: Worke
     assert asynchronous is not None
     problem = problems_of(spec, batches_of(spec, asynchronous))[rank]
     task = build_task(problem, Rows(spec.seeds, (rank,), spec.workers), device, spec.dtype, spec.execution)
-    one = OneWorker(spec, method, task, lr_factors(spec))
+    worker_math = OneWorker(spec, method, task, lr_factors(spec))
     watch = Stopwatch(progress, device)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
-    work = _Work(one, rank, watch, Register(folder / "register", spec.workers), max(speeds) / speeds[rank] - 1)
+    work = _Work(worker_math, rank, watch, Register(folder / "register", spec.workers), max(speeds) / speeds[rank] - 1)
     progress.enter()
     server = WorkerSocket(port, keys, how.timeout_s)
     try:
@@ -59,18 +59,18 @@ class _Work:
         one: its math.
         rank: its number.
         watch: its stopwatch.
-        register: of all workers.
-        slower: by how much of a step it waits after each.
+        register: counters of all workers.
+        slower: part of a step that it waits after each step.
     """
 
     def __init__(self, one: OneWorker, rank: int, watch: Stopwatch, register: Register, slower: float) -> None:
         self.one, self.rank, self.watch, self.register, self.slower = one, rank, watch, register, slower
 
     def go(self, server: WorkerSocket, progress: Progress) -> None:
-        """Work until the server says that the training is over.
+        """Work until the server reports the end of the training.
 
         Raises:
-            ConnectionLost: the server is gone, or has refused a message.
+            ConnectionLost: the connection to the server is gone, or the server has refused a message.
             MalformedMessage: a model of another shape.
         """
         while True:
@@ -85,16 +85,16 @@ class _Work:
             self.one.take(model)
             begun_ns = self.watch.now_ns()
             self.watch.received(waited_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
-            told = self._round(range(head["first"], head["first"] + head["steps"]))
+            report = self._round(range(head["first"], head["first"] + head["steps"]))
             update = self.one.update()
             if not self.one.wire.exact_dtype:
                 update = [self.one.wire.encode(u) for u in update]
-            server.send({"begun_ns": begun_ns, **told}, update)
+            server.send({"begun_ns": begun_ns, **report}, update)
             self.one.since = 0
             progress.enter()
 
     def _round(self, numbers: range) -> dict[str, Any]:
-        """Local steps, and what is told of them."""
+        """Make the local steps, and return their report."""
         steps, losses, watch = [], [], self.watch
         for number in numbers:
             watch.begin(number)

@@ -1,4 +1,4 @@
-"""Folders of Chakra traces: ``NAME.RANK.et``, and ``comm_groups.json`` where only some ranks take part in something."""
+"""Folders of Chakra traces: ``NAME.RANK.et``, and ``comm_groups.json`` if a group has only some of the ranks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from syncline.experiments.tracing.programs import known_host
 from syncline.files import read_json, whole_file
 
 GROUPS = "comm_groups.json"
-"""ASTRA-sim's ``--comm-group-configuration``."""
+"""The file name for ASTRA-sim's ``--comm-group-configuration``."""
 
 NAME = "trace"
-"""Of the files; ASTRA-sim's ``--workload-configuration`` is ``FOLDER/trace``."""
+"""The name of the trace files; ASTRA-sim's ``--workload-configuration`` is ``FOLDER/trace``."""
 
 FILE = re.compile(r"(.*)\.(\d+)\.et")
 
@@ -42,20 +42,20 @@ def export_record(
     Args:
         source: the folder of a trace.
         machine: hardware, or ``measured``, as a user writes it.
-        host: ``ahead`` or ``waits``; none: as hosts of the hardware do.
+        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
         Rows, one per rank, and the folder.
 
     Raises:
-        SynclineError: a record, hardware or folder that cannot be used; or protobuf is not there.
+        SynclineError: a record, hardware or folder that cannot be used; or protobuf is missing.
     """
     on = computing_on(machine, "--hardware")
-    does = known_host(host, on, "--host")
+    host_mode = known_host(host, on, "--host")
     ranks = read_record(source)
-    seconds = [segment_seconds(one, on) for one in ranks]
-    return give_chakra(ranks, seconds, does == "ahead", {"hardware": on.name, "host": does}, out, exact)
+    seconds = [segment_seconds(record, on) for record in ranks]
+    return give_chakra(ranks, seconds, host_mode == "ahead", {"hardware": on.name, "host": host_mode}, out, exact)
 
 
 def give_chakra(
@@ -70,25 +70,25 @@ def give_chakra(
 
     Args:
         ranks: the record.
-        seconds: of each rank's segments.
+        seconds: seconds of each rank's segments.
         ahead: whether the host runs ahead of its streams.
-        told: what stands in the head of each file.
+        told: fields that the head of each file has.
         out: a new folder; see ``RunFolder`` for ``exact``.
 
     Returns:
         Rows, one per rank: its file, nodes and bytes; and the folder.
 
     Raises:
-        SynclineError: a folder that is there, or protobuf is not.
+        SynclineError: the folder exists already, or protobuf is missing.
     """
     chakra_messages()
     with RunFolder(out, exact) as folder:
         (folder.working / "figures").rmdir()
         numbering = ChakraNumbers(ranks)
         rows = []
-        for rank, (record, of) in enumerate(zip(ranks, seconds, strict=True)):
+        for rank, (record, segment_s) in enumerate(zip(ranks, seconds, strict=True)):
             file = f"{NAME}.{rank}.et"
-            nodes: list[ChakraMessage] = list(NodesOfRank(rank, record, of, numbering, ahead))
+            nodes: list[ChakraMessage] = list(NodesOfRank(rank, record, segment_s, numbering, ahead))
             size = write_messages(folder.working / file, [head_of(record, len(ranks), told), *nodes])
             rows.append({"rank": rank, "file": file, "nodes": len(nodes), "bytes": size})
         if numbering.groups:
@@ -98,32 +98,35 @@ def give_chakra(
 
 
 def take_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[dict[str, Any]], Path]:
-    """Keep Chakra traces as a record.
+    """Read Chakra traces and write them as a record.
 
     Args:
-        source: their folder.
+        source: the folder of the traces.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
-        Rows, one per rank: its events, and how many segments computed; and the record's folder.
+        Rows, one per rank: the number of its events and of its computing segments; and the record's folder.
 
     Raises:
-        SynclineError: traces that cannot be read, or are none of a training; or protobuf is not there.
+        SynclineError: the traces cannot be read, or are not of a training; or protobuf is missing.
     """
     ranks = read_chakra(source)
     with RunFolder(out, exact) as folder:
         for name, parts in parts_of_record(ranks).items():
             folder.long_table(name, parts)
         folder.json("run", environment() | {"chakra": str(source), "workers": len(ranks)})
-    rows = [{"rank": rank, "events": len(one.events), "segments": len(one.segments)} for rank, one in enumerate(ranks)]
+    rows = [
+        {"rank": rank, "events": len(record.events), "segments": len(record.segments)}
+        for rank, record in enumerate(ranks)
+    ]
     return rows, folder.path
 
 
 def read_chakra(source: Path) -> list[RankRecord]:
-    """The record of a folder of Chakra traces.
+    """Return the record of a folder of Chakra traces.
 
     Raises:
-        SynclineError: as `take_chakra`.
+        SynclineError: see `take_chakra`.
     """
     chakra_messages()
     files = files_of(source)
@@ -139,23 +142,23 @@ def read_chakra(source: Path) -> list[RankRecord]:
 
 
 def files_of(source: Path) -> list[Path]:
-    """The traces of a folder, by rank.
+    """Return the trace files of a folder, by rank.
 
     Raises:
-        SpecError: there are none, those of several programs, or some are missing.
+        SpecError: the folder has no trace, traces of several programs, or lacks a rank.
     """
     expected = "a folder of Chakra execution traces, NAME.0.et, NAME.1.et and so on"
-    found: dict[str, dict[int, Path]] = {}
+    programs: dict[str, dict[int, Path]] = {}
     for path in source.iterdir() if source.is_dir() else ():
         if (match := FILE.fullmatch(path.name)) and path.is_file():
-            found.setdefault(match[1], {})[int(match[2])] = path
-    if len(found) != 1:
-        raise SpecError("trace", str(source), f"{expected}, of one NAME" if found else expected)
-    ((name, of),) = found.items()
-    if sorted(of) != list(range(len(of))):
-        lacks = next(rank for rank in range(len(of)) if rank not in of)
+            programs.setdefault(match[1], {})[int(match[2])] = path
+    if len(programs) != 1:
+        raise SpecError("trace", str(source), f"{expected}, of one NAME" if programs else expected)
+    ((name, files),) = programs.items()
+    if sorted(files) != list(range(len(files))):
+        lacks = next(rank for rank in range(len(files)) if rank not in files)
         raise SpecError("trace", str(source), f"{expected} ({name}.{lacks}.et is not there)")
-    return [of[rank] for rank in range(len(of))]
+    return [files[rank] for rank in range(len(files))]
 
 
 def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
@@ -163,12 +166,12 @@ def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
     if not path.is_file():
         return {}
     try:
-        told = read_json(path)
-        groups = {str(name): tuple(of) for name, of in told.items()}
+        content = read_json(path)
+        groups = {str(name): tuple(members) for name, members in content.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        said = " ".join(str(error).split())
-        raise SpecError("trace", str(path), f"ranks by number of a group, as JSON ({said})") from None
-    return {name: _checked(of, ranks, str(path)) for name, of in groups.items()}
+        message = " ".join(str(error).split())
+        raise SpecError("trace", str(path), f"ranks by number of a group, as JSON ({message})") from None
+    return {name: _checked(members, ranks, str(path)) for name, members in groups.items()}
 
 
 def _checked(group: Sequence[Any], ranks: int, path: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""A record as Chakra nodes: what each of a rank's queues does in its order, and what it waits for, as dependencies.
+"""A record as Chakra nodes: the order of each of a rank's queues, and its waits, become dependencies.
 
-Computing between two events is one COMP node; steps and losses are METADATA nodes, which take no time anywhere. A node
-depends on the one before it on its stream, and on what that stream, or the host, has waited for since: where the host
-is the device there is one stream. Microseconds are rounded so that their sum stays within half of one.
+Computing between two events is one COMP node; steps and losses are METADATA nodes, which take no time in any simulator.
+A node depends on the one before it on its stream, and on the nodes that this stream, or the host, has waited for since.
+If the host is the device, there is one stream. Microseconds are rounded so that their sum stays within half of one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from syncline.experiments.tracing.chakra.schema import (
 )
 
 PREFIX = "syncline."
-"""Of attributes that nobody else has, in the head of a file."""
+"""The prefix of attributes that only this package writes, in the head of a file."""
 
 MOST = 2**63 - 1
 
 
 class ChakraNumbers:
-    """What has numbers in Chakra and names in a record: groups, from 1, and messages between two ranks.
+    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks.
 
     Args:
         ranks: the record.
@@ -65,12 +65,12 @@ class ChakraNumbers:
                     self.messages[event.tag] = number, event.payload_bytes
 
     def file(self) -> str:
-        """The groups of some ranks as ASTRA-sim reads them: ranks by number."""
+        """Return the groups of some ranks in the format that ASTRA-sim reads: JSON with the ranks by group number."""
         return json.dumps({str(number): list(ranks) for (_, ranks), number in self.groups.items()}, indent=1) + "\n"
 
 
 def head_of(record: RankRecord, ranks: int, told: dict[str, str]) -> ChakraMessage:
-    """What stands before the nodes: the operations of each segment among it, FLOPs and bytes by turns."""
+    """Return the head of a file, with the operations of each segment as alternating FLOPs and bytes."""
     head = chakra_messages().metadata(version=VERSION)
     add_attributes(head, **{f"{PREFIX}ranks": ranks}, **{f"{PREFIX}{name}": value for name, value in told.items()})
     if record.segment_cpu_s:
@@ -85,11 +85,11 @@ class NodesOfRank:
     """A rank's events as nodes.
 
     Args:
-        rank: whose.
-        record: its record.
-        seconds: of each segment.
-        numbering: of the whole record.
-        ahead: whether the host runs ahead of its streams; else it is the device.
+        rank: number of the rank.
+        record: the record of the rank.
+        seconds: seconds of each segment.
+        numbering: numbers of the whole record.
+        ahead: whether the host runs ahead of its streams; otherwise the host is the device.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class NodesOfRank:
 
     def _everything(self) -> list[int]:
         streams = {*self._last, *self._pending}
-        queued = [*(one for stream in sorted(streams) for one in self._before(stream)), *self._since]
+        queued = [*(node for stream in sorted(streams) for node in self._before(stream)), *self._since]
         self._since = []
         return queued
 
@@ -150,7 +150,7 @@ class NodesOfRank:
         return stream if self.ahead else 0
 
     def _before(self, stream: int) -> list[int]:
-        """The nodes that come before what is queued on a stream now."""
+        """Return the numbers of the nodes that precede a node queued on a stream now."""
         last = [self._last[stream]] if stream in self._last else []
         return list(dict.fromkeys([*last, *self._pending.get(stream, ()), *self._host[self._seen.get(stream, 0) :]]))
 
@@ -169,21 +169,23 @@ class NodesOfRank:
         now_us = round(1e6 * self._total_s)
         node.duration_micros, self._told_us = now_us - self._told_us, now_us
         operations = self.record.segments[event.segment]
-        flops, nbytes = (min(MOST, round(sum(of))) for of in zip(*operations, strict=True)) if operations else (0, 0)
-        # A roofline divides by both: an operation of no arithmetic has one, and is bound by its bytes as before.
+        flops, nbytes = (
+            (min(MOST, round(sum(values))) for values in zip(*operations, strict=True)) if operations else (0, 0)
+        )
+        # A roofline divides by both: an operation without arithmetic gets one FLOP, and is still bound by its bytes.
         add_attributes(node, is_cpu_op=False, num_ops=max(1, flops), tensor_size=max(1, nbytes), segment=event.segment)
         return node
 
     def _collective(self, event: Started) -> ChakraMessage:
         node = self._node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._at(event.stream))
-        # NCCL and gloo make a barrier of a sum, and ASTRA-sim has none of its own.
-        asked = event.kind if event.asked == "barrier" else event.asked
+        # NCCL and gloo implement a barrier as a sum, and ASTRA-sim has no barrier.
+        collective = event.kind if event.asked == "barrier" else event.asked
         number = self.numbering.groups.get((event.key[0], event.ranks), 0)
         add_attributes(
-            node, is_cpu_op=False, comm_type=COLLECTIVE_TYPES.index(asked.upper()), comm_size=event.payload_bytes,
+            node, is_cpu_op=False, comm_type=COLLECTIVE_TYPES.index(collective.upper()), comm_size=event.payload_bytes,
             pg_name=str(number), group=event.key[0], site=event.site,
         )  # fmt: skip
-        if asked != event.asked:
+        if collective != event.asked:
             add_attributes(node, asked=event.asked)
         self._call(event.call, node)
         return node
@@ -202,12 +204,12 @@ class NodesOfRank:
             node, is_cpu_op=False, comm_src=ends[0], comm_dst=ends[1], comm_tag=tag, comm_size=nbytes,
             group=event.tag[0], site=event.site,
         )  # fmt: skip
-        if not leaves:  # a buffer that has left is free: nobody waits for it
+        if not leaves:  # a sent buffer is free at once: no event waits for it
             self._call(event.call, node)
         return node
 
     def _queued(self, node: ChakraMessage, stream: int) -> None:
-        """What comes on the stream comes after this."""
+        """Record that later nodes of the stream depend on this node."""
         self._last[stream], self._pending[stream], self._seen[stream] = node.id, [], len(self._host)
 
     def _told(self, name: str, stream: int) -> ChakraMessage:

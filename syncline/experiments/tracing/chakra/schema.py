@@ -1,10 +1,10 @@
 """Chakra's messages, and files of them.
 
-A file is a `GlobalMetadata` and then `Node` after `Node`, each behind its length as a varint; one file per rank. The
-messages are declared here by their numbers in the schema, and encoded by the library ``protobuf``.
+A file is a `GlobalMetadata` and then one `Node` after another, each behind its length as a varint; one file per rank.
+The messages are declared here by their numbers in the schema, and encoded by the library ``protobuf``.
 
 Source: schema/protobuf/et_def.proto of github.com/mlcommons/chakra, commit 21585d8 (2026-05-20), Apache License 2.0.
-What ASTRA-sim reads of it: astra-sim/workload/Workload.cc of github.com/astra-sim/astra-sim, commit 518bd51, MIT.
+The parts that ASTRA-sim reads: astra-sim/workload/Workload.cc of github.com/astra-sim/astra-sim, commit 518bd51, MIT.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from syncline.errors import SpecError, SynclineError
 from syncline.files import whole_file
 
 VERSION = "1.0.0"
-"""Of the schema, as its own generator writes it."""
+"""The version of the schema, as its own generator writes it."""
 
 PACKAGE = "ChakraProtoMsg"
 
 SCALARS = ("double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
            "sfixed32", "sfixed64", "bool", "string", "bytes")  # fmt: skip
-"""What an attribute may be, itself or a list, in the order of their numbers: from 3, two each."""
+"""Types of an attribute's value, in the order of their field numbers, two each from 3 on: a value and a list."""
 
 NODE_TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 
@@ -36,7 +36,7 @@ METADATA, COMPUTE, SEND, RECV, COLLECTIVE = (
 )
 
 ChakraMessage: TypeAlias = Any
-"""Of a class that protobuf makes."""
+"""An object of a class that protobuf builds."""
 
 FIELDS: dict[str, list[tuple[str, str, bool]]] = {
     "IOInfo": [("values", "string", False), ("shapes", "string", False), ("types", "string", False)],
@@ -47,18 +47,18 @@ FIELDS: dict[str, list[tuple[str, str, bool]]] = {
         ("inputs", "IOInfo", False), ("outputs", "IOInfo", False), ("attr", "AttributeProto", True),
     ],
 }  # fmt: skip
-"""Name, type and whether repeated, of each message's fields in the order of their numbers."""
+"""Name, type and whether repeated, for each field of a message in the order of the field numbers."""
 
 
 class ChakraMessages(NamedTuple):
-    """The classes of messages that are in files."""
+    """The classes of the messages in a file."""
 
     metadata: type[ChakraMessage]
     node: type[ChakraMessage]
 
 
 def _file() -> Any:
-    """The schema as protobuf describes it."""
+    """Return the schema as protobuf's file descriptor."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
     file = FileDescriptorProto(name="et_def.proto", package=PACKAGE, syntax="proto3")
@@ -87,15 +87,15 @@ def _file() -> Any:
         add(attribute, f"{kind}_list", 4 + 2 * place, several, one_of=True)
         add(file.message_type.add(name=several), "values", 1, kind, repeated=True)
     for message, fields in FIELDS.items():
-        made = file.message_type.add(name=message)
+        descriptor = file.message_type.add(name=message)
         for number, (name, kind, repeated) in enumerate(fields, start=1):
-            add(made, name, number, kind, repeated)
+            add(descriptor, name, number, kind, repeated)
     return file
 
 
 @cache
 def chakra_messages() -> ChakraMessages:
-    """The classes.
+    """Return the classes of the messages in a file.
 
     Raises:
         SynclineError: protobuf is not installed.
@@ -106,42 +106,42 @@ def chakra_messages() -> ChakraMessages:
         raise SynclineError("Chakra traces need protobuf: pip install 'syncline[chakra]'") from None
     pool = descriptor_pool.DescriptorPool()
     pool.Add(_file())
-    of = (pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in ("GlobalMetadata", "Node"))
-    return ChakraMessages(*(message_factory.GetMessageClass(one) for one in of))
+    descriptors = (pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in ("GlobalMetadata", "Node"))
+    return ChakraMessages(*(message_factory.GetMessageClass(descriptor) for descriptor in descriptors))
 
 
 def attributes_of(message: ChakraMessage) -> dict[str, Any]:
-    """The attributes of a node, or of a file's head, by name; of a list a list."""
-    told = {}
-    for one in message.attr:
-        field = one.WhichOneof("value")
+    """Return the attributes of a node, or of a file's head, by name; a list attribute is a list."""
+    attributes = {}
+    for attribute in message.attr:
+        field = attribute.WhichOneof("value")
         if field is not None:
-            value = getattr(one, field)
-            told[one.name] = list(value.values) if field.endswith("_list") else value
-    return told
+            value = getattr(attribute, field)
+            attributes[attribute.name] = list(value.values) if field.endswith("_list") else value
+    return attributes
 
 
 def add_attributes(message: ChakraMessage, **values: Any) -> None:
-    """Add attributes, of the types that ASTRA-sim's feeder asks for: int64, uint64, int32, bool, string, lists."""
+    """Add attributes with the types that ASTRA-sim's feeder expects: int64, uint64, int32, bool, string, lists."""
     for name, value in values.items():
-        one = message.attr.add(name=name)
+        attribute = message.attr.add(name=name)
         field = KNOWN.get(name) or {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}.get(
             type(value), "double_list"
         )
         if field.endswith("_list"):
-            getattr(one, field).values.extend(value)
+            getattr(attribute, field).values.extend(value)
         else:
-            setattr(one, field, value)
+            setattr(attribute, field, value)
 
 
 KNOWN = {
     "tensor_size": "uint64_val", "comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
 }  # fmt: skip
-"""Attributes whose type is not that of any other number."""
+"""Attributes whose type differs from that of other numbers."""
 
 
 def write_messages(path: Path, several: Iterable[ChakraMessage]) -> int:
-    """Write a file; its size in bytes."""
+    """Write messages to a file, and return its size in bytes."""
     with whole_file(path) as target, target.open("wb") as out:
         for message in several:
             data = message.SerializeToString()
@@ -151,7 +151,7 @@ def write_messages(path: Path, several: Iterable[ChakraMessage]) -> int:
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first, all but the last with their highest bit set.
+    """Return a number as bytes of seven bits each, the lowest first; all but the last byte have their highest bit set.
 
     >>> varint(300)
     b'\\xac\\x02'
@@ -165,7 +165,7 @@ def varint(number: int) -> bytes:
 
 
 def _length(file: BinaryIO, path: Path) -> int | None:
-    """The next message's; None at the end."""
+    """Return the length of the next message; None at the end of the file."""
     number = shift = 0
     while True:
         byte = file.read(1)
@@ -186,10 +186,10 @@ def _broken(path: Path, why: str) -> SpecError:
 
 
 def read_messages(path: Path) -> Iterator[ChakraMessage]:
-    """The head of a file, then its nodes.
+    """Yield the head of a file, then its nodes.
 
     Raises:
-        SpecError: no file of such messages.
+        SpecError: the file does not have such messages.
     """
     from google.protobuf.message import DecodeError
 

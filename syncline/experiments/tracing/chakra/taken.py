@@ -1,8 +1,8 @@
 """Chakra nodes as a record.
 
-Nodes are taken in the order in which ASTRA-sim would issue them: of those whose dependencies were issued, the one of
-the lowest number. Computing on the device is queued on stream 0, computing of a host beside it on stream 1; a call that
-waits for anything but what was queued last has a stream of its own, on which it waits.
+Nodes are processed in the order in which ASTRA-sim would issue them: among the nodes whose dependencies were issued,
+the lowest number comes first. Computing on the device is queued on stream 0, computing of a host beside it on stream 1.
+A call that waits for anything but the node queued last has its own stream, on which it waits.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ TIMED_AS = {
     "barrier": "all_reduce",
     "reduce_scatter_block": "reduce_scatter",
 }
-"""What has no closed form of its own."""
+"""Collectives without a closed form, with the collective whose closed form times them."""
 
 HOST_STREAM = 1
-"""Of what a host computes beside its device."""
+"""The stream of operations that a host computes beside its device."""
 
 KNOWN_TYPES = (METADATA, COMPUTE, SEND, RECV, COLLECTIVE)
 
 
 class GivenNode(NamedTuple):
-    """A node, with its attributes and what it depends on."""
+    """A node with its attributes and the numbers of the nodes that it depends on."""
 
     id: int
     name: str
@@ -66,12 +66,12 @@ class GivenNode(NamedTuple):
 
 
 class GivenPlaces(NamedTuple):
-    """What all ranks have in common.
+    """The groups and messages that all ranks have in common.
 
     Attributes:
-        ranks: how many.
-        groups: ranks of each group, by what ``pg_name`` says.
-        messages: numbers of messages, by their ends, tag, and how many of these came before.
+        ranks: number of ranks.
+        groups: ranks of each group, by its ``pg_name``.
+        messages: numbers of messages, by sender, receiver, tag, and the count of earlier messages with these three.
     """
 
     ranks: int
@@ -80,10 +80,12 @@ class GivenPlaces(NamedTuple):
 
 
 def issued(nodes: Iterable[ChakraMessage], path: str) -> list[GivenNode]:
-    """Nodes in the order in which they are issued, with dependencies on what takes no time replaced by what is before.
+    """Return nodes in the order in which they are issued.
+
+    A dependency on a node that takes no time is replaced by the dependencies of that node.
 
     Raises:
-        SpecError: nodes of one number, of a type that nothing is known of, or that wait for each other.
+        SpecError: two nodes have one number, a node has an unknown type, or nodes wait for each other.
     """
     by_id: dict[int, ChakraMessage] = {}
     for node in nodes:
@@ -91,8 +93,8 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[GivenNode]:
             raise SpecError("trace", path, f"nodes of different numbers (two have {node.id})")
         if node.type not in (0, *KNOWN_TYPES):
             name = NODE_TYPES[node.type] if node.type < len(NODE_TYPES) else str(node.type)
-            known = ", ".join(NODE_TYPES[one] for one in KNOWN_TYPES)
-            raise SpecError("trace", path, f"nodes of the types {known} (node {node.id} is {name})")
+            supported = ", ".join(NODE_TYPES[kind] for kind in KNOWN_TYPES)
+            raise SpecError("trace", path, f"nodes of the types {supported} (node {node.id} is {name})")
         by_id[node.id] = node
     before = {number: {*node.data_deps, *node.ctrl_deps} for number, node in by_id.items()}
     after: dict[int, list[int]] = {}
@@ -101,49 +103,49 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[GivenNode]:
             if dep not in by_id:
                 raise SpecError("trace", path, f"dependencies that are there (node {number} waits for {dep})")
             after.setdefault(dep, []).append(number)
-    left = {number: len(deps) for number, deps in before.items()}
-    ready = [number for number, count in left.items() if not count]
+    num_waiting = {number: len(deps) for number, deps in before.items()}
+    ready = [number for number, count in num_waiting.items() if not count]
     heapq.heapify(ready)
     order: list[GivenNode] = []
     means: dict[int, list[int]] = {}
     while ready:
         number = heapq.heappop(ready)
         node = by_id[number]
-        on = list(dict.fromkeys(one for dep in sorted(before[number]) for one in means[dep]))
+        on = list(dict.fromkeys(other for dep in sorted(before[number]) for other in means[dep]))
         means[number] = on if node.type in (0, METADATA) else [number]
         order.append(GivenNode(number, node.name, node.type, 1e-6 * node.duration_micros, attributes_of(node), on))
-        for one in after.get(number, ()):
-            left[one] -= 1
-            if not left[one]:
-                heapq.heappush(ready, one)
+        for other in after.get(number, ()):
+            num_waiting[other] -= 1
+            if not num_waiting[other]:
+                heapq.heappush(ready, other)
     if len(order) < len(by_id):
-        stuck = min(number for number, count in left.items() if count)
+        stuck = min(number for number, count in num_waiting.items() if count)
         raise SpecError("trace", path, f"nodes that do not wait for each other in a circle (node {stuck} does)")
     return order
 
 
 def groups_in(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
-    """Process groups as PyTorch's own traces have them: JSON among the inputs of a METADATA node."""
-    found: dict[str, tuple[int, ...]] = {}
+    """Return the process groups that PyTorch's own traces have: JSON among the inputs of a METADATA node."""
+    groups: dict[str, tuple[int, ...]] = {}
     for node in nodes:
         if node.type == METADATA and "pg_name" in node.inputs.values:
             try:
                 (text,) = json.loads(node.inputs.values)
-                for one in json.loads(text):
-                    found[str(one["pg_name"])] = tuple(int(rank) for rank in one["ranks"])
+                for group in json.loads(text):
+                    groups[str(group["pg_name"])] = tuple(int(rank) for rank in group["ranks"])
             except (ValueError, TypeError, KeyError):
-                continue  # as ASTRA-sim does: a group that is needed is missed where it is
-    return found
+                continue  # as in ASTRA-sim: a node that needs the missing group is refused later
+    return groups
 
 
 class RecordOfRank:
-    """A rank's record from its nodes.
+    """A rank's record, built from its nodes.
 
     Args:
-        rank: whose.
+        rank: number of the rank.
         head: attributes of the file's head.
-        places: of the whole trace.
-        path: of the file, for people.
+        places: groups and messages of the whole trace.
+        path: path of the file, for error messages.
     """
 
     def __init__(self, rank: int, head: dict[str, Any], places: GivenPlaces, path: str) -> None:
@@ -162,14 +164,14 @@ class RecordOfRank:
         self._seconds: list[float] = []
 
     def take(self, nodes: Sequence[GivenNode]) -> RankRecord:
-        """The record.
+        """Return the record of the nodes.
 
         Raises:
-            SpecError: a node that lacks what it needs.
+            SpecError: a node lacks an attribute that it needs.
         """
         computing = [node for node in nodes if node.type == COMPUTE]
         mixed = any(not node.of.get("is_cpu_op") for node in computing)
-        streams = [one for node in nodes if isinstance(one := node.of.get("stream"), int)]
+        streams = [value for node in nodes if isinstance(value := node.of.get("stream"), int)]
         self._streams = max([HOST_STREAM, *streams])
         for node in nodes:
             if node.type == COMPUTE:
@@ -182,14 +184,14 @@ class RecordOfRank:
                 self._communicate(node, stream)
             else:
                 self._note(node)
-        for dep, mark in sorted(self._marks.items(), key=lambda one: -self._at[one[0]]):
+        for dep, mark in sorted(self._marks.items(), key=lambda pair: -self._at[pair[0]]):
             self.record.events.insert(self._at[dep], Marked(mark, self._stream_of[dep]))
         if self._kept is None or self._kept_s:
             self.record.segment_cpu_s = self._seconds
         return self.record
 
     def _asked(self, node: GivenNode, otherwise: int | None) -> int:
-        """The stream of a node; of a call that names none 0, or one of its own."""
+        """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
         if "stream" in node.of or self._kept is not None:
             return self._whole(node, "stream", 0)
         if otherwise is not None:
@@ -228,7 +230,7 @@ class RecordOfRank:
             self._seconds.append(seconds)
         self.record.events.append(Computed(self._segments[key], stream))
         self._stream_of[node.id], self._last[stream] = stream, node.id
-        self._at[node.id] = len(self.record.events)  # behind which a mark may be put
+        self._at[node.id] = len(self.record.events)  # the position after which a mark may be inserted
 
     def _communicate(self, node: GivenNode, stream: int) -> None:
         call, site = node.id + 1, str(node.of.get("site", node.name))
@@ -237,12 +239,14 @@ class RecordOfRank:
             number = self._whole(node, "comm_type")
             if number >= len(COLLECTIVE_TYPES):
                 raise self._refused(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", number)
-            asked = str(node.of.get("asked", COLLECTIVE_TYPES[number].lower()))
+            collective = str(node.of.get("asked", COLLECTIVE_TYPES[number].lower()))
             kind = COLLECTIVE_TYPES[number].lower()
             ranks = self._group(node)
             name = str(node.of.get("group", node.of.get("pg_name", "") or "0"))
             key = name, self._next((name, ranks))
-            self.record.events.append(Started(call, TIMED_AS.get(kind, kind), asked, nbytes, ranks, key, site, stream))
+            self.record.events.append(
+                Started(call, TIMED_AS.get(kind, kind), collective, nbytes, ranks, key, site, stream)
+            )
             if len(ranks) > 1:
                 self._calls[node.id] = call
             return
@@ -252,8 +256,8 @@ class RecordOfRank:
             raise self._refused(node, f"another one of {self.places.ranks} ranks", other)
         ends = (self.rank, other) if sends else (other, self.rank)
         tagged = (*ends, self._whole(node, "comm_tag", 0))
-        whole = (*tagged, self._next((sends, *tagged)))
-        number = self.places.messages.setdefault(whole, len(self.places.messages))
+        message = (*tagged, self._next((sends, *tagged)))
+        number = self.places.messages.setdefault(message, len(self.places.messages))
         tag = (str(node.of.get("group", "")), *ends, number)
         if sends:
             self.record.events.append(MessageSent(call, other, nbytes, tag, site, stream))
@@ -262,7 +266,7 @@ class RecordOfRank:
             self._calls[node.id] = call
 
     def _note(self, node: GivenNode) -> None:
-        """Steps and losses, of our own alone; what is waited for at the end."""
+        """Append a step or a loss, which only files of this package have, and the waits before it."""
         if self._kept is None:
             return
         self._await(node, self._whole(node, "stream", 0))
@@ -278,7 +282,7 @@ class RecordOfRank:
             if name not in ("", "0"):
                 raise self._refused(node, "a pg_name that comm_groups.json has", name)
             return tuple(range(self.places.ranks))
-        if not ranks:  # as PyTorch writes all
+        if not ranks:  # PyTorch writes the group of all ranks as an empty list
             return tuple(range(self.places.ranks))
         if self.rank not in ranks:
             raise self._refused(node, f"a group with rank {self.rank}", name)
@@ -302,21 +306,21 @@ class RecordOfRank:
 
 
 def _segments_of(head: dict[str, Any], path: str) -> tuple[list[Operations] | None, list[float]]:
-    """Operations of each segment, and what was measured of it, if the file is one of ours."""
+    """Return the operations and measured seconds of each segment; None and [] if another program wrote the file."""
     if f"{PREFIX}ranks" not in head:
         return None, []
-    found: list[Operations] = []
-    while f"{PREFIX}segment.{len(found)}" in head:
-        flat = head[f"{PREFIX}segment.{len(found)}"]
+    segments: list[Operations] = []
+    while f"{PREFIX}segment.{len(segments)}" in head:
+        flat = head[f"{PREFIX}segment.{len(segments)}"]
         usable = isinstance(flat, list) and len(flat) % 2 == 0
-        if not usable or not all(isinstance(one, float) and 0 <= one < math.inf for one in flat):
-            raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(found)}")
-        found.append(tuple(zip(flat[::2], flat[1::2], strict=True)))
+        if not usable or not all(isinstance(value, float) and 0 <= value < math.inf for value in flat):
+            raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
+        segments.append(tuple(zip(flat[::2], flat[1::2], strict=True)))
     seconds = head.get(f"{PREFIX}cpu_s", [])
     if seconds and (
         not isinstance(seconds, list)
-        or len(seconds) != len(found)
-        or not all(isinstance(one, float) and 0 <= one < math.inf for one in seconds)
+        or len(seconds) != len(segments)
+        or not all(isinstance(value, float) and 0 <= value < math.inf for value in seconds)
     ):
         raise SpecError("trace", path, f"seconds of each segment in {PREFIX}cpu_s")
-    return found, seconds
+    return segments, seconds

@@ -1,1 +1,1 @@
-"""Measurements of others that come with the package: two tables, and where they are from in ``provenance.md``."""
+"""Published measurements that come with the package: two tables, with their sources in ``provenance.md``."""

@@ -1,10 +1,10 @@
-"""Pipeline schedules, a file each: in which order each stage runs its forwards, backwards and weight gradients.
+"""Pipeline schedules, a file each: the order in which each stage runs its forwards, backwards and weight gradients.
 
-A schedule is data: a list of tasks per stage. How long tasks take, and when their inputs arrive, is somebody else's.
+A schedule is data: a list of tasks per stage. It does not contain the durations of tasks or the arrivals of inputs.
 Stages count from 0; the one before the last is K - 2. With v chunks, stage k holds the parts k, K + k, 2 K + k, ... of
 the model, so micro-batches pass all stages v times.
 
-``base`` says what a schedule is. A file of one's own and a line in ``SCHEDULES`` add another.
+``base`` defines a schedule. To add another, write a file and a line in ``SCHEDULES``.
 """
 
 from __future__ import annotations
@@ -61,25 +61,25 @@ SCHEDULES: Registry[ScheduleKind] = Registry(
         "greedy": GREEDY,
     },
 )
-"""Every schedule by the name that a spec calls it."""
+"""All schedules by their names in a spec."""
 
 
 class CalledSchedule(str):
-    """The name of a schedule that a call returned, which knows what it stands for.
+    """The name of a schedule that a call returned, with the schedule itself.
 
     Args:
-        given: ``{kind: python, target: module:name, ...}``: the other keys are what the target is called with.
-        path: of these fields, for the error line.
+        given: ``{kind: python, target: module:name, ...}``: the target is called with the other keys.
+        path: path of these fields, for the error line.
 
     Raises:
-        SpecError: as `called`; or what it returns is no schedule.
+        SpecError: as `called`; or the target returns no schedule.
     """
 
     kind: ScheduleKind
     given: dict[str, Any]
 
     def __new__(cls, given: Mapping[str, Any], path: str = "schedule") -> CalledSchedule:
-        """Call the target."""
+        """Call the target and keep its schedule."""
         self = super().__new__(cls, name_of_call(given))
         self.given = dict(given)
         self.kind = _kind_of(called_as(given, path), str(self), f"{path}.target" if path else "target")
@@ -90,7 +90,7 @@ class CalledSchedule(str):
 
 
 def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
-    """The schedule of that name: one of ``SCHEDULES``, or ``module:name`` of one, or of a function that builds it.
+    """Return the schedule of this name: one of ``SCHEDULES``, or ``module:name`` of a schedule or its builder.
 
     Raises:
         SpecError: there is none, or it is no schedule.
@@ -98,29 +98,30 @@ def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
     return name.kind if isinstance(name, CalledSchedule) else _kind_of(SCHEDULES.get(name, path), name, path)
 
 
-def _kind_of(found: Any, name: str, path: str) -> ScheduleKind:
-    if isinstance(found, ScheduleKind):
-        return found
-    if not callable(found):
+def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
+    if isinstance(candidate, ScheduleKind):
+        return candidate
+    if not callable(candidate):
         raise SpecError(path, name, "a function of stages and micro-batches that returns a Schedule")
-    return ScheduleKind(found)
+    return ScheduleKind(candidate)
 
 
 def schedule(
     name: str, stages: int, microbatches: int, chunks: int = 1, in_flight: int | Sequence[int] | None = None
 ) -> Schedule:
-    """The schedule of that name.
+    """Return the schedule of this name for these stages and micro-batches.
 
     Args:
         name: one of ``SCHEDULES``, or ``module:name``.
         stages: K, at least 1.
         microbatches: M, at least 1.
-        chunks: v, of a schedule that takes them, at least 2 there; 1 for all others.
-        in_flight: for those that take limits, the most micro-batches that may be between forward and backward at a
-            stage: of each, or of all (in a fixed order at most the usual limit); usually K - k at stage k from 0.
+        chunks: v, of a schedule that takes chunks, at least 2 there; 1 for all others.
+        in_flight: for schedules that take limits, the largest number of micro-batches between forward and backward at a
+            stage: one per stage, or one for all (in a fixed order at most the usual limit); by default K - k at stage k
+            from 0.
 
     Raises:
-        SpecError: what cannot be.
+        SpecError: an argument that cannot be used.
     """
     kind = schedule_kind(name)
     for field, count in (("stages", stages), ("microbatches", microbatches)):
@@ -141,7 +142,7 @@ def schedule(
 
 
 def limited() -> tuple[str, ...]:
-    """Names of the schedules that an in-flight limit makes another of."""
+    """Return the names of the schedules that take an in-flight limit."""
     return tuple(name for name in SCHEDULES if schedule_kind(name).takes_limits)
 
 
@@ -150,25 +151,25 @@ def _built(kind: ScheduleKind, name: str, *arguments: int) -> Schedule:
         return kind.build(*arguments)
     except SpecError:
         raise
-    except Exception as error:  # whatever a user's function raises is told as what is wrong with this schedule
+    except Exception as error:  # any error of a user's function becomes an error of the schedule
         expected = f"a function of stages and micro-batches that returns a Schedule; it says: {said(error)}"
         raise SpecError("schedule", name, expected) from error
 
 
-def _checked(made: object, name: str, stages: int) -> Schedule:
-    """What a function of one's own built, if that is a schedule of so many stages."""
-    if not isinstance(made, Schedule):
-        raise SpecError("schedule", name, f"a function that returns a Schedule; it returned {type(made).__name__}")
-    if len(made.orders or made.limits) != stages:
-        raise SpecError("schedule", name, f"an order for each of the {stages} stages; it has {len(made.orders)}")
-    return made
+def _checked(result: object, name: str, stages: int) -> Schedule:
+    """Return the result of a user's function, if it is a schedule of ``stages`` stages."""
+    if not isinstance(result, Schedule):
+        raise SpecError("schedule", name, f"a function that returns a Schedule; it returned {type(result).__name__}")
+    if len(result.orders or result.limits) != stages:
+        raise SpecError("schedule", name, f"an order for each of the {stages} stages; it has {len(result.orders)}")
+    return result
 
 
 def _limits(in_flight: int | Sequence[int], stages: int, microbatches: int, fixed: bool) -> tuple[int, ...]:
-    """The limit of each stage, checked: with one that is too small a stage would wait for ever."""
+    """Return the checked limit of each stage: with a limit that is too small a stage would wait for ever."""
     if isinstance(in_flight, Sequence):
         limits = tuple(in_flight)
-    else:  # ahead of its usual place a fixed order only waits
+    else:  # a fixed order gains nothing from a limit above the usual one
         limits = tuple(min(in_flight, usual) if fixed else in_flight for usual in usual_limits(stages))
     if len(limits) != stages:
         raise SpecError("in_flight", in_flight, f"one limit, or one for each of the {stages} stages")
@@ -176,7 +177,7 @@ def _limits(in_flight: int | Sequence[int], stages: int, microbatches: int, fixe
         if limit < 1:
             raise SpecError("in_flight", limit, f"at least 1: stage {stage + 1} never runs forward 1 otherwise")
     for stage in range(1, stages if fixed else 0):
-        before, limit = (min(one, microbatches) for one in limits[stage - 1 : stage + 1])
+        before, limit = (min(limit_, microbatches) for limit_ in limits[stage - 1 : stage + 1])
         if limit > before:
             raise SpecError(
                 "in_flight",

@@ -1,4 +1,4 @@
-"""GPipe."""
+"""The GPipe schedule: all forwards, then all backwards."""
 
 from __future__ import annotations
 

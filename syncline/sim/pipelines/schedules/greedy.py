@@ -1,4 +1,4 @@
-"""Whatever can run first."""
+"""The greedy schedule: each stage runs the first task that can run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syncline.sim.pipelines.schedules.base import Schedule, ScheduleKind, usual_
 def greedy(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
     """Whatever can run first: a backward if its input is there, else a forward unless as many as may are in flight.
 
-    At most K - k are at stage k, unless ``in_flight`` tells otherwise. Each backward is followed by an update, as in
+    At most K - k are at stage k, unless ``in_flight`` says otherwise. Each backward is followed by an update, as in
     `async_one_f_one_b`, whose order this is if stages are even and links take no time.
     """
     limits = tuple(usual_limits(stages) if in_flight is None else in_flight)

@@ -1,4 +1,4 @@
-"""Interleaved 1F1B."""
+"""The interleaved 1F1B schedule, with several chunks per stage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     tasks = Numbering(microbatches, chunks)
     # Groups of K micro-batches pass all chunks before the next group comes.
     by_chunk = [[tasks.all(kind, chunk).reshape(-1, stages) for chunk in range(chunks)] for kind in TASK_KINDS[:2]]
-    forwards, backwards = (np.stack(of, axis=1).ravel() for of in (by_chunk[0], by_chunk[1][::-1]))
+    forwards, backwards = (np.stack(groups, axis=1).ravel() for groups in (by_chunk[0], by_chunk[1][::-1]))
     orders = []
     for stage in range(stages):
         ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages

@@ -1,4 +1,4 @@
-"""1F1B, which flushes; and PipeDream, which does not."""
+"""The schedules 1F1B, which flushes, and PipeDream, which does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
     """n - 1 forwards at a stage with the limit n, then a forward and a backward in turn, then the remaining backwards.
 
-    At most n micro-batches are in flight: K - k at stage k, unless ``in_flight`` tells that of each stage.
+    At most n micro-batches are in flight: K - k at stage k, unless ``in_flight`` gives the limit of each stage.
 
     Source: D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training" (2021), PipeDream-Flush.
 

@@ -1,6 +1,6 @@
-"""The orders of all stages as one array of task numbers: no task is an object until somebody asks for it.
+"""The orders of all stages as one array of task numbers; a task becomes an object only when it is read.
 
-Of M micro-batches in v chunks, the task of micro-batch i has the number
+With M micro-batches in v chunks, the task of micro-batch i has the number
 
     (kind v + chunk) M + i,    kind 0 for a forward, 1 for a backward, 2 for a weight gradient.
 """
@@ -18,7 +18,7 @@ from syncline.sim.pipelines.schedules.base import TASK_KINDS, Kind, Order, Pipel
 
 
 class Numbering(NamedTuple):
-    """How tasks are numbered.
+    """The numbering of a schedule's tasks.
 
     Attributes:
         microbatches: M.
@@ -29,28 +29,28 @@ class Numbering(NamedTuple):
     chunks: int = 1
 
     def all(self, kind: Kind, chunk: int = 0) -> Ints:
-        """The tasks of a kind and chunk, by micro-batch, ``(M,)``."""
-        what = TASK_KINDS.index(kind) * self.chunks + chunk
-        return np.arange(what * self.microbatches, (what + 1) * self.microbatches, dtype=np.int32)
+        """Return the task numbers of a kind and chunk, by micro-batch, ``(M,)``."""
+        block = TASK_KINDS.index(kind) * self.chunks + chunk
+        return np.arange(block * self.microbatches, (block + 1) * self.microbatches, dtype=np.int32)
 
     def number(self, task: PipelineTask) -> int:
-        """Of one task."""
-        what = TASK_KINDS.index(task.kind) * self.chunks + task.chunk
-        return what * self.microbatches + task.microbatch
+        """Return the number of a task."""
+        block = TASK_KINDS.index(task.kind) * self.chunks + task.chunk
+        return block * self.microbatches + task.microbatch
 
     def task(self, number: int) -> PipelineTask:
-        """The task with this number."""
-        what, microbatch = divmod(number, self.microbatches)
-        kind, chunk = divmod(what, self.chunks)
+        """Return the task with this number."""
+        block, microbatch = divmod(number, self.microbatches)
+        kind, chunk = divmod(block, self.chunks)
         return PipelineTask(TASK_KINDS[kind], microbatch, chunk)
 
 
 class Orders(Sequence[Order]):
-    """What each stage runs, first to last: a sequence of lists of tasks, kept as their numbers.
+    """The tasks of each stage, first to last: a sequence of lists of tasks, kept as their numbers.
 
     Args:
         numbers: ``(K, N)``.
-        numbering: how tasks are numbered.
+        numbering: the numbering of the tasks.
     """
 
     def __init__(self, numbers: NDArray[np.integer[Any]], numbering: Numbering) -> None:
@@ -58,7 +58,7 @@ class Orders(Sequence[Order]):
 
     @classmethod
     def of(cls, orders: Sequence[Order], numbering: Numbering) -> Orders:
-        """Orders of equal lengths that are lists of tasks."""
+        """Return the `Orders` of lists of tasks with equal lengths."""
         if isinstance(orders, Orders):
             return orders
         numbers = [[numbering.number(task) for task in order] for order in orders]
@@ -87,7 +87,7 @@ class Orders(Sequence[Order]):
     __hash__ = None  # type: ignore[assignment]
 
     def are_whole(self, kinds: int) -> bool:
-        """Whether each stage has each task of so many kinds once, and each after the one of the kind before."""
+        """Return whether each stage has each task once, and after the same task of the kind before."""
         count = kinds * self.numbering.microbatches * self.numbering.chunks
         if self.numbers.shape[1] != count:
             return False

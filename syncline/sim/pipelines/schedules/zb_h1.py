@@ -1,4 +1,4 @@
-"""A schedule with hardly a bubble: ZB-H1."""
+"""The ZB-H1 schedule, which has hardly a bubble."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
     tasks, orders = Numbering(microbatches), []
     weights, first_backward = tasks.all("weight"), tasks.all("backward")[0]
     for stage, order in enumerate(Orders.of(one_f_one_b(stages, microbatches).orders, tasks).numbers):
-        followed = np.flatnonzero(order >= first_backward + stage)  # by the weight gradient of a backward before
+        followed = np.flatnonzero(order >= first_backward + stage)  # by the weight gradient of an earlier backward
         split = np.insert(order, followed + 1, weights[: len(followed)])
         orders.append(np.concatenate([split, weights[len(followed) :]]))
     return Schedule("zb-h1", Orders(np.stack(orders), tasks), microbatches, splits_backward=True)
