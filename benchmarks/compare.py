@@ -39,7 +39,7 @@ def measure(steps: int, rounds: int) -> list[Row]:
 
     start_server()
     from syncline.experiments.compare import compare, longest_first
-    from syncline.experiments.trained import train_method
+    from syncline.experiments.train_and_time import train_method
     from syncline.specs import CompareSpec, load_spec
 
     spec = load_spec("compare-text", {"steps": steps}, CompareSpec)

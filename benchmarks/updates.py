@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.comm import SimulatedCommunicator
-from syncline.experiments.trained import task_tensors
+from syncline.experiments.train_and_time import task_tensors
 from syncline.methods import method_of
 from syncline.optim.loops import KERNELS
 from syncline.problems import TextGPT

@@ -19,7 +19,7 @@ from syncline.files import open_standard_streams
 # Each module adds its commands to the application, in the order of the help.
 # isort: off
 from syncline.commands import trainings, sweeps, processes, clocks, advise, solve, losses, goodput  # noqa: F401
-from syncline.commands import kept, same, report, traces, explore, chakra, catalogue, reproduce, replicate, doctor  # noqa: F401
+from syncline.commands import results, same, report, traces, explore, chakra, catalogue, reproduce, replicate, doctor  # noqa: F401
 # isort: on
 
 __all__ = ["app", "main"]

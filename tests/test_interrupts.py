@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from syncline.experiments import overseen
+from syncline.experiments import training_watchdog
 from syncline.experiments.shared_progress import shared_progress
 from syncline.interrupts import SIGNALS, end_with_parent
 
@@ -88,7 +88,7 @@ with interrupts.Deferral():
 
 
 def test_an_interrupt_that_a_callback_from_c_has_lost_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overseen, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(training_watchdog, "PATIENCE_S", 0.01)
     lost = []
 
     def step() -> None:
@@ -106,7 +106,7 @@ def test_an_interrupt_that_a_callback_from_c_has_lost_comes_again(monkeypatch: p
             step()
 
     with shared_progress(1) as shared:
-        assert overseen.overseen(training, shared) is None
+        assert training_watchdog.overseen(training, shared) is None
     assert len(lost) == 2
 
 

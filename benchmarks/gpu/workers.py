@@ -12,7 +12,7 @@ from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import timed
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.experiments.trained import build_task
+from syncline.experiments.train_and_time import build_task
 from syncline.methods import method_of
 from syncline.problems import TextGPT
 from syncline.problems.network import parameter_count

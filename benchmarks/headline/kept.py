@@ -16,7 +16,7 @@ from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import Call, TensorShape
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.experiments.records import eval_clock_s
-from syncline.experiments.trained import Trained, time_method
+from syncline.experiments.train_and_time import Trained, time_method
 from syncline.methods import MethodBase
 from syncline.problems import TextGPT
 from syncline.problems.gpt import training_flops_per_token

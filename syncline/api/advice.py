@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import listed
 from syncline.api.result import Result
+from syncline.api.spec_arguments import listed
 
 
 @checked
@@ -63,7 +63,7 @@ def advise(
     >>> [(row["method"], row["list"]) for row in advice.rows[:2]]
     [('diloco', 'ranked'), ('ddp-adam', 'ranked')]
     """
-    from syncline.experiments.advice.advised import advised
+    from syncline.experiments.advice.advice import advised
     from syncline.experiments.advice.question import advice_question
 
     question = advice_question(

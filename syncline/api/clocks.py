@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import Asked, listed, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
+from syncline.api.spec_arguments import Asked, listed, spec_of, told
 from syncline.specs import Experiment, PipelineSpec, ProjectSpec, asked_of, network_fields
 from syncline.specs.failures import failures_of
 from syncline.specs.prices import prices_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.experiments.collectives import CostQuestion
-    from syncline.experiments.projection.answers import WholeTraining
+    from syncline.experiments.projection.training_totals import WholeTraining
 
 
 @checked
@@ -95,7 +95,7 @@ def project(
         )  # fmt: skip
         spec = projections.variants(loaded, options)
         told(projections.left_out(spec))
-    from syncline.experiments.projection.answers import WholeTraining
+    from syncline.experiments.projection.training_totals import WholeTraining
 
     asked = WholeTraining(
         None if tokens is None else parse_count(tokens, "tokens"),
@@ -123,7 +123,7 @@ def projected(
 
     all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
     if asked is not None and not asked.is_nothing:
-        from syncline.experiments.projection.answers import with_training
+        from syncline.experiments.projection.training_totals import with_training
 
         all_rows = with_training(all_rows, specs, asked)
     return Result(

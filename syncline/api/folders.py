@@ -139,8 +139,8 @@ def _collectives(noted: dict[str, Any]) -> Result:
 
 
 def _replays(noted: dict[str, Any], path: Path) -> Result:
+    from syncline.experiments.tracing.replay_folder import read_losses
     from syncline.experiments.tracing.scenario import ReplayedOn
-    from syncline.experiments.tracing.written import read_losses
 
     check_rows(noted["rows"], path / "run.json", ROWS["trace"])
     kept = ("rows", "sites", "sensitivities")

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import listed
 from syncline.api.result import Result
+from syncline.api.spec_arguments import listed
 from syncline.units import parse_seconds
 
 
@@ -48,8 +48,8 @@ def goodput(
     >>> round(row["best_interval_s"]), round(row["goodput"], 2)
     (798, 0.87)
     """
-    from syncline.experiments.goodput.answered import goodput_rows, notes
     from syncline.experiments.goodput.question import GoodputQuestion, interval_of
+    from syncline.experiments.goodput.rows import goodput_rows, notes
     from syncline.experiments.goodput.tables import goodput_tables
     from syncline.specs.failures import failures_of
 

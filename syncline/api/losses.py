@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import listed
 from syncline.api.result import Result
+from syncline.api.spec_arguments import listed
 from syncline.errors import SpecError
 from syncline.units import parse_count
 

@@ -22,7 +22,7 @@ def reproduce(paper: str | None = None) -> Result:
     (4.361, 4.361, 'agree')
     """
     from syncline.studies.scoreboard.board import board_of, tables_of
-    from syncline.studies.scoreboard.claims import claims_table, told_claims
+    from syncline.studies.scoreboard.claim_register import claims_table, told_claims
 
     rows = board_of(paper)
     return Result(

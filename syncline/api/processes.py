@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import Asked, spec_of, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
+from syncline.api.spec_arguments import Asked, spec_of, told
 from syncline.errors import SynclineError
 from syncline.specs import PipelineSpec, RunSpec
 

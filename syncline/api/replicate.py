@@ -128,7 +128,7 @@ def _said(spec: ReplicationSpec) -> Mapping[str, str]:
     """What the claims of a paper say, by their ids."""
     if not spec.paper:
         return {}
-    from syncline.studies.scoreboard.claims import claims_of
+    from syncline.studies.scoreboard.claim_register import claims_of
     from syncline.studies.scoreboard.rows import PAPERS
 
     if spec.paper not in PAPERS:

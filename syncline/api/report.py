@@ -72,7 +72,7 @@ def _reported(what: str | Path | Result) -> Reported:
 
 def _findings(result: Result) -> list[dict[str, Any]]:
     """What the register of claims says of the papers whose methods these are."""
-    from syncline.studies.scoreboard.claims import STATES, TITLES, claims_of, plural_state
+    from syncline.studies.scoreboard.claim_register import STATES, TITLES, claims_of, plural_state
     from syncline.studies.scoreboard.rows import PAPERS
 
     spec = result.spec

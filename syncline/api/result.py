@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.plain import plain
+from syncline.experiments.json_values import plain
 from syncline.experiments.projection.columns import ColumnRows
 from syncline.files import as_written
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import Asked, listed, spec_of, told
 from syncline.api.result import Result
+from syncline.api.spec_arguments import Asked, listed, spec_of, told
 from syncline.specs import Experiment, ProjectSpec, asked_of
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def solve(
 
 def answered(question: Inverse) -> Result:
     """The result of a question that is ready."""
-    from syncline.experiments.solving.solved import solved
+    from syncline.experiments.solving.solver import solved
 
     def tables() -> list[Group]:
         from syncline.experiments.solving.tables import solve_tables  # only here: JSON needs no rich

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import Asked, told
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
+from syncline.api.spec_arguments import Asked, told
 from syncline.experiments.sweep.folder import read_sweep
 from syncline.experiments.sweep.listener import Listener
 from syncline.experiments.sweep.ranking import effort, ranked

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from syncline.api.arguments import checked
-from syncline.api.asked import listed
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
+from syncline.api.spec_arguments import listed
 from syncline.errors import SpecError
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def trace(
         SynclineError: what is wrong, where, and what would be accepted; a rank that failed, whose traceback is told.
     """
     from syncline.backend.tracing.ranks import TraceOptions
-    from syncline.experiments.tracing.apart import traced_apart
     from syncline.experiments.tracing.scenario import ReplayedOn
+    from syncline.experiments.tracing.subprocess_trace import traced_apart
     from syncline.experiments.tracing.trace import trace as experiment
 
     several = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from syncline.api.arguments import checked
-from syncline.api.asked import Asked, spec_of
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
+from syncline.api.spec_arguments import Asked, spec_of
 from syncline.specs import CompareSpec, Experiment, RunSpec
 
 

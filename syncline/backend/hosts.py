@@ -14,7 +14,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from syncline.backend.commands import run_commands
-from syncline.backend.meeting import LOOPBACK, host_store
+from syncline.backend.rendezvous import LOOPBACK, host_store
 from syncline.costmodel import Link, Network
 from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS
 from syncline.errors import SynclineError

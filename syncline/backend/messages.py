@@ -21,7 +21,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
-from syncline.backend.meeting import LOOPBACK
+from syncline.backend.rendezvous import LOOPBACK
 from syncline.errors import SynclineError
 
 HANDSHAKE_S = 5.0
@@ -119,7 +119,7 @@ class ServerSocket:
     """The server's end of the connections to its workers.
 
     Args:
-        listener: of `syncline.backend.meeting.open_listener`; the socket takes it over.
+        listener: of `syncline.backend.rendezvous.open_listener`; the socket takes it over.
         keys: of the server.
         longest_bytes: of a frame that a worker may send; libzmq closes a connection that sends a longer one.
         timeout_s: after how long without a sign of life libzmq closes a connection.

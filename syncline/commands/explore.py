@@ -39,7 +39,7 @@ def explore_command(
         raise SynclineError("explore: needs packages that are not installed; pip install 'syncline[explore]' adds them")
     if not 0 <= port < 2**16:
         raise SpecError("--port", port, "0 for a free one, or a number up to 65,535")
-    from syncline.explore.serving import serve_page
+    from syncline.explore.server import serve_page
     from syncline.explore.settings import from_query, to_query
 
     query = urlsplit(link).query if "?" in link else link

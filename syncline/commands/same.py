@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from syncline.commands import completion
-from syncline.commands.kept import RUNS, FolderOption, finished_folder
+from syncline.commands.results import RUNS, FolderOption, finished_folder
 from syncline.commands.shell import JsonOption, app, emit, examples, new_console, say
 from syncline.errors import SpecError
 

@@ -231,7 +231,7 @@ def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
 
 def emit(result: Result | dict[str, Any]) -> None:
     """The JSON object; numbers that JSON does not have become null."""
-    from syncline.experiments.plain import plain
+    from syncline.experiments.json_values import plain
 
     print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
 
@@ -244,7 +244,7 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
     """
     if columns is None:
         return result.tables
-    from syncline.experiments.chosen import chosen_tables
+    from syncline.experiments.column_selection import chosen_tables
 
     return chosen_tables(result.tables, result.rows, columns)
 

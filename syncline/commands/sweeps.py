@@ -143,7 +143,7 @@ def best_command(
         records = ranked(rows, by)
         tables: list[Group] = [ranking_table(records, by, kept.paths, top, name=kept.about["name"])]
         if columns is not None:
-            from syncline.experiments.chosen import chosen_tables
+            from syncline.experiments.column_selection import chosen_tables
 
             tables = chosen_tables(tables, records, columns)
     if as_json:

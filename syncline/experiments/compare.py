@@ -13,7 +13,7 @@ from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.experiments.bounds import Varied
 from syncline.experiments.clock_bounds import bounds_record, clock_bounds, speedup_bounds
 from syncline.experiments.curves import Bounds, Clocks, write_curves
-from syncline.experiments.elastic.reforming import goes_by_clock
+from syncline.experiments.elastic.clock_dependence import goes_by_clock
 from syncline.experiments.figures import compare_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training, tensors_of_problem
@@ -29,7 +29,7 @@ from syncline.experiments.tables import (
     write_contributions,
     write_watched,
 )
-from syncline.experiments.trained import Trained, jobs_of, time_method, train_method, where_trained
+from syncline.experiments.train_and_time import Trained, jobs_of, time_method, train_method, where_trained
 from syncline.sim import Clock
 from syncline.specs import CompareSpec, MethodBase
 

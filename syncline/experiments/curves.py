@@ -21,7 +21,7 @@ from syncline.sim import Clock
 
 if TYPE_CHECKING:
     from syncline.experiments.folder import RunFolder
-    from syncline.experiments.trained import Trained
+    from syncline.experiments.train_and_time import Trained
     from syncline.specs import Training
     from syncline.training import History
 

@@ -129,7 +129,7 @@ def _disk() -> Finding:
 
 def _folder() -> Finding:
     """Check whether results can be written in this folder, and whether two runs would notice each other."""
-    from syncline.experiments.claims import Claim
+    from syncline.experiments.path_lock import Claim
 
     try:
         with temporary_folder(Path.cwd()) as place:

@@ -21,7 +21,7 @@ from syncline.analysis.figures.ages import ages_and_contributions
 from syncline.analysis.figures.waits import waits_for_whom
 from syncline.experiments.folder import RunFolder
 from syncline.experiments.records import eval_clock_s
-from syncline.experiments.trained import Trained
+from syncline.experiments.train_and_time import Trained
 from syncline.interrupts import is_interrupted
 from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training

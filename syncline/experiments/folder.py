@@ -20,9 +20,9 @@ from pydantic import BaseModel
 
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments import streams
-from syncline.experiments.claims import claimed, free_path
+from syncline.experiments.json_values import plain
 from syncline.experiments.manifest import write_manifest
-from syncline.experiments.plain import plain
+from syncline.experiments.path_lock import claimed, free_path
 from syncline.experiments.processor import processor_record
 from syncline.files import whole_file
 from syncline.version import __version__, git_commit

@@ -30,7 +30,7 @@ from syncline.interrupts import children_without_signals, end_with_parent, fork_
 
 T = TypeVar("T")
 
-PRELOADED = ("cloudpickle", "syncline.experiments.trained", "syncline.backend.devices", "syncline.training")
+PRELOADED = ("cloudpickle", "syncline.experiments.train_and_time", "syncline.backend.devices", "syncline.training")
 
 
 def start_server() -> None:

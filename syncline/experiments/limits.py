@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError
-from syncline.experiments.progressing import check_progress
+from syncline.experiments.failure_feasibility import check_progress
 from syncline.units import format_bytes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from syncline.errors import SynclineError
-from syncline.experiments.chosen import ALL, chosen_names
+from syncline.experiments.column_selection import ALL, chosen_names
 from syncline.experiments.result_files import CLOCK, TRAINING
 from syncline.specs import CompareSpec, Experiment, RunSpec
 

@@ -13,7 +13,6 @@ from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.limits import check_training
 from syncline.experiments.measured_step import with_measured_step
-from syncline.experiments.overseen import overseen
 from syncline.experiments.records import run_records
 from syncline.experiments.shared_progress import shared_progress
 from syncline.experiments.streams import TrainingStream
@@ -26,7 +25,8 @@ from syncline.experiments.tables import (
     write_contributions,
     write_watched,
 )
-from syncline.experiments.trained import time_method, train_method, where_trained
+from syncline.experiments.train_and_time import time_method, train_method, where_trained
+from syncline.experiments.training_watchdog import overseen
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec
 

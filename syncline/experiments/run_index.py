@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from syncline.errors import SpecError, one_of
-from syncline.experiments.claims import Claim, is_alive, is_claimed
+from syncline.experiments.path_lock import Claim, is_alive, is_claimed
 from syncline.experiments.result_files import read_noted
 from syncline.files import read_json
 from syncline.yamls import parse_yaml

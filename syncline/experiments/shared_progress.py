@@ -16,8 +16,8 @@ from joblib import cpu_count
 
 from syncline.errors import SynclineError
 from syncline.experiments.forked import answers
-from syncline.experiments.overseen import overseen
-from syncline.experiments.shipping import shipped
+from syncline.experiments.shared_pickle import shipped
+from syncline.experiments.training_watchdog import overseen
 from syncline.files import temporary_folder
 from syncline.interrupts import confirm, stopped_by_signal
 

@@ -16,7 +16,7 @@ from syncline.sim.trace import chrome_trace
 if TYPE_CHECKING:
     from syncline.costmodel import Call
     from syncline.experiments.folder import RunFolder
-    from syncline.experiments.trained import Trained
+    from syncline.experiments.train_and_time import Trained
     from syncline.sim import Timeline
     from syncline.training import History
 

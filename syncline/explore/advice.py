@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from syncline.experiments.advice.advised import Advice, advised
+from syncline.experiments.advice.advice import Advice, advised
 from syncline.experiments.advice.question import AdviceQuestion, advice_question
-from syncline.experiments.advice.ties import different
+from syncline.experiments.advice.significance import different
 from syncline.experiments.advice.words import layout_words, method_words
-from syncline.explore.asked import failing_words, failures_of_settings, network_of
 from syncline.explore.markup import bulleted, paragraph
 from syncline.explore.settings import BY_NAME, OWN, PageSettings
+from syncline.explore.settings_spec import failing_words, failures_of_settings, network_of
 from syncline.explore.words import lasting, percent
 from syncline.specs.cluster.networks import network
 from syncline.units import format_bytes

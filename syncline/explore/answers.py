@@ -12,14 +12,14 @@ import numpy as np
 from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
-from syncline.experiments.projection.answers import WholeTraining, with_training
 from syncline.experiments.projection.columns import ColumnRows
 from syncline.experiments.projection.plan import Known, ProjectionPlan
 from syncline.experiments.projection.plan_columns import plan_columns
-from syncline.experiments.projection.round import MethodRound, one_round
+from syncline.experiments.projection.sync_round import MethodRound, one_round
 from syncline.experiments.projection.thresholds import at_bandwidth
-from syncline.explore.asked import ask, failures_of_settings, network_of
+from syncline.experiments.projection.training_totals import WholeTraining, with_training
 from syncline.explore.settings import BASELINE, PageSettings
+from syncline.explore.settings_spec import ask, failures_of_settings, network_of
 from syncline.specs.cluster.networks import network
 from syncline.specs.failures import failures_of
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.experiments.projection.round import Doing, MethodRound
+from syncline.experiments.projection.sync_round import Doing, MethodRound
 from syncline.explore.answers import Curves
 from syncline.explore.settings import BASELINE, OFFERED
 from syncline.explore.words import lasting, percent

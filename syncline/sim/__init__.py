@@ -12,8 +12,8 @@ from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.sim.clocks.overlap import data_parallel, run_lockstep
 from syncline.sim.clocks.phases import phased_clock
 from syncline.sim.clocks.training import Clock, clock
-from syncline.sim.collectives.alone import collective_finish_s, rounds_finish_s
 from syncline.sim.collectives.rounds import rounds
+from syncline.sim.collectives.single import collective_finish_s, rounds_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from syncline.costmodel.reliability.going_on import GoingOn
+from syncline.costmodel.reliability.fault_tolerant import GoingOn
 
 if TYPE_CHECKING:
     from syncline.specs.failures import FailuresSpec

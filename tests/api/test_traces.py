@@ -11,7 +11,7 @@ import torch
 
 import syncline as sl
 from syncline.backend.tracing.record import RankRecord, Started, Stepped
-from syncline.experiments.tracing.kept import read_record
+from syncline.experiments.tracing.record_files import read_record
 
 METHODS = ("MTDAO", "DeMo", "PowerSGD", "DDP")
 STEPS = 4

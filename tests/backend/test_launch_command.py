@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from syncline.backend.measured import MeasuredCommunicator, MeasuredTask
-from syncline.backend.meeting import Place, group, host_store, join_store
 from syncline.backend.progress import Progress
+from syncline.backend.rendezvous import Place, group, host_store, join_store
 from syncline.backend.stopwatch import Stopwatch
 from syncline.backend.watchdog import Failure, watched
 from syncline.comm import ProcessGroupCommunicator, SimulatedCommunicator

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from syncline.backend.measured import MeasuredCommunicator, MeasuredTask, timed
-from syncline.backend.meeting import Place, group, host_store, join_store
 from syncline.backend.progress import Progress
+from syncline.backend.rendezvous import Place, group, host_store, join_store
 from syncline.backend.stopwatch import Lap, Stopwatch
 from syncline.backend.watchdog import watched
 from syncline.comm import Communicator, ProcessGroupCommunicator, SimulatedCommunicator

@@ -14,7 +14,6 @@ import torch
 import zmq
 
 from syncline.backend import messages
-from syncline.backend.meeting import open_listener
 from syncline.backend.messages import (
     ConnectionLost,
     MalformedMessage,
@@ -27,6 +26,7 @@ from syncline.backend.messages import (
     make_keys,
     unpack_tensors,
 )
+from syncline.backend.rendezvous import open_listener
 from syncline.errors import SpecError, SynclineError
 
 WAIT_S = 60.0

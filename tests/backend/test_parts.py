@@ -12,7 +12,9 @@ import torch
 import torch.distributed as dist
 
 from syncline.backend.devices import devices
-from syncline.backend.meeting import (
+from syncline.backend.pipeline import _Sender
+from syncline.backend.progress import CHANGED_NS, PROGRESS_WORDS, Progress
+from syncline.backend.rendezvous import (
     LOOPBACK,
     Place,
     agree,
@@ -22,8 +24,6 @@ from syncline.backend.meeting import (
     join_store,
     store_of_environment,
 )
-from syncline.backend.pipeline import _Sender
-from syncline.backend.progress import CHANGED_NS, PROGRESS_WORDS, Progress
 from syncline.backend.stopwatch import Stopwatch
 from syncline.backend.watchdog import Failure, watched
 from syncline.costmodel import Call
@@ -131,7 +131,7 @@ def test_a_device_that_is_missing(device: str, backend: str, gpus: int, line: st
 
 
 def test_ranks_must_be_alike_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncline.backend.meeting.HEARD_S", 0.01)
+    monkeypatch.setattr("syncline.backend.rendezvous.HEARD_S", 0.01)
 
     def told_by_rank_1(**other: str) -> str:
         store = dist.HashStore()

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from syncline.backend.meeting import Place, group, host_store, join_store
 from syncline.backend.pipeline import StageMessage, play_stage
 from syncline.backend.progress import PROGRESS_WORDS, Progress
+from syncline.backend.rendezvous import Place, group, host_store, join_store
 from syncline.backend.stopwatch import Lap, Stopwatch
 from syncline.backend.watchdog import watched
 from syncline.costmodel.network.link import Link

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncline.specs.replications import bundled_replications, load_replication
-from syncline.studies.scoreboard.claims import claims_of
+from syncline.studies.scoreboard.claim_register import claims_of
 from tests.experiments.replicating.small import TRAININGS, tiny_file
 from tests.test_docs import documented
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncline.experiments.trained import Trained, train_method
+from syncline.experiments.train_and_time import Trained, train_method
 from syncline.specs import CompareSpec, RunSpec, load_spec
 
 BOWL: dict[str, Any] = {

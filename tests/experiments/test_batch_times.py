@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.errors import SpecError
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.train_and_time import time_method, train_method
 from syncline.specs import RunSpec
 
 DIGITS = {"kind": "digits", "hidden": 4, "batch_size": 12}

@@ -7,7 +7,7 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel.bases import MEASURED_STEPS, SET_LINKS, communicating
-from syncline.costmodel.network.slowed import slowed
+from syncline.costmodel.network.slowdown import slowed
 from syncline.costmodel.uncertainty import uncertainties
 from syncline.specs import network
 

@@ -16,7 +16,7 @@ from syncline.experiments.projection.plan import ProjectionPlan
 from syncline.experiments.projection.project import project
 from syncline.experiments.projection.projections import Options, projection_rows, variants
 from syncline.experiments.projection.thresholds import speedups
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.train_and_time import time_method, train_method
 from syncline.sim import Call
 from syncline.specs import ProjectSpec, RunSpec, hardware, load_spec, network
 

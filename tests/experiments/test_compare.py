@@ -11,7 +11,7 @@ import pytest
 from syncline.costmodel import ring_all_reduce_s
 from syncline.errors import SpecError
 from syncline.experiments.compare import compare, longest_first
-from syncline.experiments.plain import plain
+from syncline.experiments.json_values import plain
 from syncline.experiments.run import run
 from syncline.experiments.shared_progress import SharedProgress
 from syncline.specs import CompareSpec, RunSpec, load_spec

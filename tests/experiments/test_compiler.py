@@ -7,7 +7,7 @@ import sys
 
 TRAINING = """
 import sys
-from syncline.experiments.trained import train_method
+from syncline.experiments.train_and_time import train_method
 from syncline.specs import load_spec
 method = {"kind": "ddp", "rule": "adam", "lr": 0.001}
 problem = {"kind": "text-gpt", "width": 8, "layers": 1, "heads": 1, "context": 8}

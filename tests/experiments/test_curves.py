@@ -13,7 +13,7 @@ from syncline.experiments import curves
 from syncline.experiments.compare import compare
 from syncline.experiments.curve_figure import figure_of_file
 from syncline.experiments.run import run
-from syncline.experiments.trained import time_method
+from syncline.experiments.train_and_time import time_method
 from tests.experiments.examples import bowl, bowl_run, trained
 
 

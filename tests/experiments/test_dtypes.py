@@ -12,7 +12,7 @@ import torch
 from syncline.errors import SpecError
 from syncline.experiments.compare import compare
 from syncline.experiments.launching.process import Launch
-from syncline.experiments.trained import build_task, train_method
+from syncline.experiments.train_and_time import build_task, train_method
 from syncline.problems import Quadratic, Rows
 from tests.experiments.examples import bowl, bowl_run
 from tests.methods.table import METHODS

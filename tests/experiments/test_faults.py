@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.train_and_time import time_method, train_method
 from syncline.specs import load_spec
 
 SPEC = "rosenbrock-mt-dao"

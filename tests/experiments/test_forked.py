@@ -69,7 +69,7 @@ def test_a_process_that_ends_breaks_the_others_off():
 SCRIPT = """
 from functools import partial
 from syncline.experiments.forked import answers
-from syncline.experiments.shipping import shipped
+from syncline.experiments.shared_pickle import shipped
 
 print("main")
 

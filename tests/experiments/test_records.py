@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from syncline.experiments.compare import compare
-from syncline.experiments.plain import plain
+from syncline.experiments.json_values import plain
 from syncline.experiments.records import final_loss, reachable_target, time_to_target
 from syncline.experiments.tables import metrics_tables
-from syncline.experiments.trained import Trained
+from syncline.experiments.train_and_time import Trained
 from syncline.sim import clock
 from syncline.specs import network
 from syncline.training import History

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from syncline.errors import SynclineError
-from syncline.experiments.overseen import overseen
 from syncline.experiments.shared_progress import shared_progress, side_by_side
+from syncline.experiments.training_watchdog import overseen
 from syncline.interrupts import children_without_signals
 
 

@@ -12,9 +12,9 @@ import syncline as sl
 from syncline.errors import SpecError
 from syncline.explore import markup
 from syncline.explore.answers import crossing, curves, ranking_of, round_of, shown_method
-from syncline.explore.asked import ask
 from syncline.explore.pictures import Lane, by_itself, interval_picture, round_picture, style_of, utilisation_picture
 from syncline.explore.settings import BASELINE, OFFERED, PageSettings
+from syncline.explore.settings_spec import ask
 from syncline.explore.words import caveat, computing_now, headline, leading, percent, threshold_rows, ties
 
 SMALL = PageSettings(model="gpt-160m", workers=1, sites=4, replica="worker", bandwidth=1.25e9, latency=50e-6)

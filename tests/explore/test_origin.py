@@ -12,7 +12,7 @@ pytest.importorskip("nicegui", reason="the extra 'explore' is not installed")
 
 import uvicorn
 
-from syncline.explore.serving import application, bound
+from syncline.explore.server import application, bound
 
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport="
 UPGRADE = {

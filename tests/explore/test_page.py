@@ -17,8 +17,8 @@ import pytest
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.explore.advice import advice_on
-from syncline.explore.asked import ask as asked_of
 from syncline.explore.settings import BY_NAME, PageSettings, from_query, to_query
+from syncline.explore.settings_spec import ask as asked_of
 from tests.browser import WAIT_S, chromium, visits
 
 pytest.importorskip("nicegui", reason="the extra 'explore' is not installed")
@@ -241,7 +241,7 @@ def test_only_this_machine_is_served_and_files_refuse_in_a_line(address):
 
 
 def test_a_port_that_is_taken_is_refused_in_a_line():
-    from syncline.explore.serving import bound
+    from syncline.explore.server import bound
 
     first = bound(0)
     first.listen()

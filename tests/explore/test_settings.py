@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.explore.answers import ranking_of
-from syncline.explore.asked import ask, network_of, spec_text
 from syncline.explore.settings import (
     BASELINE,
     BY_NAME,
@@ -23,6 +22,7 @@ from syncline.explore.settings import (
     to_query,
     with_text,
 )
+from syncline.explore.settings_spec import ask, network_of, spec_text
 from syncline.methods import METHODS
 from syncline.units import parse_count
 from syncline.yamls import parse_yaml

@@ -13,7 +13,7 @@ from syncline.errors import SpecError
 from syncline.methods import DDP, METHOD_KINDS, MTDAO, Local
 from syncline.methods.base import elements
 from syncline.methods.parts import compressors, outer, rules
-from syncline.methods.parts.given import GivenPart
+from syncline.methods.parts.python_objects import GivenPart
 from syncline.optim import Method, Nesterov, TopK, UpdateRule, adam, sgdm
 from tests.methods.table import METHODS
 

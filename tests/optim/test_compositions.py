@@ -11,7 +11,7 @@ import torch
 from syncline.comm import SparsePairs
 from syncline.errors import SpecError
 from syncline.methods import DDP, MTDAO, DiLoCo, Dion, Local
-from syncline.methods.parts.given import GivenPart
+from syncline.methods.parts.python_objects import GivenPart
 from syncline.optim import (
     QSGD,
     CoefficientMean,

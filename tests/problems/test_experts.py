@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from syncline.errors import SpecError
-from syncline.experiments.late.by_events import train_by_events
-from syncline.experiments.late.setting import LateTraining
-from syncline.experiments.trained import train_method
+from syncline.experiments.delayed_gradients.config import LateTraining
+from syncline.experiments.delayed_gradients.event_driven import train_by_events
+from syncline.experiments.train_and_time import train_method
 from syncline.methods import method_of
 from syncline.problems import Rows, TextGPT
 from syncline.problems.experts import Experts, Routing, balance_loss, gates

@@ -19,7 +19,7 @@ import yaml
 
 import syncline as sl
 from syncline.backend.tracing.ranks import ForeignScript
-from syncline.experiments.plain import plain
+from syncline.experiments.json_values import plain
 from syncline.experiments.replicating.replicate import replicate
 from syncline.experiments.sweep.sweep import sweep
 from syncline.experiments.tracing.scenario import Changes, ReplayedOn

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 import syncline as sl
-from syncline.experiments.plain import plain
+from syncline.experiments.json_values import plain
 from syncline.experiments.sweep.sweep import sweep
 from syncline.experiments.validation.processes import summarise
 from syncline.specs import bundled

@@ -22,7 +22,7 @@ COUNT = int(os.environ.get("SYNCLINE_CASES", "3000"))
 STARTS = (
     "syncline.experiments.launching.launch.on_local_processes",
     "syncline.experiments.calibration.calibrate.watched",
-    "syncline.experiments.tracing.apart.traced_apart",
+    "syncline.experiments.tracing.subprocess_trace.traced_apart",
     "syncline.backend.hosts.run_together",
     "syncline.experiments.replicating.replicate.prepare_folder",
 )

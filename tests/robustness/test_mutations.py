@@ -38,7 +38,7 @@ BEGINNINGS = (
     "syncline.experiments.folder.RunFolder.__init__",
     "syncline.experiments.sweep.folder.SweepFolder.__init__",
     "syncline.experiments.calibration.cluster_file.ClusterFile.__init__",
-    "syncline.explore.serving.serve_page",
+    "syncline.explore.server.serve_page",
 )
 """What is called when everything was checked, before anything is trained or started."""
 

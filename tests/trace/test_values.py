@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncline.backend.tracing.record import MessageSent, RankRecord, Started, Waited
-from syncline.experiments.tracing.kept import read_record
+from syncline.experiments.tracing.record_files import read_record
 from tests.trace.launched import SCRIPTS, told_by_both
 
 SCRIPTS_OF_TWO = (

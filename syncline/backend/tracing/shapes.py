@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from syncline.backend.tracing.alike import Families, stand_ins
 from syncline.backend.tracing.forks import begin_alike, begin_as_a_process, forked
+from syncline.backend.tracing.rank_equivalence import Families, stand_ins
 from syncline.backend.tracing.ranks import (
     DEFAULT_OPTIONS,
     NO_RECORD,

@@ -27,8 +27,8 @@ from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Peers, level_sizes, peers
-from syncline.costmodel.collectives.many import PricedMany, carried
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_of
+from syncline.costmodel.collectives.vectorised import PricedMany, carried
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network
 

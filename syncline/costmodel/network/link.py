@@ -44,8 +44,8 @@ class Link:
             None: it is not known, the textbook's carry them, and gloo's take what the link alone takes.
         nccl: what NCCL cuts tensors into on it, over sockets. Where that is known, NCCL's algorithms carry collectives
             that name none, and the policy ``nccl`` stands for them. Not beside ``gloo``.
-        tcp: how windows open after idling (`syncline.costmodel.collectives.opening`); what they let through at most is
-            in the bandwidth already. None: they do not, as with RDMA and NVLink.
+        tcp: how windows open after idling (`syncline.costmodel.collectives.tcp_slow_start`); what they let through at
+            most is in the bandwidth already. None: they do not, as with RDMA and NVLink.
         fabric: what it is made of, which the policy ``nccl`` goes by and nothing else.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).

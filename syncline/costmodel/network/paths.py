@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.bounded_cache import frozen
 from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.collectives.nccl.costs import NcclCosts
-from syncline.costmodel.kept import frozen
 from syncline.costmodel.network.tcp import Tcp
 
 Floats: TypeAlias = NDArray[np.float64]

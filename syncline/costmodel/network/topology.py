@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.kept import by_value, kept
+from syncline.costmodel.bounded_cache import by_value, kept
 from syncline.costmodel.network.link import Link, star
 from syncline.costmodel.network.paths import ByValue, DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
 from syncline.errors import SpecError

@@ -16,7 +16,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray
-from syncline.costmodel.collectives.opening import AfterIdling
+from syncline.costmodel.collectives.tcp_slow_start import AfterIdling
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, due_steps, joined, phase_cycles
 from syncline.errors import SpecError, one_of

@@ -9,9 +9,9 @@ import numpy as np
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.collectives.many import carried
-from syncline.costmodel.collectives.opening import AfterIdling, after_idling
 from syncline.costmodel.collectives.policies import Algorithms
+from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
+from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, call_s, calls_by_step
@@ -29,7 +29,7 @@ class StepTime:
         encode_s: computing that turns what is sent into its wire format, and back.
         trigger_s: computing that finds out whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
-        inside_s: waiting for other workers of the same replica, see `syncline.costmodel.layouts.inside`.
+        inside_s: waiting for other workers of the same replica, see `syncline.costmodel.layouts.replica_step`.
         optimizer_s: the update where it is.
     """
 

@@ -19,7 +19,7 @@ from syncline.costmodel.scaling.published import TOKEN_LAWS
 from syncline.costmodel.scaling.relative import RelativeLoss, relative_loss
 from syncline.errors import SpecError
 from syncline.experiments.advice.question import AdviceQuestion
-from syncline.experiments.projection.answers import method_covered
+from syncline.experiments.projection.training_totals import method_covered
 from syncline.methods import MethodBase
 
 DATA_PARALLEL = "ddp-adam"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from syncline.costmodel import ModelShape
 from syncline.experiments.advice.plans import TrainingPlan
 from syncline.experiments.advice.question import AdviceQuestion
-from syncline.experiments.goodput.left import FailingTraining, KeptState, WhatIsLeft, kept_state
+from syncline.experiments.goodput.goodput import FailingTraining, KeptState, WhatIsLeft, kept_state
 from syncline.methods import MethodBase
 from syncline.units import format_seconds
 

@@ -22,7 +22,7 @@ from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
 from syncline.costmodel.traffic.overlap import PricedCall, split
 from syncline.costmodel.traffic.step_time import priced_step
-from syncline.experiments.advice.priced import PlanRow
+from syncline.experiments.advice.plan_costs import PlanRow
 from syncline.experiments.advice.question import AdviceQuestion
 from syncline.experiments.projection.plan import ProjectionPlan
 

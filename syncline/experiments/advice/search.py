@@ -13,6 +13,7 @@ from syncline.costmodel.layouts.layout import Layout
 from syncline.errors import SpecError
 from syncline.experiments.advice.equal_loss import tokens_needed
 from syncline.experiments.advice.failing import lasting_s
+from syncline.experiments.advice.plan_costs import PlanRow, refused_row
 from syncline.experiments.advice.plans import (
     TrainingPlan,
     layouts_refused,
@@ -21,10 +22,9 @@ from syncline.experiments.advice.plans import (
     specs_of,
     unit_sizes,
 )
-from syncline.experiments.advice.priced import PlanRow, refused_row
 from syncline.experiments.advice.question import AdviceQuestion
 from syncline.experiments.projection.plan import Known, ProjectionPlan
-from syncline.experiments.projection.played import HOW
+from syncline.experiments.projection.simulated_cost import HOW
 from syncline.methods import MethodBase
 from syncline.units import format_bytes
 

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from syncline.experiments.advice.advised import Advice
-from syncline.experiments.advice.priced import PlanRow
+from syncline.experiments.advice.advice import Advice
+from syncline.experiments.advice.plan_costs import PlanRow
 from syncline.experiments.advice.question import AdviceQuestion
-from syncline.experiments.advice.ties import different
+from syncline.experiments.advice.significance import different
 from syncline.experiments.advice.words import layout_words, level_words, method_words
 from syncline.experiments.columns import Column, table
 from syncline.experiments.projection.tables import SHARED_OUT

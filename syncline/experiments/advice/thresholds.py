@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel import Link, Network
-from syncline.costmodel.network.changed import links_of, scaled
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.scaled_links import links_of, scaled
 from syncline.errors import SpecError
 from syncline.experiments.advice.equal_loss import tokens_needed
 from syncline.experiments.advice.failing import lasting_s
+from syncline.experiments.advice.plan_costs import PlanRow
 from syncline.experiments.advice.plans import TrainingPlan
-from syncline.experiments.advice.priced import PlanRow
 from syncline.experiments.advice.question import AdviceQuestion
 from syncline.experiments.projection.bounds import of_networks, of_settings
 from syncline.experiments.projection.plan import ProjectionPlan

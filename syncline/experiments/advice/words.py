@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network, Sites, TwoLevel
-from syncline.costmodel.network.changed import scaled
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.scaled_links import scaled
 from syncline.experiments.advice.failing import failure_words
-from syncline.experiments.advice.priced import PARTS, PlanRow
+from syncline.experiments.advice.plan_costs import PARTS, PlanRow
 from syncline.experiments.advice.question import AdviceQuestion
 from syncline.experiments.advice.thresholds import outermost_link, prepared, prepared_row
 from syncline.experiments.projection.tables import SHARED_OUT

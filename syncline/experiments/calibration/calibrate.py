@@ -17,7 +17,8 @@ from torch.distributed import Store
 
 from syncline.backend import machine_times
 from syncline.backend.collective_times import Gate, spread, time_collectives
-from syncline.backend.meeting import (
+from syncline.backend.progress import PROGRESS_WORDS, Progress
+from syncline.backend.rendezvous import (
     Place,
     agree,
     clock_offset_ns,
@@ -27,7 +28,6 @@ from syncline.backend.meeting import (
     join_store,
     store_of_environment,
 )
-from syncline.backend.progress import PROGRESS_WORDS, Progress
 from syncline.backend.watchdog import Failure, watched
 from syncline.errors import SynclineError
 from syncline.experiments.calibration.cluster_file import ClusterFile, cluster_of

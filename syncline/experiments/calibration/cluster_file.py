@@ -23,7 +23,7 @@ from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
 from syncline.costmodel.fitting.timed import TimedCall
 from syncline.errors import SpecError
 from syncline.experiments.calibration.plan import Calibration
-from syncline.experiments.claims import claimed
+from syncline.experiments.path_lock import claimed
 from syncline.specs.cluster.links import link_fields
 from syncline.units import format_bytes, format_seconds
 from syncline.version import __version__

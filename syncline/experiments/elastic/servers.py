@@ -75,7 +75,7 @@ class OneServer:
         """Pass a worker's update to the rule, as decoded from its wire format.
 
         Args:
-            sent: the update, see `syncline.experiments.elastic.one_worker.OneWorker.update`.
+            sent: the update, see `syncline.experiments.elastic.async_local_steps.OneWorker.update`.
             age: number of model versions since the worker's model.
             steps: number of local steps in the update.
             tokens: tokens or samples of each step.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from syncline.costmodel.reliability.going_on import GoingOn
+from syncline.costmodel.reliability.fault_tolerant import GoingOn
 from syncline.experiments.goodput.expected import reformed_goodput, restarted_goodput
-from syncline.experiments.goodput.left import FailingTraining, WhatIsLeft
+from syncline.experiments.goodput.goodput import FailingTraining, WhatIsLeft
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import MOST_IN_VAIN
 from syncline.sim.failures.reforms import play_reforms

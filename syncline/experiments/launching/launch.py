@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-from syncline.backend.meeting import host_store
 from syncline.backend.progress import Progress
+from syncline.backend.rendezvous import host_store
 from syncline.backend.watchdog import Failure, watched
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.clock_bounds import bounds_record, clock_bounds
@@ -28,7 +28,7 @@ from syncline.experiments.limits import check_processes, check_training
 from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns
-from syncline.experiments.trained import time_method
+from syncline.experiments.train_and_time import time_method
 from syncline.files import whole_file
 from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.sim import Clock, Timeline, chrome_trace

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syncline.backend.meeting import host_store
+from syncline.backend.rendezvous import host_store
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.launch import MEASURED, on_local_processes, worlds_together

@@ -15,15 +15,15 @@ from torch.distributed import Store
 
 from syncline.backend.devices import Devices, devices
 from syncline.backend.measured import MeasuredCommunicator, MeasuredTask, timed
-from syncline.backend.meeting import Place, agree, clock_offset_ns, group, identity, join_store
 from syncline.backend.progress import Progress
+from syncline.backend.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
 from syncline.backend.stopwatch import Stopwatch
 from syncline.backend.watchdog import START_S
 from syncline.comm import ProcessGroupCommunicator
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.json_values import plain
 from syncline.experiments.launching.parts import RankPart, written_tensors
-from syncline.experiments.plain import plain
-from syncline.experiments.trained import build_task, optimizer_s, task_tensors
+from syncline.experiments.train_and_time import build_task, optimizer_s, task_tensors
 from syncline.files import whole_file
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.training import parameter_groups, rows_of, train

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from syncline.backend.meeting import Place, clock_offset_ns, group, join_store
 from syncline.backend.pipeline import StageMessage, play_stage
 from syncline.backend.progress import Progress
+from syncline.backend.rendezvous import Place, clock_offset_ns, group, join_store
 from syncline.backend.stopwatch import Stopwatch
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.experiments.launching.process import Launch, meet

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from torch.distributed import PrefixStore, Store
 
-from syncline.backend.meeting import Place, machine, store_of_environment
 from syncline.backend.progress import COUNT, PROGRESS_WORDS, Progress
+from syncline.backend.rendezvous import Place, machine, store_of_environment
 from syncline.backend.watchdog import GRACE_S, START_S, Failure
 from syncline.errors import SynclineError
 from syncline.experiments.folder import RunFolder

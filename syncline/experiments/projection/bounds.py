@@ -13,8 +13,8 @@ from syncline.costmodel.bases import communicating
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.uncertainty import Uncertainty
 from syncline.experiments.bounds import Varied, at_bounds, basis_text
-from syncline.experiments.projection.once import once_each
 from syncline.experiments.projection.plan import Known, ProjectionPlan
+from syncline.experiments.projection.setting_cache import once_each
 from syncline.specs import ProjectSpec
 
 

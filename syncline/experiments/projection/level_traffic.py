@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.layouts.inside import inside_calls
 from syncline.costmodel.layouts.level_bytes import capacities, level_bytes, message_levels
+from syncline.costmodel.layouts.replica_step import inside_calls
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.pipeline.stage_sizes import blocks_of_stages
 from syncline.experiments.projection.plan import ProjectionPlan

@@ -15,26 +15,26 @@ from numpy.typing import NDArray
 
 from syncline.costmodel import ALGORITHMS, Link, Network, StepTime, TensorShape
 from syncline.costmodel.arrays import FloatOrArray, Indices
-from syncline.costmodel.collectives.many import CLOSED_FORM, PricedMany, carried
-from syncline.costmodel.collectives.opening import AfterIdling, after_idling
 from syncline.costmodel.collectives.policies import algorithm_of
 from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
+from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany, carried
 from syncline.costmodel.compute.memory import RECOMPUTED
-from syncline.costmodel.layouts.inside import InsideTimes
+from syncline.costmodel.layouts.replica_step import InsideTimes
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
 from syncline.costmodel.traffic.overlap import PricedCall, split
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.experiments.bounds import AS_PREDICTED, Factors
-from syncline.experiments.projection.every_step import EverySteps, told_apart_by
-from syncline.experiments.projection.held import Held, room_of
-from syncline.experiments.projection.inside import Inside, carried_by_groups
-from syncline.experiments.projection.laid_out import laid_out
-from syncline.experiments.projection.once import once_each
-from syncline.experiments.projection.played import HOW, played_parts_s, played_s
+from syncline.experiments.projection.intra_replica import Inside, carried_by_groups
+from syncline.experiments.projection.layout_traffic import laid_out
+from syncline.experiments.projection.memory_plan import Held, room_of
 from syncline.experiments.projection.rows import along_rows, axes_of, factors_of, joined_rows, links_of_rows
+from syncline.experiments.projection.setting_cache import once_each
+from syncline.experiments.projection.shared_step_cost import EverySteps, told_apart_by
 from syncline.experiments.projection.sharing import carried_and_held
+from syncline.experiments.projection.simulated_cost import HOW, played_parts_s, played_s
 from syncline.experiments.projection.traffic import Traffic
 from syncline.methods import MethodBase, tensors_of
 from syncline.specs import ProjectSpec

@@ -27,7 +27,7 @@ from syncline.experiments.projection.bounds import (
 from syncline.experiments.projection.columns import Coded, Columns
 from syncline.experiments.projection.memory import memory_record
 from syncline.experiments.projection.plan import Known, ProjectionPlan
-from syncline.experiments.projection.played import HOW
+from syncline.experiments.projection.simulated_cost import HOW
 from syncline.experiments.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
 
 NOT_SOUGHT = ("nccl",)
@@ -40,7 +40,7 @@ TIMES = (
 """Fields of a `syncline.costmodel.StepTime` with a column."""
 
 INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
-"""Fields of `syncline.costmodel.layouts.inside.InsideTimes`; ``inside_s`` is their sum."""
+"""Fields of `syncline.costmodel.layouts.replica_step.InsideTimes`; ``inside_s`` is their sum."""
 
 FITS = (None, False, True)
 

@@ -12,8 +12,8 @@ from syncline.costmodel.arrays import Indices
 from syncline.costmodel.compute.memory import MODEL_BYTES
 from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
-from syncline.experiments.projection.held import Held, Room, held
 from syncline.experiments.projection.memory import sends_together
+from syncline.experiments.projection.memory_plan import Held, Room, held
 from syncline.experiments.projection.traffic import Traffic, kept_of, traffic_of
 from syncline.methods import MethodBase
 from syncline.methods.base import BYTES_PER_ELEMENT, elements

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 
-from syncline.costmodel.collectives.many import CLOSED_FORM
+from syncline.costmodel.collectives.vectorised import CLOSED_FORM
 from syncline.experiments.columns import Column, count_of, table, text_of
 from syncline.experiments.display import MORE, few_columns, few_note, network_title, speedup_column
 from syncline.experiments.projection.training_tables import training_columns, training_note

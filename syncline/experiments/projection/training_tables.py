@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
 from syncline.experiments.columns import Column, percent_of, seconds_of
-from syncline.experiments.projection.answers import at_scale, method_covered
+from syncline.experiments.projection.training_totals import at_scale, method_covered
 
 if TYPE_CHECKING:
     from syncline.specs import ProjectSpec

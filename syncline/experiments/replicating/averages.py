@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from syncline.experiments.plain import plain
-from syncline.experiments.replicating.kept import ABOUT
+from syncline.experiments.json_values import plain
+from syncline.experiments.replicating.stage_tables import ABOUT
 from syncline.experiments.result_files import AVERAGES, WHOLE, read_parquet
 from syncline.experiments.sweep.swept import Swept
 from syncline.files import whole_file

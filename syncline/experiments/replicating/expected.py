@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncline.experiments.replicating.kept import stage_in, stage_table
+from syncline.experiments.replicating.stage_tables import stage_in, stage_table
 from syncline.experiments.replicating.stages import ReplicationStage, search_stage
 from syncline.experiments.sweep.grid import SweptSpec, configurations
 from syncline.specs.experiment import ScheduleSpec
@@ -95,7 +95,7 @@ def trained_step_cpu_s(stage: ReplicationStage) -> tuple[int, float]:
     The seconds include the evaluation. A brief training has the start-up and the evaluations at both ends; its seconds
     are subtracted. The seconds are wall-clock seconds if the device is not the CPU.
     """
-    from syncline.experiments.trained import train_method
+    from syncline.experiments.train_and_time import train_method
 
     base = SweptSpec.of(stage.fields() | {"methods": stage.methods[:1]}, stage.overrides(), [])
     run = configurations(base, list(base.grids), stage.seeds[:1])[0].spec

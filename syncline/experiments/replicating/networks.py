@@ -15,9 +15,9 @@ import numpy as np
 from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import calls_of
 from syncline.errors import SpecError
-from syncline.experiments.elastic.reforming import reforms
+from syncline.experiments.elastic.clock_dependence import reforms
 from syncline.experiments.replicating.averages import AveragedTraining, Averages
-from syncline.experiments.replicating.kept import KeptStage, StageRows
+from syncline.experiments.replicating.stage_tables import KeptStage, StageRows
 from syncline.experiments.replicating.stages import ReplicationStage
 from syncline.experiments.sweep.grid import SweptSpec, configurations
 from syncline.experiments.sweep.identity import canonical
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syncline.costmodel import Exchange, TensorShape
     from syncline.methods import MethodBase
     from syncline.sim import Clock
-    from syncline.sim.online.served import PlayedApart
+    from syncline.sim.online.server_interface import PlayedApart
 
 BYTES_AGREE = 1e-6
 """Relative tolerance between the bytes that a training sent and its method's closed form.
@@ -172,7 +172,7 @@ def _timed(
                 continue
             source, ends = EVENTS, [played.clock]
         elif run.pipeline is not None:
-            from syncline.experiments.late.staged import timed_stages
+            from syncline.experiments.delayed_gradients.pipeline_training import timed_stages
 
             source, ends = EVENTS, [timed_stages(run, method, timed).time(run.network)]
             sent_per_step = ends[0].bytes_per_worker
@@ -239,7 +239,7 @@ class _Tasks:
         if key not in self._known:
             import torch
 
-            from syncline.experiments.trained import build_task, task_tensors
+            from syncline.experiments.train_and_time import build_task, task_tensors
             from syncline.problems import Rows
 
             task = build_task(run.problem, Rows((run.seeds[0],), (0,), run.workers), torch.device("cpu"))
@@ -257,8 +257,8 @@ class _Tasks:
 
     def played(self, run: RunSpec, method: MethodBase) -> PlayedCell | None:
         """Return simulated workers at their own pace; None if batches adapt, whose times only the tasks give."""
-        from syncline.experiments.elastic.clock_apart import clock_apart, plan_apart
-        from syncline.experiments.trained import base_s
+        from syncline.experiments.elastic.async_clock import clock_apart, plan_apart
+        from syncline.experiments.train_and_time import base_s
 
         asynchronous = asynchronous_of(method)
         if asynchronous is None or asynchronous.adapt == "batch":
@@ -273,7 +273,7 @@ class _Tasks:
 
     def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:
         """Return the clock of a whole training."""
-        from syncline.experiments.trained import Trained, time_method
+        from syncline.experiments.train_and_time import Trained, time_method
         from syncline.training import History
 
         tensors, flops = self._of(run)

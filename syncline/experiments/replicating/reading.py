@@ -7,9 +7,9 @@ from pathlib import Path
 
 from syncline.errors import SpecError
 from syncline.experiments.replicating.choosing import check_effort, chosen_trials
-from syncline.experiments.replicating.kept import stage_in, stage_table
 from syncline.experiments.replicating.networks import NETWORKS_TABLE
 from syncline.experiments.replicating.replicate import NOBODY, Replicated
+from syncline.experiments.replicating.stage_tables import stage_in, stage_table
 from syncline.experiments.replicating.verdicts import verdict_rows
 from syncline.experiments.sweep.grid import seeds_of
 from syncline.files import as_written

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SynclineError
 from syncline.experiments.columns import four_digits
-from syncline.experiments.plain import plain
+from syncline.experiments.json_values import plain
 from syncline.experiments.replicating.along import ALONG, along_page, layers_figure, measured_layers, measured_lines
 from syncline.experiments.replicating.averages import averages_page, read_averages
 from syncline.experiments.replicating.crossings import crossing_rows, crossings_page
-from syncline.experiments.replicating.kept import KeptStage
 from syncline.experiments.replicating.networks_page import networks_page
 from syncline.experiments.replicating.pages import filled
+from syncline.experiments.replicating.stage_tables import KeptStage
 from syncline.experiments.replicating.stages import DEFAULT_NETWORK
 from syncline.experiments.sweep.search import Tuned
 from syncline.files import as_written, read_json, whole_file

@@ -19,8 +19,15 @@ from syncline.experiments.replicating.along import ALONG, measured_rows
 from syncline.experiments.replicating.averages import averages_rows, keep_averages, read_averages
 from syncline.experiments.replicating.choosing import check_effort, chosen_trials, method_with
 from syncline.experiments.replicating.expected import Expected, expected
-from syncline.experiments.replicating.kept import KeptStage, StageRows, keep_stage, read_stage, stage_in, stage_table
 from syncline.experiments.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
+from syncline.experiments.replicating.stage_tables import (
+    KeptStage,
+    StageRows,
+    keep_stage,
+    read_stage,
+    stage_in,
+    stage_table,
+)
 from syncline.experiments.replicating.stages import (
     ReplicationStage,
     again_stage,

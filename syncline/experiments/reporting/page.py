@@ -11,16 +11,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from syncline.errors import SpecError
-from syncline.experiments.plain import plain
-from syncline.experiments.reporting.drawn import drawn_table
-from syncline.experiments.reporting.origin import origin_of
+from syncline.experiments.json_values import plain
+from syncline.experiments.reporting.cells import drawn_table
 from syncline.experiments.reporting.placement import placement_chart
+from syncline.experiments.reporting.provenance import origin_of
 from syncline.experiments.reporting.reported import Reported
 from syncline.experiments.reporting.series import loss_lines, named_lines, swatches
 from syncline.experiments.reporting.shares import ranges_of, time_shares
 from syncline.experiments.reporting.spans import spans_chart
 from syncline.experiments.reporting.themes import sheet
-from syncline.experiments.reporting.warned import caveats_of, warnings_of
+from syncline.experiments.reporting.warnings import caveats_of, warnings_of
 from syncline.experiments.reporting.words import summary_of_result
 from syncline.files import as_written, whole_file
 from syncline.version import __version__

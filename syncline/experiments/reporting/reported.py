@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncline.experiments.plain import plain
-from syncline.experiments.replicating.kept import stage_in
+from syncline.experiments.json_values import plain
+from syncline.experiments.replicating.stage_tables import stage_in
 from syncline.experiments.result_files import read_object
 
 if TYPE_CHECKING:

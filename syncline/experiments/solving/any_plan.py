@@ -14,16 +14,16 @@ from typing import Any
 
 from syncline.costmodel import ModelShape, Network
 from syncline.errors import SpecError
+from syncline.experiments.advice.plan_costs import priced
 from syncline.experiments.advice.plans import TrainingPlan
-from syncline.experiments.advice.priced import priced
 from syncline.experiments.advice.question import AdviceQuestion, default_batch
 from syncline.experiments.advice.search import plans_searched
 from syncline.experiments.advice.thresholds import PreparedPlan, prepared
-from syncline.experiments.projection.answers import WholeTraining
 from syncline.experiments.projection.thresholds import HIGHEST, LOWEST
+from syncline.experiments.projection.training_totals import WholeTraining
 from syncline.experiments.solving.question import KNOWN, UNKNOWN, Inverse
-from syncline.experiments.solving.solved import SolvedAnswer, answer_of, ranked_answers, same_names
-from syncline.experiments.solving.sought import LATENCIES_S, Sought
+from syncline.experiments.solving.solver import SolvedAnswer, answer_of, ranked_answers, same_names
+from syncline.experiments.solving.variables import LATENCIES_S, Sought
 from syncline.specs import ProjectSpec
 
 FINALISTS = 4

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.experiments.projection.answers import WholeTraining
 from syncline.experiments.projection.projections import Options, names_of, variants
+from syncline.experiments.projection.training_totals import WholeTraining
 from syncline.experiments.solving.question import Inverse, OfferedLink
 from syncline.experiments.solving.targets import SolveTargets
 from syncline.methods import named

@@ -8,10 +8,16 @@ from typing import Literal, NamedTuple, get_args
 
 from syncline.costmodel import Link, Network
 from syncline.errors import SpecError, one_of
-from syncline.experiments.projection.answers import WholeTraining
-from syncline.experiments.solving.places import link_places, place_of
-from syncline.experiments.solving.sought import Sought, sought_bandwidth, sought_latency, sought_period, sought_workers
+from syncline.experiments.projection.training_totals import WholeTraining
+from syncline.experiments.solving.link_selection import link_places, place_of
 from syncline.experiments.solving.targets import SolveTargets
+from syncline.experiments.solving.variables import (
+    Sought,
+    sought_bandwidth,
+    sought_latency,
+    sought_period,
+    sought_workers,
+)
 from syncline.methods import MethodBase
 from syncline.specs import ProjectSpec
 

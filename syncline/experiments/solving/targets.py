@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
-from syncline.experiments.projection.answers import WholeTraining
+from syncline.experiments.projection.training_totals import WholeTraining
 from syncline.units import format_seconds
 
 ToldThree = tuple[float | None, float | None, float | None]

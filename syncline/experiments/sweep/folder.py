@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.experiments.claims import Claim, claimed
+from syncline.experiments.json_values import plain
 from syncline.experiments.manifest import remove_manifest, write_manifest
-from syncline.experiments.plain import plain
+from syncline.experiments.path_lock import Claim, claimed
 from syncline.experiments.result_files import ROWS, SWEEP_RUNS, check_rows, read_noted
 from syncline.experiments.sweep.runs import failed_record, read_run
 from syncline.files import read_json

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from syncline import errors
 from syncline.errors import SpecError
-from syncline.experiments.elastic.reforming import goes_by_clock
+from syncline.experiments.elastic.clock_dependence import goes_by_clock
 from syncline.registry import is_reference
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec

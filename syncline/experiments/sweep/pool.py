@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from joblib import cpu_count
 
-from syncline.experiments.overseen import overseen
 from syncline.experiments.shared_progress import SharedProgress, in_processes
 from syncline.experiments.sweep.runs import Outcome, SweptRun, begin, outcomes, write
+from syncline.experiments.training_watchdog import overseen
 
 if TYPE_CHECKING:
     from syncline.problems import Problem

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, SynclineError
+from syncline.experiments.json_values import plain
 from syncline.experiments.manifest import write_manifest
-from syncline.experiments.plain import plain
 from syncline.experiments.result_files import ROWS, TEXT_OR_NONE, is_row
 from syncline.files import read_json
 from syncline.specs import RunSpec
@@ -23,7 +23,7 @@ from syncline.specs import RunSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from syncline.experiments.trained import Trained
+    from syncline.experiments.train_and_time import Trained
 
 OF_TORCH = "can't allocate memory"
 """Text of torch's error where NumPy raises a MemoryError; torch's error type has no special name."""
@@ -69,7 +69,7 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
         on_step: function that is sometimes called with the number of completed steps; it may raise
             ``KeyboardInterrupt``.
     """
-    from syncline.experiments.trained import train_method
+    from syncline.experiments.train_and_time import train_method
 
     first = runs[0].spec
     try:
@@ -97,7 +97,7 @@ def _each_alone(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None)
 def _outcome(run: SweptRun, trained: Trained, tables: dict[str, bytes]) -> Outcome:
     from syncline.experiments.clock_bounds import bounds_record, clock_bounds
     from syncline.experiments.records import run_records
-    from syncline.experiments.trained import time_method
+    from syncline.experiments.train_and_time import time_method
 
     spec, bounds = run.spec, dict[str, Any]()
     time_again = partial(time_method, spec, trained, spec.network)

@@ -19,8 +19,8 @@ from syncline.backend.tracing.record import (
     Waited,
 )
 from syncline.costmodel import Hardware, Network
-from syncline.costmodel.network.changed import scaled
-from syncline.costmodel.network.slowed import slowed
+from syncline.costmodel.network.scaled_links import scaled
+from syncline.costmodel.network.slowdown import slowed
 from syncline.errors import SpecError
 from syncline.experiments.bounds import AS_PREDICTED, Factors
 from syncline.experiments.tracing.computing import MeasuredComputing, computing_on

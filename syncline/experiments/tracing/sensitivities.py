@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.network.changed import links_of, scaled
+from syncline.costmodel.network.scaled_links import links_of, scaled
 from syncline.experiments.tracing.clocks import Window
 from syncline.experiments.tracing.rows import TimedReplay, replay_timed
 from syncline.experiments.tracing.scenario import ReplayedOn, without_site

@@ -13,11 +13,11 @@ from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.tracing.clocks import TraceRecord, sites_of
 from syncline.experiments.tracing.links import links_of_record
-from syncline.experiments.tracing.named import read_names, script_names, write_records
+from syncline.experiments.tracing.record_names import read_names, script_names, write_records
+from syncline.experiments.tracing.replay_folder import write_replays
 from syncline.experiments.tracing.rows import TimedReplay, loss_rows, replay_rows, timed_replays
 from syncline.experiments.tracing.scenario import ReplayedOn
 from syncline.experiments.tracing.sensitivities import sensitivities
-from syncline.experiments.tracing.written import write_replays
 from syncline.specs.cluster.spec_fields import check_joinable
 from syncline.specs.experiment import check_distinct
 

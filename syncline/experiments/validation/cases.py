@@ -24,16 +24,16 @@ import torch
 import torch.distributed as dist
 
 from syncline.backend.measured import MeasuredCommunicator
-from syncline.backend.meeting import Place, group, store_of_environment
 from syncline.backend.progress import PROGRESS_WORDS, Progress
+from syncline.backend.rendezvous import Place, group, store_of_environment
 from syncline.backend.stopwatch import Stopwatch
 from syncline.comm import Carried, ProcessGroupCommunicator, SharedMemory
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo.times import gloo_s
+from syncline.experiments.json_values import plain
 from syncline.experiments.launching.parts import RankPart, written_tensors
 from syncline.experiments.launching.process import Launch, meet, train_seed
-from syncline.experiments.plain import plain
-from syncline.experiments.trained import build_task, task_tensors
+from syncline.experiments.train_and_time import build_task, task_tensors
 from syncline.specs import RunSpec
 from syncline.specs.cluster.links import link_of
 from syncline.training import rows_of

@@ -13,7 +13,7 @@ from rich.console import Group
 from syncline.costmodel.clusters.p3 import P3
 from syncline.experiments.columns import Column, count_of, table, text_of
 from syncline.experiments.validation.cluster_files import BUNDLED, COLLECTIVES, KNOWN, predicted_rows, read_table
-from syncline.experiments.validation.left_out import collectives_left_out, error_of, nvlink_left_out
+from syncline.experiments.validation.cross_validation import collectives_left_out, error_of, nvlink_left_out
 from syncline.experiments.validation.residuals import covered_by_others, with_uncertainty
 from syncline.specs import ClustersSpec
 

@@ -23,7 +23,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.errors import SynclineError
 from syncline.experiments.launching.parts import MeasuredRun, lines_of, read_parts
-from syncline.experiments.trained import Trained
+from syncline.experiments.train_and_time import Trained
 from syncline.sim import Clock, clock
 from syncline.specs import RunSpec
 

@@ -14,7 +14,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import bytes_of_worker
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.trained import Trained, train_method
+from syncline.experiments.train_and_time import Trained, train_method
 from syncline.experiments.validation.cases import MEASURED, SOFTWARE, Case, CasePlan
 from syncline.experiments.validation.predicted import (
     Predicted,

@@ -23,7 +23,7 @@ from syncline.costmodel.traffic.packing import (
 )
 from syncline.fields import Spec, from_name, refusal, tag
 from syncline.methods.base import FP32_BYTES, elements
-from syncline.methods.parts.given import or_given
+from syncline.methods.parts.python_objects import or_given
 
 if TYPE_CHECKING:
     from syncline.optim import Compressor

@@ -11,7 +11,6 @@ from syncline.costmodel import TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.base import elements
-from syncline.methods.parts.given import or_given
 from syncline.methods.parts.momenta import (
     AdEMAMixRule,
     AggMoRule,
@@ -20,6 +19,7 @@ from syncline.methods.parts.momenta import (
     QHAdoptRule,
     QHMRule,
 )
+from syncline.methods.parts.python_objects import or_given
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
-from syncline.sim.collectives.alone import collective_finish_s
+from syncline.sim.collectives.single import collective_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from syncline.costmodel.bounded_cache import kept
 from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, RoundTable
 from syncline.costmodel.collectives.algorithms.base import backwards
 from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_rounds
@@ -21,7 +22,6 @@ from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes
 from syncline.costmodel.collectives.nccl.costs import DEFAULT, NcclCosts
 from syncline.costmodel.collectives.table import algorithm_name, is_gloo, is_nccl, nccl_on
-from syncline.costmodel.kept import kept
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.sim.collectives.nccl import nccl_rounds

@@ -15,7 +15,6 @@ from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.names import NOTHING, Choice, Named, Names, Operation, Taken, Told
-from syncline.sim.events.plain import FEWEST, Messages, assemble_plain, is_plain
 from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import (
@@ -33,6 +32,7 @@ from syncline.sim.events.state import (
     WRONG,
     CoreState,
 )
+from syncline.sim.events.vectorised_assembly import FEWEST, Messages, assemble_plain, is_plain
 from syncline.sim.programs import Alike, Collective, Compute, Program, Recv, Send, Wait
 from syncline.sim.queued import OnStream, Queued, StreamMark, StreamWait
 from syncline.sim.timeline import COMPUTING

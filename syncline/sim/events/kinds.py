@@ -17,8 +17,8 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.nccl.costs import DEFAULT
-from syncline.costmodel.collectives.opening import opening_of
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.tcp_slow_start import opening_of
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError

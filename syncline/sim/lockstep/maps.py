@@ -25,8 +25,8 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.nccl.costs import DEFAULT
-from syncline.costmodel.collectives.opening import Opening, opening_of
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, ranks_of_part
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes

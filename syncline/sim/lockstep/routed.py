@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.bounded_cache import by_value, kept
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.kept import by_value, kept
 from syncline.costmodel.network.paths import Floats, Ints
 from syncline.costmodel.network.topology import Paths, Star, Topology
 from syncline.errors import SynclineError

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from simpy.events import EventPriority
 
 from syncline.sim.online.gates import gate
-from syncline.sim.online.served import Above, Merge, Served, Watching
+from syncline.sim.online.server_interface import Above, Merge, Served, Watching
 from syncline.sim.programs import First, Instruction, Recv, Send
 
 if TYPE_CHECKING:
-    from syncline.sim.online.desks import Desk
     from syncline.sim.online.gates import GatedSimulation
-    from syncline.sim.online.serving import Serving
+    from syncline.sim.online.server_policy import Serving
+    from syncline.sim.online.server_state import Desk
 
 ARRIVALS_ABOVE = EventPriority(10)
 """Priority of arrivals above: the server takes them after all of one instant have come, as those of workers."""

@@ -21,8 +21,8 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.errors import SpecError
 from syncline.sim.events.run import run_events
+from syncline.sim.pipelines.array_pipeline import played
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
-from syncline.sim.pipelines.played import played
 from syncline.sim.pipelines.report import PipelineReport, StageReport, TaskSpan, report, task_spans
 from syncline.sim.pipelines.schedules import TASK_KINDS, Kind, Order, PipelineTask, Schedule, source_stage, target_stage
 from syncline.sim.programs import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait, check_seconds

@@ -2,6 +2,6 @@
 
 import sys
 
-from syncline.studies.scoreboard.claims import page
+from syncline.studies.scoreboard.claim_register import page
 
 sys.stdout.write(page())

@@ -15,10 +15,10 @@ from syncline.analysis import median_and_range, time_to_target_s
 from syncline.analysis.curves import lost_seeds
 from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
-from syncline.experiments.late.updates import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
+from syncline.experiments.delayed_gradients.updates import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
 from syncline.specs.study import Piece, Record, Report
-from syncline.studies.staleness.late import check_device, train_late
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
+from syncline.studies.staleness.training import check_device, train_late
 
 if TYPE_CHECKING:
     from syncline.methods import MethodBase

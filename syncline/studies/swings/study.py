@@ -43,7 +43,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     from syncline.analysis.hessian import oscillation
     from syncline.analysis.products import cauchy_norm_11, direction_beside, dominant_pair
     from syncline.comm import SimulatedCommunicator
-    from syncline.experiments.late.delay_line import delay_groups, delays_of
+    from syncline.experiments.delayed_gradients.delay_line import delay_groups, delays_of
     from syncline.problems import DelayedTask
     from syncline.problems.streams import torch_generator
     from syncline.training import rows_of

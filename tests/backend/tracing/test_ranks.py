@@ -11,7 +11,7 @@ import pytest
 
 from syncline.backend.tracing.record import MessageSent, RankRecord, Started, Stepped, Waited
 from syncline.costmodel import HARDWARE, Link
-from syncline.experiments.tracing.kept import read_record
+from syncline.experiments.tracing.record_files import read_record
 from syncline.experiments.tracing.replay import replay
 from tests.experiments.tracing.schedules import end_s
 

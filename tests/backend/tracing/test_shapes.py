@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from syncline.backend.tracing.alike import Families
+from syncline.backend.tracing.rank_equivalence import Families
 from syncline.backend.tracing.ranks import ForeignScript, traced
 from syncline.backend.tracing.record import Computed, MessageSent, RankRecord, Started
 from syncline.backend.tracing.shaped_ddp import buckets_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.experiments.advice.advised import Advice, advised
+from syncline.experiments.advice.advice import Advice, advised
 from syncline.experiments.advice.question import AdviceQuestion, advice_question
 
 

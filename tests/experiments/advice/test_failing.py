@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import syncline as sl
-from syncline.experiments.advice.advised import Advice, advised
-from syncline.experiments.advice.priced import priced
+from syncline.experiments.advice.advice import Advice, advised
+from syncline.experiments.advice.plan_costs import priced
 from syncline.experiments.advice.question import AdviceQuestion, advice_question
 from syncline.experiments.advice.tables import advice_tables
 from syncline.specs.failures import failures_of

@@ -7,8 +7,8 @@ import pytest
 import syncline as sl
 from syncline.costmodel import NETWORKS
 from syncline.costmodel.layouts.layout import Layout
+from syncline.experiments.advice.plan_costs import priced
 from syncline.experiments.advice.plans import TrainingPlan, unit_sizes
-from syncline.experiments.advice.priced import priced
 from syncline.experiments.advice.question import AdviceQuestion, advice_question
 from syncline.methods import method_of
 from syncline.specs import named_cluster

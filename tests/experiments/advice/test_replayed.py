@@ -8,8 +8,8 @@ import pytest
 
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.traffic.call import Call
+from syncline.experiments.advice.plan_costs import priced
 from syncline.experiments.advice.plans import TrainingPlan
-from syncline.experiments.advice.priced import priced
 from syncline.experiments.advice.question import AdviceQuestion
 from syncline.experiments.advice.replayed import by_level, groups_like, level_groups, replayed
 from syncline.methods import method_of

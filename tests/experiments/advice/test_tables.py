@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from syncline.experiments.advice.advised import Advice
+from syncline.experiments.advice.advice import Advice
 from syncline.experiments.advice.tables import advice_tables
 
 

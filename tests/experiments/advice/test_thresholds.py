@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from syncline.costmodel import NETWORKS
-from syncline.costmodel.network.changed import scaled
-from syncline.experiments.advice.priced import PlanRow, priced
+from syncline.costmodel.network.scaled_links import scaled
+from syncline.experiments.advice.plan_costs import PlanRow, priced
 from syncline.experiments.advice.question import AdviceQuestion, advice_question
 from syncline.experiments.advice.search import plans_searched
 from syncline.experiments.advice.thresholds import first_changes, outermost_link, prepared

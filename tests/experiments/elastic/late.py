@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from syncline.experiments.trained import Trained, train_method
+from syncline.experiments.train_and_time import Trained, train_method
 from syncline.problems import Rows
 from syncline.specs import RunSpec, validate
 

@@ -15,7 +15,7 @@ import syncline as sl
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.limits import check_training
-from syncline.experiments.trained import build_task, time_method
+from syncline.experiments.train_and_time import build_task, time_method
 from syncline.problems import Rows
 from syncline.training import parameter_groups
 from tests.experiments.elastic.late import ADAM, DDP, DILOCO, gradient_of, loss_at, spec_of, trained
@@ -57,7 +57,7 @@ def test_what_a_lost_worker_had_not_sent_is_nobodys_and_its_steps_are_made_by_ot
 
 
 def test_a_machine_that_comes_back_has_nothing_in_its_optimizers_memory() -> None:
-    from syncline.experiments.elastic.workers_apart import WorkersApart
+    from syncline.experiments.elastic.async_workers import WorkersApart
     from syncline.training import Recorder
 
     spec = spec_of(DILOCO, {})

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.experiments.trained import train_method
+from syncline.experiments.train_and_time import train_method
 from syncline.specs import RunSpec, validate
 from tests.experiments.elastic.late import DDP, DILOCO, LOCAL_SGD, SHARED, gradient_of, loss_at, spec_of
 

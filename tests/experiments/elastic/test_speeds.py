@@ -11,7 +11,7 @@ import torch
 
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.errors import SpecError
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.train_and_time import time_method, train_method
 from syncline.problems import Rows
 from syncline.specs import RunSpec, validate
 from tests.experiments.elastic.late import DDP, DILOCO, SHARED, spec_of

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syncline.experiments.trained import Trained, time_method, train_method
+from syncline.experiments.train_and_time import Trained, time_method, train_method
 from syncline.methods.parts.asynchronous import AsynchronousSpec
 from syncline.specs import RunSpec, validate
 from tests.experiments.elastic.late import SHARED

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import syncline as sl
-from syncline.experiments.goodput.left import FailingTraining, WhatIsLeft, kept_state, with_failures
+from syncline.experiments.goodput.goodput import FailingTraining, WhatIsLeft, kept_state, with_failures
 from syncline.experiments.goodput.planned import played_goodput, what_is_left
 from syncline.methods import method_of
 from syncline.specs.failures import failures_of

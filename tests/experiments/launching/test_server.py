@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from syncline.backend.meeting import open_listener
 from syncline.backend.messages import MalformedMessage, WorkerSocket, make_keys
 from syncline.backend.register import Register
+from syncline.backend.rendezvous import open_listener
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.events import ServerLines
 from syncline.experiments.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head

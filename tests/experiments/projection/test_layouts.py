@@ -16,7 +16,7 @@ from syncline.costmodel.layouts.groups import group_carried
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import own_tensors
 from syncline.errors import SpecError
-from syncline.experiments.projection.laid_out import parts_of
+from syncline.experiments.projection.layout_traffic import parts_of
 from syncline.specs import named_cluster
 
 A100 = HARDWARE["a100"]

@@ -8,7 +8,7 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel import MODELS, calls_of, collective_s
-from syncline.experiments.projection.played import played_parts_s
+from syncline.experiments.projection.simulated_cost import played_parts_s
 from syncline.methods import method_of
 from syncline.sim import clock
 from syncline.specs import network

@@ -11,7 +11,7 @@ from syncline.errors import SpecError
 from syncline.experiments.catalogue import method_rows
 from syncline.experiments.projection.project import project
 from syncline.experiments.records import clock_record
-from syncline.experiments.trained import time_method, train_method
+from syncline.experiments.train_and_time import time_method, train_method
 from syncline.methods import method_of
 from syncline.problems.text_gpt import TextGPT
 from syncline.specs import METHODS, CompareSpec, ProjectSpec, load_spec

@@ -10,7 +10,7 @@ import pytest
 from syncline.analysis import time_to_target_s
 from syncline.costmodel import HARDWARE, MODELS
 from syncline.errors import SpecError
-from syncline.experiments.late.updates import stage_work, updates_of
+from syncline.experiments.delayed_gradients.updates import stage_work, updates_of
 from syncline.experiments.replicating.networks import TO_ALL, firsts
 from syncline.experiments.replicating.replicate import replicate
 from syncline.methods import method_of

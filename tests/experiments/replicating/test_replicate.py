@@ -61,7 +61,7 @@ def search_loss(rows, method, trial):
 
 def test_the_finals_are_runs_of_what_was_chosen(whole):
     """Against a run of its own."""
-    from syncline.experiments.trained import train_method
+    from syncline.experiments.train_and_time import train_method
     from syncline.specs import RunSpec
 
     spec = whole.spec

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import syncline as sl
-from syncline.experiments.reporting.origin import origin_of
 from syncline.experiments.reporting.placement import placement_chart
+from syncline.experiments.reporting.provenance import origin_of
 from syncline.experiments.reporting.reported import Reported
 from syncline.experiments.reporting.series import OWN_NETWORK, final_curves, lines_chart
 from syncline.experiments.reporting.shares import ranges_of, time_shares
 from syncline.experiments.reporting.spans import spans_chart
-from syncline.experiments.reporting.warned import warnings_of
+from syncline.experiments.reporting.warnings import warnings_of
 from syncline.experiments.reporting.words import summary_of_result
 from tests.experiments.reporting.kept import HARMFUL, compared
 from tests.experiments.reporting.test_page import data_of

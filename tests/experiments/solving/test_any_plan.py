@@ -8,7 +8,7 @@ import pytest
 
 import syncline as sl
 from syncline.experiments.projection.thresholds import at_bandwidth
-from syncline.experiments.solving.places import place_of
+from syncline.experiments.solving.link_selection import place_of
 from syncline.specs import named_cluster
 
 ASKED: dict[str, Any] = {"model": "gpt-160m", "cluster": "two-sites-a100", "tokens": "3.2B"}

@@ -9,9 +9,9 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel import NETWORKS, Link
-from syncline.experiments.projection.answers import WholeTraining
+from syncline.experiments.projection.training_totals import WholeTraining
 from syncline.experiments.solving.inputs import offered_links
-from syncline.experiments.solving.places import link_places, place_of
+from syncline.experiments.solving.link_selection import link_places, place_of
 from syncline.experiments.solving.targets import SolveTargets, margins
 from syncline.specs import named_cluster
 

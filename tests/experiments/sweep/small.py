@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from syncline.experiments import trained
+from syncline.experiments import train_and_time
 from syncline.experiments.sweep.sweep import sweep
 from syncline.experiments.sweep.swept import Swept
 from tests.experiments.examples import BOWL
@@ -35,12 +35,12 @@ def small_sweep(out: Path, **options: Any) -> Swept:
 def counted_trainings() -> Iterator[list[tuple[float, int]]]:
     """Rate and seed of every training that is begun in this process."""
     begun: list[tuple[float, int]] = []
-    train = trained.train_method
+    train = train_and_time.train_method
 
     def train_method(spec: Any, method: Any, *arguments: Any) -> Any:
         begun.append((method.lr, *spec.seeds))
         return train(spec, method, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trained, "train_method", train_method)
+        patch.setattr(train_and_time, "train_method", train_method)
         yield begun

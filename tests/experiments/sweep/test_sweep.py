@@ -86,9 +86,9 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path, between_runs):
 
 
 def _kill_in_training(number: int) -> None:
-    from syncline.experiments import trained
+    from syncline.experiments import train_and_time
 
-    train, begun = trained.train_method, []
+    train, begun = train_and_time.train_method, []
 
     def train_method(*arguments):
         begun.append(1)
@@ -96,7 +96,7 @@ def _kill_in_training(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return train(*arguments)
 
-    trained.train_method = train_method
+    train_and_time.train_method = train_method
 
 
 def test_networks_and_clocks_share_a_training_and_give_the_same_numbers(tmp_path):
@@ -167,13 +167,13 @@ def test_a_run_that_fails_is_a_row_with_its_error_and_finished(tmp_path):
 
 
 def test_a_run_for_which_the_machine_had_no_memory_is_tried_again(tmp_path, monkeypatch):
-    from syncline.experiments import trained
+    from syncline.experiments import train_and_time
 
     def train_method(*arguments):
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(trained, "train_method", train_method)
+        patch.setattr(train_and_time, "train_method", train_method)
         failed = small_sweep(tmp_path / "out")
     assert {row["error"] for row in failed.rows} == {"MemoryError: no room"}
     assert all(row["error"] is None for row in small_sweep(tmp_path / "out").rows)

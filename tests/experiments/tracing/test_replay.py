@@ -23,7 +23,7 @@ from syncline.backend.tracing.record import (
 from syncline.costmodel import Hardware, Link, collective_s
 from syncline.errors import SpecError
 from syncline.experiments.tracing.computing import MeasuredComputing, operations_s
-from syncline.experiments.tracing.kept import parts_of_record, read_record
+from syncline.experiments.tracing.record_files import parts_of_record, read_record
 from syncline.experiments.tracing.replay import replay
 from tests.experiments.tracing.records import LINK, SECOND, SLOW, both, rank, started, step
 

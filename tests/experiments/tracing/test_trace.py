@@ -34,7 +34,7 @@ from syncline.experiments.tracing.clocks import (
     reachable_loss,
     sites_of,
 )
-from syncline.experiments.tracing.named import read_names, script_names
+from syncline.experiments.tracing.record_names import read_names, script_names
 from syncline.experiments.tracing.rows import loss_rows, replay_rows, replay_timed, timed_replays
 from syncline.experiments.tracing.scenario import Changes, ReplayedOn, without_overlap, without_site
 from syncline.experiments.tracing.sensitivities import sensitivities

@@ -16,7 +16,7 @@ from syncline.costmodel.compute.transformer_time import STEP_TIMES, step_s
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.validation.cluster_files import BUNDLED, COLLECTIVES, predicted_rows, read_table
 from syncline.experiments.validation.clusters import cluster_summary
-from syncline.experiments.validation.left_out import STAGES, fitted_p3, nvlink_left_out
+from syncline.experiments.validation.cross_validation import STAGES, fitted_p3, nvlink_left_out
 from syncline.experiments.validation.measured_steps import Point, layouts
 from tests.test_docs import documented
 
@@ -84,7 +84,7 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
 
 
 def test_constants_without_a_group_are_told(command, monkeypatch) -> None:
-    monkeypatch.setattr("syncline.experiments.validation.left_out.GROUPS_LEFT_OUT", ("megabytes",))
+    monkeypatch.setattr("syncline.experiments.validation.cross_validation.GROUPS_LEFT_OUT", ("megabytes",))
     done = command("validate", "clusters", "--json")
     told = json.loads(done.out)["left_out"]
     assert {row["left_out"] for row in told} == {"nothing", "megabytes", "gpus"}

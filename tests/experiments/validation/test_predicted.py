@@ -10,7 +10,7 @@ import pytest
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo.times import GlooCosts, gloo_s
 from syncline.costmodel.collectives.gloo.wire import gloo_wire
-from syncline.experiments.trained import Trained
+from syncline.experiments.train_and_time import Trained
 from syncline.experiments.validation.predicted import Software, predict, sent_by_step, typical_step_s
 from syncline.sim import clock
 from syncline.training import History

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import Exchange, GlooCosts, Link, NcclCosts, Tcp, mean_step
-from syncline.costmodel.collectives.opening import collective_opening_s
+from syncline.costmodel.collectives.tcp_slow_start import collective_opening_s
 from syncline.costmodel.traffic.exchanges import joined
 from syncline.sim import Call, clock, collective_finish_s
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.reliability.rates import FailureRate
 from syncline.sim.failures.absences import Absences
-from syncline.sim.failures.alone import play_alone
+from syncline.sim.failures.independent import play_alone
 from syncline.sim.failures.outages import Outage, all_outages
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.reforms import play_reforms

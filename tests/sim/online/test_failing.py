@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from syncline.sim.failures.absences import Absences
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.online.apart import play_apart
-from syncline.sim.online.lanes import server_lanes
-from syncline.sim.online.served import Above, PlayedApart, Served
+from syncline.sim.online.async_workers import play_apart
+from syncline.sim.online.server_channels import server_lanes
+from syncline.sim.online.server_interface import Above, PlayedApart, Served
 from tests.sim.online.test_apart import AT_ONCE, Told
 
 

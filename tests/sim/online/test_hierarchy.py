@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from syncline.costmodel import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.errors import SpecError
-from syncline.sim.online.apart import StepSeconds, play_apart
-from syncline.sim.online.lanes import server_lanes
-from syncline.sim.online.served import Above, PlayedApart, Served
+from syncline.sim.online.async_workers import StepSeconds, play_apart
+from syncline.sim.online.server_channels import server_lanes
+from syncline.sim.online.server_interface import Above, PlayedApart, Served
 from tests.sim.online.test_apart import Told
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)

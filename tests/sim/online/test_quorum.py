@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Link
 from syncline.errors import SpecError
-from syncline.sim.online.apart import play_apart
-from syncline.sim.online.lanes import server_lanes
-from syncline.sim.online.served import PlayedApart, Served
+from syncline.sim.online.async_workers import play_apart
+from syncline.sim.online.server_channels import server_lanes
+from syncline.sim.online.server_interface import PlayedApart, Served
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 

@@ -11,14 +11,14 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, MODELS
 from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
 from syncline.errors import SpecError
-from syncline.experiments.late.delay_line import delay_groups, delays_of
-from syncline.experiments.late.updates import added_s, asynchronous
+from syncline.experiments.delayed_gradients.delay_line import delay_groups, delays_of
+from syncline.experiments.delayed_gradients.updates import added_s, asynchronous
 from syncline.experiments.studies import run_study
 from syncline.problems import Rows, TextGPT
 from syncline.specs import load_spec, validate
 from syncline.studies.staleness import STUDY, LateMethod, StalenessSpec
-from syncline.studies.staleness.late import train_late
 from syncline.studies.staleness.study import work_of
+from syncline.studies.staleness.training import train_late
 
 TINY = ["steps=2", "eval_every=1", "schedule={}", "seeds=[0]", "problem.width=4", "problem.heads=1",
         "problem.context=4", "problem.batch_size=1", "problem.validation_windows=1"]  # fmt: skip

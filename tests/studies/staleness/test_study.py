@@ -16,18 +16,18 @@ from pydantic import BaseModel
 from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, pipeline_s
 from syncline.errors import SpecError
-from syncline.experiments.late.by_events import train_by_events
-from syncline.experiments.late.updates import StageWork, UpdateTimes, asynchronous, synchronous
+from syncline.experiments.delayed_gradients.event_driven import train_by_events
+from syncline.experiments.delayed_gradients.updates import StageWork, UpdateTimes, asynchronous, synchronous
 from syncline.experiments.run import steps_of
 from syncline.experiments.studies import run_study
-from syncline.experiments.trained import train_method
+from syncline.experiments.train_and_time import train_method
 from syncline.methods.parts.remedies import RemedySpec
 from syncline.specs import RunSpec, load_spec, validate
 from syncline.specs.stages import PipelineClockSpec
 from syncline.studies.staleness import STUDY, LateMethod, StalenessSpec
 from syncline.studies.staleness import study as staleness
-from syncline.studies.staleness.late import at_rate, late_training, train_late
 from syncline.studies.staleness.study import work_of
+from syncline.studies.staleness.training import at_rate, late_training, train_late
 
 ADAM = {"kind": "ddp", "rule": "adam", "lr": 0.01}
 GPT = {"kind": "text-gpt", "layers": 4, "width": 8, "heads": 2, "context": 8, "batch_size": 2, "tied": False,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.arrays import FloatOrArray, IntOrArray
-from syncline.costmodel.kept import frozen
+from syncline.costmodel.bounded_cache import frozen
 from syncline.errors import SpecError
 
 RankArray: TypeAlias = NDArray[np.integer[Any]]

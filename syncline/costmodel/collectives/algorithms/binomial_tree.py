@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from syncline.costmodel.bounded_cache import frozen
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     RankArray,
@@ -19,7 +20,6 @@ from syncline.costmodel.collectives.algorithms.base import (
     of_part_twice,
     tree_depth,
 )
-from syncline.costmodel.kept import frozen
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,7 @@ import numpy as np
 from syncline.experiments.launching.parts import in_lanes, lines_of
 from syncline.sim import Span, Timeline
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.online.served import Contribution, PlayedApart
+from syncline.sim.online.server_interface import Contribution, PlayedApart
 from syncline.training import History, diverged_at
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ from typing import Any
 import cloudpickle
 
 from syncline.backend.devices import training_device
-from syncline.backend.meeting import open_listener
 from syncline.backend.messages import check_encryption, make_keys
 from syncline.backend.progress import DONE, Progress
 from syncline.backend.register import Register
 from syncline.backend.rejoining import ServedEnd, ServedProcesses
+from syncline.backend.rendezvous import open_listener
 from syncline.costmodel import Network
 from syncline.errors import SpecError, SynclineError
 from syncline.experiments.bounds import Factors
 from syncline.experiments.clock_bounds import bounds_record, clock_bounds
 from syncline.experiments.curves import write_curves
-from syncline.experiments.elastic.clock_apart import PlanApart, TrainedApart, plan_apart
-from syncline.experiments.elastic.train_apart import batch_work
+from syncline.experiments.elastic.async_clock import PlanApart, TrainedApart, plan_apart
+from syncline.experiments.elastic.async_training import batch_work
 from syncline.experiments.figures import run_figures
 from syncline.experiments.folder import RunFolder, environment
 from syncline.experiments.launching.launch import MEASURED, worlds_together
@@ -36,7 +36,7 @@ from syncline.experiments.limits import check_processes, check_training
 from syncline.experiments.measured_step import with_measured_step
 from syncline.experiments.records import clock_record, run_records
 from syncline.experiments.tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
-from syncline.experiments.trained import Trained, base_s, build_task
+from syncline.experiments.train_and_time import Trained, base_s, build_task
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Problem, Rows, Task
 from syncline.sim import Clock, chrome_trace

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from syncline.backend.devices import training_device
-from syncline.experiments.elastic.workers_apart import WorkersApart
-from syncline.experiments.trained import build_task
+from syncline.experiments.elastic.async_workers import WorkersApart
+from syncline.experiments.train_and_time import build_task
 from syncline.training import History, Recorder
 
 if TYPE_CHECKING:

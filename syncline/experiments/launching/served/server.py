@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from syncline.backend.devices import name_of_device
-from syncline.backend.meeting import machine
 from syncline.backend.messages import (
     ConnectionLost,
     MalformedMessage,
@@ -29,21 +28,22 @@ from syncline.backend.messages import (
 )
 from syncline.backend.progress import Progress
 from syncline.backend.register import Register
-from syncline.experiments.elastic.clock_apart import plan_apart
+from syncline.backend.rendezvous import machine
+from syncline.experiments.elastic.async_clock import plan_apart
+from syncline.experiments.elastic.async_workers import batches_of
 from syncline.experiments.elastic.rates import lr_factors
 from syncline.experiments.elastic.servers import OneServer
-from syncline.experiments.elastic.workers_apart import batches_of
+from syncline.experiments.json_values import plain
 from syncline.experiments.launching.parts import written_tensors
 from syncline.experiments.launching.process import Launch
 from syncline.experiments.launching.served.events import Written
 from syncline.experiments.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head
-from syncline.experiments.plain import plain
-from syncline.experiments.trained import base_s, build_task, task_tensors
+from syncline.experiments.train_and_time import base_s, build_task, task_tensors
 from syncline.files import whole_file
 from syncline.problems import Rows
 from syncline.sim.failures.outcome import no_progress
-from syncline.sim.online.desks import Desk
-from syncline.sim.online.serving import Serving
+from syncline.sim.online.server_policy import Serving
+from syncline.sim.online.server_state import Desk
 from syncline.specs import RunSpec
 from syncline.training import CHECK_EVERY
 

@@ -13,11 +13,11 @@ from syncline.backend.messages import ConnectionLost, MalformedMessage, WorkerKe
 from syncline.backend.progress import Progress
 from syncline.backend.register import Register
 from syncline.backend.stopwatch import Stopwatch
-from syncline.experiments.elastic.one_worker import OneWorker
+from syncline.experiments.elastic.async_local_steps import OneWorker
+from syncline.experiments.elastic.async_workers import batches_of, problems_of
 from syncline.experiments.elastic.rates import lr_factors
-from syncline.experiments.elastic.workers_apart import batches_of, problems_of
 from syncline.experiments.launching.process import Launch
-from syncline.experiments.trained import build_task
+from syncline.experiments.train_and_time import build_task
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Rows
 from syncline.specs import RunSpec

@@ -11,7 +11,8 @@ from typing import Any
 from syncline.backend.tracing.record import RankRecord
 from syncline.errors import SpecError
 from syncline.experiments.folder import RunFolder, environment
-from syncline.experiments.tracing.chakra.given import ChakraNumbers, NodesOfRank, head_of
+from syncline.experiments.tracing.chakra.export import ChakraNumbers, NodesOfRank, head_of
+from syncline.experiments.tracing.chakra.load import GivenPlaces, RecordOfRank, groups_in, issued
 from syncline.experiments.tracing.chakra.schema import (
     ChakraMessage,
     attributes_of,
@@ -19,10 +20,9 @@ from syncline.experiments.tracing.chakra.schema import (
     read_messages,
     write_messages,
 )
-from syncline.experiments.tracing.chakra.taken import GivenPlaces, RecordOfRank, groups_in, issued
 from syncline.experiments.tracing.computing import computing_on, segment_seconds
-from syncline.experiments.tracing.kept import parts_of_record, read_record
 from syncline.experiments.tracing.programs import known_host
+from syncline.experiments.tracing.record_files import parts_of_record, read_record
 from syncline.files import read_json, whole_file
 
 GROUPS = "comm_groups.json"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from syncline.backend.tracing.record import Computed, RankRecord, Started, Stepped, Waited
 from syncline.cli import app
 from syncline.errors import SpecError
-from syncline.experiments.tracing.kept import parts_of_record, read_record
+from syncline.experiments.tracing.record_files import parts_of_record, read_record
 
 
 def test_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

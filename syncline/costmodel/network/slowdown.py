@@ -1,0 +1,61 @@
+"""A network on which everything takes so many times as long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from syncline.costmodel.arrays import require
+from syncline.costmodel.collectives.gloo.costs import Calls, GlooCosts
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.scaled_links import with_links
+
+T = TypeVar("T")
+
+
+def slowed(network: T, factor: float) -> T:
+    """The same network with links of ``factor`` times the latency and overhead, and that part of the bandwidth.
+
+    With software's costs likewise every message takes ``factor`` times as long. TCP's windows open in round trips,
+    which are longer by as much; what is idle before they close, a timeout, stays.
+
+    Args:
+        network: a link, or anything made of dataclasses that has links.
+        factor: positive.
+
+    Raises:
+        SpecError: a factor that is not positive.
+
+    >>> slowed(Link(1e-3, 1e8), 2.0).transfer_s(1e6) / Link(1e-3, 1e8).transfer_s(1e6)
+    2.0
+    """
+    require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
+    return with_links(network, partial(_slowed, factor=factor))
+
+
+def _slowed(of: Link, factor: float) -> Link:
+    upload = of.upload_bytes_per_s
+    return replace(
+        of,
+        latency_s=of.latency_s * factor,
+        overhead_s=of.overhead_s * factor,
+        bandwidth_bytes_per_s=of.bandwidth_bytes_per_s / factor,
+        upload_bytes_per_s=None if upload is None else upload / factor,
+        gloo=None if of.gloo is None else _costs(of.gloo, factor),
+        nccl=None if of.nccl is None else replace(of.nccl, call_s=of.nccl.call_s * factor),
+    )
+
+
+def _costs(of: GlooCosts, factor: float) -> GlooCosts:
+    def times(calls: Calls) -> Calls:
+        return tuple((count, seconds * factor) for count, seconds in calls)
+
+    return GlooCosts(
+        of.message_s * factor,
+        times(of.call_s),
+        tuple((kind, seconds * factor) for kind, seconds in of.byte_s),
+        tuple((kind, times(calls)) for kind, calls in of.call_of_s),
+    )

@@ -1,0 +1,89 @@
+"""Cost of a collective without a closed form on a network: a simulation of it alone, in lockstep or by events."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from syncline.costmodel import Network
+from syncline.costmodel.collectives.cost import Rule
+from syncline.costmodel.collectives.counts import most_messages
+from syncline.costmodel.collectives.vectorised import CLOSED_FORM
+from syncline.costmodel.traffic.call import Call, parts_like
+
+MOST_PLAYED = {"lockstep": 4_000_000, "events": 300_000}
+"""Limit on the messages of one collective that each evaluator simulates: they take a second or two."""
+
+MOST_AROUND = 64_000_000
+"""Limit on the messages of a ring in lockstep, because all of its rounds are the same."""
+
+HOW = (CLOSED_FORM, *MOST_PLAYED)
+"""Evaluators of a time, from a formula to the event simulation; any other text is the reason for an unknown time."""
+
+
+@lru_cache(maxsize=4096)
+def played_s(
+    kind: str, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
+) -> tuple[float, str]:
+    """Return the seconds of a collective whose workers start together, and the evaluator; or nan, and the reason.
+
+    Args:
+        kind: one of `syncline.costmodel.COLLECTIVES`.
+        workers: P, the number of workers.
+        nbytes: n, the bytes of the collective.
+        network: network that joins the workers.
+        algorithm: algorithm of the collective.
+        rule: condition under which a message starts.
+
+    Raises:
+        SpecError: a number of workers that the network cannot join.
+    """
+    description = f"{kind} by {algorithm} among {workers:,}"
+    messages = most_messages(kind, algorithm, workers, network, nbytes)
+    played = MOST_PLAYED | ({"lockstep": MOST_AROUND} if algorithm == "ring" else {})
+    if messages > max(played.values()):
+        return math.nan, f"{description} has no closed form here, and {messages:,} messages are too many to play"
+
+    from syncline.sim import collective_finish_s  # only here: most projections play nothing
+    from syncline.sim.lockstep.routed import Contention
+
+    for evaluator, limit in played.items():
+        if messages > limit:
+            return (
+                math.nan,
+                f"{description} has no closed form here; {messages:,} messages that meet are too many for events",
+            )
+        try:
+            return float(
+                collective_finish_s(kind, workers, nbytes, network, algorithm, by=evaluator, rule=rule).max()
+            ), evaluator
+        except Contention:
+            continue
+    raise AssertionError("the events play everything")
+
+
+@lru_cache(maxsize=1024)
+def played_parts_s(
+    kind: str, part: range, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
+) -> tuple[float, str]:
+    """Return the seconds of a collective among all parts like ``part`` at once, and the evaluator, or nan and a reason.
+
+    Args:
+        kind: one of `syncline.costmodel.COLLECTIVES`.
+        part: the first part, see `syncline.costmodel.traffic.call.parts_like`.
+        workers: P, the number of workers.
+        nbytes: n, the bytes of the collective.
+        network: network that joins all workers.
+        algorithm: algorithm of the collective.
+        rule: condition under which a message starts.
+    """
+    parts = parts_like(part, workers)
+    messages = len(parts) * most_messages(kind, algorithm, len(part), network, nbytes)
+    if messages > MOST_PLAYED["events"]:
+        return math.nan, f"{kind} by {algorithm} among {len(parts):,} parts: {messages:,} messages are too many to play"
+
+    from syncline.sim import clock
+
+    calls = [Call(0, kind, nbytes, group) for group in parts]
+    result = clock(calls, 0.0, network, workers, 1, algorithm=algorithm, rule=rule)
+    return result.wall_s, result.evaluator

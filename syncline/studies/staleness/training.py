@@ -1,0 +1,92 @@
+"""One training of a staleness study: by a delay line where weights are stashed, else stage by stage in the events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from syncline.experiments.delayed_gradients.config import LateTraining
+from syncline.experiments.delayed_gradients.delay_line import late_parts
+from syncline.experiments.delayed_gradients.event_driven import train_by_events
+from syncline.experiments.sequential_seeds import histories_in_turn
+from syncline.studies.staleness.spec import LateMethod, StalenessSpec
+
+if TYPE_CHECKING:
+    from syncline.specs import MethodBase
+    from syncline.training import History
+
+
+def check_device(spec: StalenessSpec) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        SpecError: ``device: cuda`` where torch finds none.
+    """
+    from syncline.backend.devices import training_device
+
+    training_device(spec.device)
+
+
+def at_rate(method: MethodBase, lr: float) -> MethodBase:
+    """A method at another learning rate; the rate of what is no matrix stays in proportion."""
+    other = None if method.other_lr is None else method.other_lr * lr / method.lr
+    return method if lr == method.lr else method.model_copy(update={"lr": lr, "other_lr": other})
+
+
+def late_training(spec: StalenessSpec, late: LateMethod, stages: int, lr: float | None = None) -> LateTraining:
+    """One method at one depth, at its own learning rate or at another."""
+    return LateTraining(
+        spec.problem,
+        late.method if lr is None else at_rate(late.method, lr),
+        stages,
+        spec.steps,
+        late.remedy,
+        late.weights,
+        spec.delay,
+        spec.schedule,
+        spec.eval_every,
+        spec.device,
+    )
+
+
+def train_late(
+    spec: StalenessSpec,
+    late: LateMethod,
+    stages: int,
+    *,
+    lr: float | None = None,
+    seeds: Iterable[int] | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> History:
+    """Train one method at one depth, all seeds side by side.
+
+    Args:
+        spec: the problem, steps, schedule.
+        late: the method and its remedy.
+        stages: K.
+        lr: another learning rate than the method's, to which ``other_lr`` keeps its proportion.
+        seeds: others than the spec's.
+        on_step: called with the number of completed steps.
+    """
+    import torch
+
+    from syncline.comm import SimulatedCommunicator
+    from syncline.training import rows_of, train
+
+    torch.set_num_threads(spec.threads)
+    chosen = tuple(spec.seeds if seeds is None else seeds)
+    of = late_training(spec, late, stages, lr)
+    if late.weights != "stashed" and stages > 1:
+        return train_by_events(of, chosen, on_step)
+    if of.method.one_seed_at_a_time and len(chosen) > 1:
+
+        def train_seed(seed: int, report: Callable[[int], None] | None) -> History:
+            return train_late(spec, late, stages, lr=lr, seeds=(seed,), on_step=report)
+
+        return histories_in_turn(train_seed, chosen, spec.steps, on_step)
+    comm = SimulatedCommunicator(1, replicas=len(chosen))
+    parts = late_parts(of, spec.problem.build(rows_of(comm, chosen), device=spec.device), comm)
+    return train(
+        parts.task, parts.optimizer, chosen, spec.steps,
+        eval_every=spec.eval_every, schedule=parts.schedule, on_step=on_step,
+    )  # fmt: skip
