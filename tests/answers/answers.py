@@ -16,8 +16,8 @@ import yaml
 COMMANDS = Path(__file__).with_name("commands.yaml")
 KEPT = Path(__file__).with_name("answers.json.xz")
 
-NOT_ANSWERS = {"wall_s", "folder", "day", "code", "seconds", "git_commit", "measured_step_s"}
-"""Fields that differ from run to run."""
+NOT_ANSWERS = {"wall_s", "folder", "day", "code", "seconds", "git_commit", "measured_step_s", "run"}
+"""Fields that differ from run to run, or from version to version of the code, as the names of a sweep's runs do."""
 
 Command = Callable[..., tuple[int, str, str]]
 """``command("project", "--json")``: the exit code, standard output and standard error."""
