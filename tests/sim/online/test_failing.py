@@ -15,7 +15,7 @@ from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.online.async_workers import play_apart
 from syncline.sim.online.server_channels import server_lanes
 from syncline.sim.online.server_interface import Above, PlayedApart, Served
-from tests.sim.online.test_apart import AT_ONCE, Told
+from tests.sim.online.test_async_workers import AT_ONCE, Told
 
 
 class ToldOfFailures(Told):

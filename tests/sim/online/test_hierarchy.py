@@ -16,7 +16,7 @@ from syncline.errors import SpecError
 from syncline.sim.online.async_workers import StepSeconds, play_apart
 from syncline.sim.online.server_channels import server_lanes
 from syncline.sim.online.server_interface import Above, PlayedApart, Served
-from tests.sim.online.test_apart import Told
+from tests.sim.online.test_async_workers import Told
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 
