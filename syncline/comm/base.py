@@ -1,8 +1,8 @@
-"""What a communicator is.
+"""The protocol of communicators: the collectives that methods call.
 
 Every tensor that differs between workers has a leading *worker axis* of length ``R``, the rows that live in this
-process; axis names in the annotations: ``R`` rows, ``M`` workers in the group. Methods are written against this
-protocol alone, and so run unchanged in the simulator, on real processes and on shapes.
+process. The annotations name axes: ``R`` rows, ``M`` workers in the group. Methods call only this protocol, and so they
+run unchanged in the simulator, on real processes and on shapes.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from syncline.errors import SpecError
 from syncline.units import is_whole
 
 PerWorker = Shaped[Tensor, "R *s"]
-"""A tensor of each local worker."""
+"""One tensor of each local worker."""
 
 PerPeer = Shaped[Tensor, "R M *s"]
-"""A block of each local worker for, or from, each worker of the group."""
+"""Blocks of each local worker, one for (or from) each worker of the group."""
 
 Scalars = Shaped[Tensor, " R"]
-"""A number of each local worker."""
+"""One number of each local worker."""
 
 ReduceOp = Literal["mean", "sum", "max"]
 REDUCE_OPS = ("mean", "sum", "max")
 
 
 class Handle:
-    """A collective that was started and may still be under way."""
+    """A collective that was started and may still be in progress."""
 
     def __init__(self, finish: Callable[[], list[Tensor]]) -> None:
         self._finish: Callable[[], list[Tensor]] | None = finish
         self._result: list[Tensor] = []
 
     def wait(self) -> list[Tensor]:
-        """Block until the result is there; a second call returns the same tensors."""
+        """Block until the result is available and return it; a second call returns the same tensors."""
         if self._finish is not None:
             self._result, self._finish = self._finish(), None
         return self._result
@@ -48,33 +48,33 @@ class Handle:
 
 @runtime_checkable
 class Communicator(Protocol):
-    """A group of ``M`` workers, of which the rows of this process's tensors are some.
+    """A group of ``M`` workers; the rows of this process's tensors are some of them.
 
-    Every collective notes one call in ``ledger``. ``label`` says what was sent, for people who read it; ``details`` is
-    what the communicator cannot know, and a clock must.
+    Every collective notes one call in ``ledger``. ``label`` says what was sent, for human readers. ``details`` holds
+    what a clock needs and the communicator cannot know.
     """
 
     ledger: Ledger
 
     @property
     def world_size(self) -> int:
-        """M: workers in the group."""
+        """Return M, the number of workers in the group."""
         ...
 
     @property
     def local_workers(self) -> Sequence[int]:
-        """Which worker each row is; ``len(local_workers) == R``."""
+        """Return the worker of each row; ``len(local_workers) == R``."""
         ...
 
     @property
     def replicas(self) -> int:
-        """Independent repetitions of the group that live side by side along the worker axis (1 in processes)."""
+        """Return the number of independent repetitions of the group along the worker axis (1 in processes)."""
         ...
 
     def all_reduce(
         self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """The mean, sum or maximum over the group, on every worker. May be a read-only view.
+        """Return the mean, sum or maximum over the group, on every worker; it may be a read-only view.
 
         A format that is not exact rounds what is sent and what comes back:
         ``decode(encode(op_m decode(encode(x_m))))``, with the reduction in the tensor's own type. Integers are added
@@ -90,57 +90,59 @@ class Communicator(Protocol):
         label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:
-        """Several tensors reduced in one call: one latency."""
+        """Reduce several tensors in one call, which costs one latency."""
         ...
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """Every worker's tensor, on every worker. May be a read-only view."""
+        """Return every worker's tensor, on every worker; it may be a read-only view."""
         ...
 
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
-        """Every worker's tensor, on the root. The other workers' rows hold zeros and are not meant to be read."""
+        """Return every worker's tensor, on the root; the other workers' rows hold zeros and must not be read."""
         ...
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """Worker i's block j becomes worker j's block i."""
+        """Exchange blocks: worker i's block j becomes worker j's block i."""
         ...
 
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """Worker j gets the reduction over workers of their blocks j."""
+        """Reduce the blocks j of all workers and give the result to worker j."""
         ...
 
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """The root's tensor, on every worker. May be a read-only view."""
+        """Return the root's tensor, on every worker; it may be a read-only view."""
         ...
 
     def mean_within(
         self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> list[Tensor]:
-        """Means over blocks of ``size`` neighbours, each block by an all-reduce of its own, all at once.
+        """Return means over blocks of ``size`` neighbouring workers.
 
-        With one worker per block, nothing is sent.
+        Each block runs its own all-reduce; all blocks run at once. With one worker per block, nothing is sent.
         """
         ...
 
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        """What those have that are in the same place of each block of ``size`` neighbours, ``(R, M/size, *s)``.
+        """Gather from the workers at the same position of each block of ``size`` neighbours, ``(R, M/size, *s)``.
 
-        Each place by an all-gather of its own, all at once; with one block, nothing is sent.
+        Each position runs its own all-gather; all positions run at once. With one block, nothing is sent.
         """
         ...
 
     def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        """What each block of ``size`` neighbours has, on all of them, ``(R, size, *s)``; all blocks at once."""
+        """Gather the tensors of each block of ``size`` neighbours on its workers, ``(R, size, *s)``; all blocks run at
+        once.
+        """
         ...
 
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """The largest of one scalar per worker: a trigger that all must agree on."""
+        """Return the largest of one scalar per worker, for a trigger on which all workers must agree."""
         return self.all_reduce(flag, op="max", label=label, details=details)
 
     def start_all_reduce(
@@ -151,20 +153,22 @@ class Communicator(Protocol):
         label: str = "",
         details: Details = PLAIN,
     ) -> Handle:
-        """``all_reduce_coalesced`` that returns at once; the tensors must not change before ``wait``."""
-        done = [x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label, details)]  # of what they hold now
+        """Start ``all_reduce_coalesced`` and return at once; the tensors must not change before ``wait``."""
+        done = [
+            x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label, details)
+        ]  # copies of the present values
         return Handle(lambda: done)
 
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
-        """``all_gather`` that returns at once; its ``wait`` gives a list of one tensor."""
+        """Start ``all_gather`` and return at once; ``wait`` returns a list of one tensor."""
         done = self.all_gather(x, wire, label, details).clone()
         return Handle(lambda: [done])
 
 
 def elements_per_row(x: Tensor) -> int:
-    """How many numbers one worker holds of ``x``."""
+    """Return the number of elements of ``x`` that one worker holds."""
     return x.numel() // x.size(0) if x.dim() and x.size(0) else 0
 
 
@@ -172,19 +176,19 @@ FP32_BYTES = 4
 
 
 def fp32_bytes(*xs: Tensor) -> int:
-    """Bytes that one worker's numbers take in fp32, the unit in which encoding is counted, whatever their type."""
+    """Return the bytes of one worker's numbers in fp32, whatever their type; encoding is counted in this unit."""
     return FP32_BYTES * sum(elements_per_row(x) for x in xs)
 
 
 def encoded_from(*xs: Tensor) -> Details:
-    """The details of a call whose payload was made of these: whoever encodes by itself says of how much."""
+    """Return the details of a call whose payload the method itself encoded from these tensors."""
     return Details(encoded_bytes=fp32_bytes(*xs))
 
 
 def note(
     ledger: Ledger, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
 ) -> None:
-    """Note what one worker hands to a collective: its bytes, and those that were encoded to get there.
+    """Note one worker's part of a collective in the ledger: its payload bytes and the bytes encoded to make them.
 
     Raises:
         SpecError: an argument of another kind than the collective takes.
@@ -212,26 +216,26 @@ def note_parts(
     ledger: Ledger, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, workers: int, label: str,
     details: Details,
 ) -> None:  # fmt: skip
-    """Note the collectives of all parts that are like one, if it has more than one worker."""
+    """Note the collectives of all parts that are like ``part``, unless a part has only one worker."""
     check_call(xs, wire, details)
-    for each in parts_like(part, workers) if len(part) > 1 else ():
-        note(ledger, collective, xs, wire, each, label, details)
+    for group in parts_like(part, workers) if len(part) > 1 else ():
+        note(ledger, collective, xs, wire, group, label, details)
 
 
 def check_count(field: str, value: int) -> None:
-    """Refuse what is no number of workers."""
+    """Refuse a value that is no number of workers."""
     if not is_whole(value) or value < 1:
         raise SpecError(field, value, "an integer >= 1")
 
 
 def check_tensors(xs: Sequence[Tensor]) -> None:
-    """Refuse what is no list of tensors."""
+    """Refuse anything but a list or tuple of tensors."""
     if not isinstance(xs, list | tuple) or not all(isinstance(x, Tensor) for x in xs):
         raise SpecError("tensors", xs, "tensors with the workers in the first dimension")
 
 
 def check_call(xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
-    """Refuse arguments of a collective that are of another kind than it takes."""
+    """Refuse arguments of a collective that have the wrong type."""
     check_tensors(xs)
     if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
         raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
@@ -240,13 +244,13 @@ def check_call(xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None
 
 
 def check_blocks(size: int, workers: int) -> None:
-    """Refuse blocks that do not make up the group."""
+    """Refuse a block size that does not divide the number of workers."""
     if not is_whole(size) or not 1 <= size <= workers or workers % size:
         raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
 
 
 def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
-    """Refuse another reduction than those there are, and the mean of integers, which need not be one."""
+    """Refuse an unknown reduction, and the mean of integers, which need not be an integer."""
     check_tensors(xs)
     if not isinstance(op, str) or op not in REDUCE_OPS:
         raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
@@ -262,9 +266,9 @@ def check_root(root: int, workers: int) -> None:
 
 
 def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
-    """``x`` reduced along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
+    """Reduce ``x`` along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
     check_op(op, [x])
-    if x.shape[dim] == 1:  # its own mean, sum and maximum
+    if x.shape[dim] == 1:  # a single row is its mean, sum and maximum
         return x
     if op == "mean":
         return x.mean(dim, keepdim=True)
@@ -274,15 +278,17 @@ def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:
-    """``(R, *s)`` as ``(R, n)``; a scalar per row is one number."""
+    """Reshape ``(R, *s)`` to ``(R, n)``; a scalar per row becomes one number."""
     return x.reshape(x.shape[0], -1)
 
 
 def once(x: Tensor, comm: Communicator) -> Tensor:
-    """Of each replica its first row, ``(R, *s) -> (S, *s)``: what all received alike need not be decoded by all."""
+    """Return the first row of each replica, ``(R, *s) -> (S, *s)``, so that a result common to all workers is decoded
+    once.
+    """
     return x.unflatten(0, (comm.replicas, -1))[:, 0]
 
 
 def for_all(x: Tensor, rows: int) -> Tensor:
-    """``(S, *s)`` to all R rows; may be a read-only view."""
+    """Repeat ``(S, *s)`` for all R rows; the result may be a read-only view."""
     return x.unsqueeze(1).expand(len(x), rows // len(x), *x.shape[1:]).flatten(0, 1)

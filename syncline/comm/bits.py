@@ -11,25 +11,25 @@ from torch import Tensor
 from syncline.errors import SpecError
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The integer types by their bytes."""
+"""Integer types by their number of bytes."""
 
 
 def pack(values: Tensor, bits: int) -> Tensor:
-    """Integers in ``[0, 2**bits)``, the least significant bit first: ``(..., n) -> (..., ceil(n bits / 8))``.
+    """Pack integers in ``[0, 2**bits)``, the least significant bit first: ``(..., n) -> (..., ceil(n bits / 8))``.
 
     Args:
         values: integers ``(..., n)``, or bool for one bit; floats that hold integers for up to 8 bits.
         bits: 1 to 64; at 64 the integers are int64's own bits, sign included.
 
     Raises:
-        SpecError: a width that is out of range. Values are not looked at: that would wait for the device.
+        SpecError: a width that is out of range. Values are not checked, because that would wait for the device.
     """
     _check(bits)
     if 8 % bits == 0:
         return _join(values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8), bits)
-    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":  # as the machine itself holds them
+    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":  # the machine's own layout
         return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
-    if bits % 8 == 0:  # whole bytes: no need to take the bits apart
+    if bits % 8 == 0:  # whole bytes: bits need not be separated
         shifts = torch.arange(0, bits, 8, device=values.device)
         return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
     shifts = torch.arange(bits, device=values.device)
@@ -37,7 +37,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
-    """What ``pack`` packed: bytes ``(..., b)`` to integers ``(..., count)``, in ``dtype``."""
+    """Unpack the bytes of ``pack``, ``(..., b)``, to integers ``(..., count)`` of type ``dtype``."""
     _check(bits)
     if 8 % bits == 0:
         return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
@@ -46,9 +46,9 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
 
 def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
     if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":
-        # A copy of its own: a view as wider numbers may not start in the middle of one.
-        whole = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
-        words = whole.view(WORDS[bits // 8]).long()
+        # Copied, because a view as wider numbers must start at a multiple of their size.
+        payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
+        words = payload.view(WORDS[bits // 8]).long()
         return words if bits == 64 else words & (2**bits - 1)
     if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
@@ -59,10 +59,10 @@ def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
 
 
 def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
-    """What moves the fields in the bytes of a word of ``8 // bits`` bytes into its most significant byte, side by side.
+    """Return the factor that moves all fields of a word of ``8 // bits`` bytes into its most significant byte.
 
-    Field i of f must move from bit ``8 i`` (from the other end on big-endian machines) to bit ``8 (f - 1) + bits i``.
-    The product holds each field at f places, all of them apart, so nothing is carried into that byte.
+    Field i of f must move from bit ``8 i`` (counted from the other end on big-endian machines) to bit ``8 (f - 1) +
+    bits i``. The product holds each field at f positions that do not overlap, so nothing is carried into that byte.
     """
     per_byte = 8 // bits
     shifts = [8 * (per_byte - 1) - (8 - bits) * i if byteorder == "little" else (8 + bits) * i for i in range(per_byte)]
@@ -71,19 +71,19 @@ def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
 
 
 def padded_to(values: Tensor, multiple: int) -> Tensor:
-    """``(..., n)`` with zeros up to the next multiple; the tensor itself if there is nothing to add."""
+    """Pad ``(..., n)`` with zeros up to the next multiple; return the tensor itself if no padding is needed."""
     missing = -values.shape[-1] % multiple
     return torch.nn.functional.pad(values, (0, missing)) if missing else values
 
 
 def _join(fields: Tensor, bits: int) -> Tensor:
-    """A byte for each field ``(..., n)``, with ``bits`` dividing 8, to bytes that hold ``8 // bits`` fields each."""
+    """Join one-byte fields ``(..., n)``, with ``bits`` dividing 8, into bytes that hold ``8 // bits`` fields each."""
     per_byte = 8 // bits
     if per_byte == 1:
         return fields
     fields = padded_to(fields, per_byte)
     flat = fields.reshape(-1)
-    if flat.storage_offset() % per_byte:  # the view as wider words may not start in the middle of one
+    if flat.storage_offset() % per_byte:  # a view as wider words must start at a multiple of their size
         flat = flat.clone()
     words = flat.view(WORDS[per_byte]) * multiplier(bits)
     most_significant = per_byte - 1 if sys.byteorder == "little" else 0
@@ -93,13 +93,13 @@ def _join(fields: Tensor, bits: int) -> Tensor:
 
 @functools.cache
 def fields_of_bytes(bits: int, device: torch.device) -> Tensor:
-    """The fields of every byte, ``(256, 8 // bits)`` uint8, with ``bits`` dividing 8."""
+    """Return the fields of every byte value, ``(256, 8 // bits)`` uint8, with ``bits`` dividing 8."""
     shifts = torch.arange(0, 8, bits, device=device)
     return ((torch.arange(256, device=device).unsqueeze(1) >> shifts) & (2**bits - 1)).to(torch.uint8)
 
 
 def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
-    """For each byte its row of ``(256, f)`` one-byte numbers, laid end to end: ``(..., b) -> (..., count)``, a view."""
+    """Replace each byte by its row of a one-byte table ``(256, f)``: ``(..., b) -> (..., count)``, a view."""
     if table.shape[1] == 1:
         return packed.view(table.dtype)[..., :count]
     whole_rows = table.view(WORDS[table.shape[1]]).view(256)  # a row is moved as one word

@@ -1,7 +1,8 @@
-"""One copy for all workers: a tensor ``(R, *s)`` whose worker axis has stride 0 until something differs between them.
+"""One copy for all workers: a tensor ``(R, *s)`` whose worker axis has stride 0 as long as all workers hold the same
+values.
 
-Whoever reads such a tensor sees R rows; torch refuses to write to it as to R rows. What is written to is *the copy*,
-``(1, *s)``, which all rows show, or rows of their own from then on. With one row a tensor is its own copy.
+A reader of such a tensor sees R rows; torch refuses to write to it as R rows. Code writes either to *the copy*, ``(1,
+*s)``, which all rows show, or to a tensor with separate memory for each row. With one row, a tensor is its own copy.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 
 def is_one_copy(x: Tensor) -> bool:
-    """Whether all rows are the same memory.
+    """Return whether all rows are the same memory.
 
     >>> is_one_copy(torch.zeros(1, 3).expand(4, 3)), is_one_copy(torch.zeros(4, 3)), is_one_copy(torch.zeros(1, 3))
     (True, False, True)
@@ -22,29 +23,31 @@ def is_one_copy(x: Tensor) -> bool:
 
 
 def the_copy(x: Tensor) -> Tensor:
-    """The first row of what is one copy, ``(1, *s)``, a view: all rows see what is written to it."""
+    """Return the first row of a tensor that is one copy, ``(1, *s)``, as a view; all rows show writes to it."""
     return x if x.size(0) == 1 else x[:1]
 
 
 def for_rows(copy: Tensor, rows: int) -> Tensor:
-    """One copy ``(1, *s)`` as all rows see it, ``(R, *s)``; what has R rows already as it is."""
+    """Expand one copy ``(1, *s)`` to all rows ``(R, *s)``; return a tensor that has R rows already unchanged."""
     return copy if copy.size(0) == rows else copy.expand(rows, *copy.shape[1:])
 
 
 def computed_once(of: Callable[..., Tensor], *xs: Tensor) -> Tensor:
-    """``of(*xs)``, row by row the same function, ``(R, *s)``; of one copy, where all are one."""
+    """Return ``of(*xs)``, a function that acts on each row, ``(R, *s)``; compute it for one row if all inputs are one
+    copy.
+    """
     if all(map(is_one_copy, xs)):
         return for_rows(of(*map(the_copy, xs)), xs[0].size(0))
     return of(*xs)
 
 
 def as_one_copy(x: Tensor) -> Tensor:
-    """``x`` as one copy, if all its rows are equal, else as it is. It looks at values: a device is waited for."""
+    """Return ``x`` as one copy if all its rows are equal, else ``x`` itself; comparing values waits for the device."""
     if is_one_copy(x) or x.is_meta or not torch.equal(x, x[:1].expand_as(x)):
         return x
     return for_rows(x[:1].clone(), len(x))
 
 
 def as_own_copies(x: Tensor) -> Tensor:
-    """``x`` with memory of its own for each row."""
+    """Return ``x`` with separate memory for each row."""
     return x.contiguous() if x.stride(0) == 0 and x.size(0) > 1 else x

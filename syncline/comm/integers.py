@@ -1,4 +1,4 @@
-"""Small integers on the wire, packed into words so that words can be added: sums of integers, field by field."""
+"""Small integers packed into words for sending: adding words adds the integers field by field."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from syncline.errors import SpecError
 class PackedIntegers:
     """Integers in ``[0, 2**bits)``, several to a word; adding words adds their fields, as long as no sum overflows.
 
-    Words are bytes where the width divides 8, else 32-bit words, the lowest field first; bits that are left over in a
-    word stay empty.
+    Words are bytes if the width divides 8, else 32-bit words, the lowest field first; spare bits of a
+    word stay zero.
 
     Args:
         bits: width of a field, 1 to 31.
@@ -37,23 +37,23 @@ class PackedIntegers:
 
     @property
     def word(self) -> torch.dtype:
-        """The type of a word."""
+        """Return the integer type of a word."""
         return torch.uint8 if 8 % self.bits == 0 else torch.int32
 
     @property
     def fields(self) -> int:
-        """Integers in a word."""
+        """Return the number of integers in a word."""
         return 8 * self.word.itemsize // self.bits
 
     def nbytes(self, count: int) -> int:
-        """Bytes of the words that hold so many integers."""
+        """Return the bytes of the words that hold ``count`` integers."""
         return field_bytes(count, self.bits)
 
     def check_sum(self, largest: int, workers: int) -> None:
-        """Refuse sums that may overflow: of so many workers' integers up to ``largest``.
+        """Refuse a width in which the sum over ``workers`` of integers up to ``largest`` may overflow.
 
         Raises:
-            SpecError: names the width that would do.
+            SpecError: the width is too small; the message names a sufficient one.
         """
         needed = (largest * workers).bit_length()
         if needed > self.bits:
@@ -61,7 +61,7 @@ class PackedIntegers:
             raise SpecError("bits", self.bits, expected)
 
     def encode(self, values: Tensor) -> Tensor:
-        """Integers ``(..., n)``, held in any type, to words ``(..., ceil(n / fields))``. Values are not looked at."""
+        """Encode integers ``(..., n)`` of any type as words ``(..., ceil(n / fields))``; values are not checked."""
         if self.word == torch.uint8:
             return pack(values, self.bits)
         fields = padded_to(values.to(self._narrow), self.fields).unflatten(-1, (-1, self.fields))
@@ -71,26 +71,26 @@ class PackedIntegers:
         return words
 
     def decode(self, words: Tensor, count: int, dtype: torch.dtype = torch.int64, out: Tensor | None = None) -> Tensor:
-        """Words ``(..., w)`` to integers ``(..., count)``.
+        """Decode words ``(..., w)`` to integers ``(..., count)``.
 
         Args:
-            words: what ``encode`` made, or a sum of such words.
-            count: how many integers.
-            dtype: of the result.
-            out: memory to fill instead, of any type; large tensors cost more to allocate than to decode.
+            words: words from ``encode``, or a sum of such words.
+            count: number of integers.
+            dtype: type of the result.
+            out: memory of any type to fill instead; large tensors cost more to allocate than to decode.
         """
         if self.word == torch.uint8:
             fields = look_up(words, fields_of_bytes(self.bits, words.device), count)
         else:
-            apart = torch.empty(*words.shape, self.fields, dtype=self._narrow, device=words.device)
+            unpacked = torch.empty(*words.shape, self.fields, dtype=self._narrow, device=words.device)
             for field in range(self.fields):
-                apart[..., field] = (words >> self.bits * field).bitwise_and_(2**self.bits - 1)
-            fields = apart.flatten(-2)[..., :count]
+                unpacked[..., field] = (words >> self.bits * field).bitwise_and_(2**self.bits - 1)
+            fields = unpacked.flatten(-2)[..., :count]
         return fields.to(dtype) if out is None else out.copy_(fields)
 
     @property
     def _narrow(self) -> torch.dtype:
-        """The smallest type that holds a field."""
+        """Return the smallest integer type that holds a field."""
         if self.bits <= 8:
             return torch.uint8
         return torch.int16 if self.bits <= 15 else torch.int32

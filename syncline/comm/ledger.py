@@ -1,4 +1,4 @@
-"""The traffic ledger: what each worker handed to which collective at which step."""
+"""The traffic ledger: the bytes that each worker handed to each collective at each step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from syncline.costmodel.traffic.call import Call
 
 
 class Details(NamedTuple):
-    """What a method knows of a call and its communicator does not.
+    """Properties of a call that the method knows and the communicator does not.
 
     Attributes:
         wait_steps: steps until the method needs the result.
-        in_backward: whether parts of what is sent are ready during the backward pass.
-        encoded_bytes: fp32 bytes that the method itself encoded into what it hands over, see `encoded_from`; if none,
-            the communicator counts what its wire format encodes.
+        in_backward: whether parts of the payload are ready during the backward pass.
+        encoded_bytes: fp32 bytes that the method itself encoded into the payload, see `encoded_from`; if None, the
+            communicator counts the bytes that its wire format encodes.
     """
 
     wait_steps: int = 0
@@ -26,15 +26,17 @@ class Details(NamedTuple):
 
 
 PLAIN = Details()
-"""Needed before the next step, ready at the end of this one, and encoded by the communicator if at all."""
+"""A call whose result is needed before the next step, whose payload is ready at the end of this step, and which the
+method does not encode.
+"""
 
 
 class Ledger:
-    """The calls of a run, in order. ``step`` is set by the optimizer at the start of each step.
+    """The calls of a run, in order; the optimizer sets ``step`` at the start of each step.
 
     Attributes:
         records: the calls.
-        readbacks: numbers that a worker read back from its device to find out whether to send, by step.
+        readbacks: by step, the count of numbers that a worker read back from its device to decide whether to send.
     """
 
     def __init__(self) -> None:
@@ -44,18 +46,18 @@ class Ledger:
         self._paused = False
 
     def append(self, call: Call) -> None:
-        """Note one call."""
+        """Note one call, unless the ledger is paused."""
         if not self._paused:
             self.records.append(call)
 
     def read_back(self, numbers: int) -> None:
-        """Note that so many numbers are read back in the current step."""
+        """Note that ``numbers`` numbers are read back from the device in the current step."""
         if not self._paused:
             self.readbacks[self.step] += numbers
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Calls inside are not noted: measurements about a training are not traffic of the training."""
+        """Skip calls made inside the context, because measurements of a training are not its traffic."""
         before, self._paused = self._paused, True
         try:
             yield
@@ -63,7 +65,7 @@ class Ledger:
             self._paused = before
 
     def payload_bytes(self) -> int:
-        """Bytes that one worker handed to collectives in all."""
+        """Return the total bytes that one worker handed to collectives."""
         return int(sum(call.payload_bytes for call in self.records))
 
     def __len__(self) -> int:

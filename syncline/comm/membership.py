@@ -1,4 +1,4 @@
-"""Who is there: workers that leave a simulated training between two steps, and come back."""
+"""Membership of workers that leave a simulated training between two steps and come back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Absence:
     """A worker that is away in the steps from ``start`` to ``stop - 1``.
 
     Args:
-        worker: which, from 0.
-        start: the first step without it, from 0.
-        stop: the step with which it is back; none: it does not come back.
+        worker: index of the worker, from 0.
+        start: first step without the worker, from 0.
+        stop: first step with the worker again; None if the worker does not come back.
 
     Raises:
-        SpecError: a worker or step below 0, or no step in between.
+        SpecError: a worker or step below 0, or ``stop`` not after ``start``.
     """
 
     worker: int
@@ -39,20 +39,20 @@ class Absence:
             raise SpecError("absence.stop", self.stop, f"a step after start ({self.start}), or none")
 
     def covers(self, step: int) -> bool:
-        """Whether the worker is away in this step."""
+        """Return whether the worker is away in this step."""
         return self.start <= step and (self.stop is None or step < self.stop)
 
 
 class Membership:
-    """Which of M workers take part in each step.
+    """The set of the M workers that take part in each step.
 
     Args:
         workers: M.
-        absences: who is away when; overlapping ones of a worker are one.
-        joined: by step, who begins with it anew, besides those who were away before.
+        absences: the absences of workers; overlapping absences of one worker merge.
+        joined: by step, workers that start anew with that step, in addition to workers that return.
 
     Raises:
-        SpecError: a worker that there is not, or a step in which nobody is there.
+        SpecError: a worker outside the group, or a step in which no worker is present.
 
     >>> membership = Membership(3, [Absence(2, 4, 6)])
     >>> membership.at(3), membership.at(5), membership.joining(6)
@@ -63,34 +63,36 @@ class Membership:
         self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
     ) -> None:
         check_count("workers", workers)
-        if not isinstance(absences, list | tuple) or not all(isinstance(one, Absence) for one in absences):
+        if not isinstance(absences, list | tuple) or not all(isinstance(item, Absence) for item in absences):
             raise SpecError("absences", absences, "a list of syncline.comm.Absence")
         self.workers, self.absences, self.joined = workers, tuple(absences), dict(joined or {})
         for absence in self.absences:
             if absence.worker >= workers:
                 raise SpecError("absence.worker", absence.worker, f"a worker from 0 to {workers - 1}")
-        for step in sorted({absence.start for absence in self.absences}):  # the fewest are there when one has left
+        for step in sorted(
+            {absence.start for absence in self.absences}
+        ):  # membership is smallest right after a worker leaves
             if not self.at(step):
                 raise SpecError("absences", self.absences, f"somebody present in step {step}")
 
     def at(self, step: int) -> tuple[int, ...]:
-        """The workers that take part in this step."""
+        """Return the workers that take part in this step."""
         away = {absence.worker for absence in self.absences if absence.covers(step)}
         return tuple(worker for worker in range(self.workers) if worker not in away)
 
     def away(self, step: int) -> tuple[int, ...]:
-        """The workers that do not."""
-        here = set(self.at(step))
-        return tuple(worker for worker in range(self.workers) if worker not in here)
+        """Return the workers that do not take part in this step."""
+        present = set(self.at(step))
+        return tuple(worker for worker in range(self.workers) if worker not in present)
 
     def joining(self, step: int) -> tuple[int, ...]:
-        """The workers that take part in this step and did not in the one before; in step 0 nobody joins."""
+        """Return the workers that take part in this step and did not in the step before; no worker joins in step 0."""
         before = set(self.at(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
         return tuple(worker for worker in self.at(step) if worker not in before)
 
     def table(self, steps: int) -> NDArray[np.bool_]:
-        """Who takes part in each of the first steps, ``(T, M)``."""
-        here = np.ones((steps, self.workers), dtype=bool)
+        """Return whether each worker takes part in each of the first ``steps`` steps, ``(T, M)``."""
+        present = np.ones((steps, self.workers), dtype=bool)
         for absence in self.absences:
-            here[absence.start : absence.stop, absence.worker] = False
-        return here
+            present[absence.start : absence.stop, absence.worker] = False
+        return present

@@ -1,4 +1,6 @@
-"""The world of real processes: collectives of ``torch.distributed`` (gloo, NCCL), any number of workers per process."""
+"""Communicators on real processes: collectives of ``torch.distributed`` (gloo, NCCL), any number of workers per
+process.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +42,17 @@ class ProcessGroupCommunicator(Communicator):
     """A group of ``P * workers_per_process`` workers on the ``P`` processes of a ``torch.distributed`` group.
 
     Process ``p`` holds workers ``p * R`` to ``(p + 1) * R - 1``. An exact format is reduced by one all-reduce of the
-    process's partial reduction; a format that rounds travels encoded, as an all-to-all of blocks, a local reduction in
-    full precision and an all-gather, which moves the bytes of a ring all-reduce and rounds once each way whatever the
-    number of workers.
+    process's partial reduction. A format that rounds travels encoded: an all-to-all of blocks, a local reduction in
+    full precision and an all-gather. This moves the bytes of a ring all-reduce and rounds once in each direction,
+    whatever the number of workers.
 
     Args:
         workers_per_process: R, the rows of each process's tensors.
-        group: a process group; the default group if none.
-        reproducible: reduce exact formats by that second way too. A backend's all-reduce adds in an order of its own,
-            which differs from the simulator's in the last bit; a long training can blow that bit up. This way the
-            order is the simulator's, and so are all bits, for the same bytes.
-        membership: none, see `SimulatedCommunicator`.
+        group: a process group; the default group if None.
+        reproducible: reduce exact formats by blocks too, as formats that round. A backend's all-reduce adds in its own
+            order, which differs from the simulator's in the last bit, and a long training can amplify that bit. The
+            block-wise reduction adds in the simulator's order, so all bits agree, for the same bytes on the wire.
+        membership: must be None, see `SimulatedCommunicator`.
         transport: carries the bytes in place of ``torch.distributed``; `SharedMemory` between processes of one machine.
 
     Raises:
@@ -84,12 +86,12 @@ class ProcessGroupCommunicator(Communicator):
 
     @property
     def world_size(self) -> int:
-        """M: workers in the group."""
+        """Return M, the number of workers in the group."""
         return self._processes * self._rows
 
     @property
     def local_workers(self) -> Sequence[int]:
-        """Which worker each row is."""
+        """Return the worker of each row."""
         return range(self._rank * self._rows, (self._rank + 1) * self._rows)
 
     def _check(self, xs: Sequence[Tensor]) -> None:
@@ -101,10 +103,10 @@ class ProcessGroupCommunicator(Communicator):
     def _note(self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
         note(self.ledger, collective, xs, wire, self._group, label, details)
 
-    # What travels: bytes, so that every element type passes through every backend.
+    # Tensors travel as bytes, so that every element type passes through every backend.
 
     def _start_exchange(self, blocks: Tensor) -> Callable[[], Tensor]:
-        """All-to-all of ``(R, M, *s)``; returns the function that waits for ``(R, M, *s)``."""
+        """Start an all-to-all of ``(R, M, *s)``; return the function that waits for the result ``(R, M, *s)``."""
         rows, processes, rest = self._rows, self._processes, blocks.shape[2:]
         by_process = blocks.unflatten(1, (processes, rows)).transpose(0, 1).contiguous()  # (P, R from, R to, *s)
         received = torch.empty_like(by_process)
@@ -117,7 +119,7 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_gather(self, x: Tensor) -> Callable[[], Tensor]:
-        """All-gather of ``(R, *s)``; returns the function that waits for a view ``(R, M, *s)``."""
+        """Start an all-gather of ``(R, *s)``; return the function that waits for a view ``(R, M, *s)``."""
         sent = x.contiguous()
         gathered = torch.empty(self.world_size, *x.shape[1:], dtype=x.dtype, device=x.device)
         wait = self._transport.all_gather(_bytes(gathered), _bytes(sent))
@@ -129,7 +131,7 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_exact(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
-        """One all-reduce per element type of the local partial reductions laid end to end."""
+        """Start one all-reduce per element type of the concatenated local partial reductions."""
         partial: ReduceOp = "max" if op == "max" else "sum"
         pending = []
         for _, run in groupby(xs, key=lambda x: x.dtype):
@@ -141,15 +143,15 @@ class ProcessGroupCommunicator(Communicator):
             out: list[Tensor] = []
             for tensors, flat, wait in pending:
                 wait()
-                whole = flat / self.world_size if op == "mean" else flat
-                parts = whole.split([elements_per_row(x) for x in tensors])
+                reduced = flat / self.world_size if op == "mean" else flat
+                parts = reduced.split([elements_per_row(x) for x in tensors])
                 out += [part.view(1, *x.shape[1:]).expand_as(x) for part, x in zip(parts, tensors, strict=True)]
             return out
 
         return finish
 
     def _start_end_to_end(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
-        """Tensors of one element type laid end to end, as one block-wise reduction."""
+        """Start one block-wise reduction per element type of the concatenated tensors."""
         pending = []
         for _, run in groupby(xs, key=lambda x: x.dtype):
             tensors = list(run)
@@ -165,7 +167,7 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
-        """Blocks of the encoded tensor to their owners, a reduction there, and back."""
+        """Start a block-wise reduction: send encoded blocks to their owners, reduce them there, gather the results."""
         encoded = flat(wire.encode(x))
         elements = encoded.shape[1]
         block = -(-elements // self.world_size)
@@ -174,8 +176,8 @@ class ProcessGroupCommunicator(Communicator):
 
         def finish() -> Tensor:
             owned = reduce_rows(wire.decode(exchange(), x.dtype), 1, op).squeeze(1)
-            everyone = self._start_gather(wire.encode(owned))()
-            return wire.decode(everyone.flatten(1)[:, :elements], x.dtype).view(x.shape)
+            gathered = self._start_gather(wire.encode(owned))()
+            return wire.decode(gathered.flatten(1)[:, :elements], x.dtype).view(x.shape)
 
         return finish
 
@@ -243,9 +245,9 @@ class ProcessGroupCommunicator(Communicator):
         return [self._own_block(x, size, wire) for x in xs]
 
     def _own_block(self, x: Tensor, size: int, wire: WireFormat) -> Tensor:
-        """The mean of each row's block, of what all gather: where blocks are no groups of processes."""
-        everyone = wire.decode(self._start_gather(wire.encode(x))(), x.dtype)[0].unflatten(0, (-1, size))
-        means = wire.decode(wire.encode(reduce_rows(everyone, 1, "mean").squeeze(1)), x.dtype)
+        """Return the mean of each row's block from an all-gather of all rows, for blocks that are no process groups."""
+        gathered = wire.decode(self._start_gather(wire.encode(x))(), x.dtype)[0].unflatten(0, (-1, size))
+        means = wire.decode(wire.encode(reduce_rows(gathered, 1, "mean").squeeze(1)), x.dtype)
         return means[[worker // size for worker in self.local_workers]]
 
     @override
@@ -275,16 +277,17 @@ class ProcessGroupCommunicator(Communicator):
         return self._start_gather(x)()[0].unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
 
     def _part(self, part: range) -> ProcessGroupCommunicator | None:
-        """The communicator of that of the parts like this one in which this process is.
+        """Return the communicator of this process's part, among the parts of the group that are like ``part``.
 
-        None where several workers share a process, or another transport carries. All processes make all groups.
+        Return None if several workers share a process or another transport carries the bytes. All processes create all
+        groups.
         """
         if self._rows > 1 or not isinstance(self._transport, TorchTransport):
             return None
         if part not in self._parts:
-            for each in parts_like(part, self.world_size):
-                group = self._transport.part(each)
-                if self._rank in each:
+            for ranks in parts_like(part, self.world_size):
+                group = self._transport.part(ranks)
+                if self._rank in ranks:
                     self._parts[part] = ProcessGroupCommunicator(1, group, reproducible=self._reproducible)
         return self._parts[part]
 
@@ -314,7 +317,7 @@ class ProcessGroupCommunicator(Communicator):
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        # An all-to-all of blocks and a local reduction, the bytes of a ring's.
+        # An all-to-all of blocks and a local reduction move the bytes of a ring.
         check_op(op, [x])
         self._check([x])
         self._note("reduce_scatter", [x], wire, label, details)
@@ -339,7 +342,7 @@ def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:
 
 
 class TorchTransport(Transport):
-    """A group of ``torch.distributed``.
+    """The collectives of a ``torch.distributed`` group.
 
     Args:
         group: the default group if none.
@@ -355,7 +358,7 @@ class TorchTransport(Transport):
         self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
     def part(self, ranks: Sequence[int]) -> Any:
-        """A group of some of the processes, by their ranks in this one; all have to ask for it, and others get none."""
+        """Create a group of some of the processes, by their ranks in this group; every process must call this."""
         return dist.new_group([global_rank(self._group, rank) for rank in ranks])
 
     @override
@@ -380,10 +383,10 @@ class TorchTransport(Transport):
         dist.broadcast(x, global_rank(self._group, root), group=self._group)
 
 
-# The name that torch 2.13 gave all_gather_into_tensor; the old one still serves older versions.
+# torch 2.13 renamed all_gather_into_tensor; older versions have only the old name.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """A contiguous tensor as its bytes, without a copy."""
+    """Return a contiguous tensor as its bytes, without a copy."""
     return x.view(-1).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""The world of shapes: tensors on torch's ``meta`` device, to count traffic without memory or arithmetic."""
+"""Communicators on shapes: tensors on torch's ``meta`` device count traffic without memory or arithmetic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from syncline.comm.wire import DENSE, WireFormat
 
 
 class ShapesCommunicator(Communicator):
-    """One worker of a group of ``workers``, as shapes: results have the right shape and type and no values.
+    """One worker of a group of ``workers``, as shapes: results have the right shape and type, and no values.
 
     A method stepped on ``meta`` parameters with this communicator leaves the same ledger as a real run.
 

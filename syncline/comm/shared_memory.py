@@ -1,4 +1,4 @@
-"""Processes of one machine that exchange through memory: the software's part of a training, with no network in it."""
+"""Processes of one machine that exchange through memory, to time a training's software without a network."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from syncline.comm.transport import Completion, Transport
 from syncline.errors import SpecError
 
 CAPACITY_BYTES = 2**28
-"""Of the largest tensor that can be exchanged; memory is used only as far as tensors reach."""
+"""Bytes of the largest tensor that can be exchanged; memory is used only as far as tensors reach."""
 
 LINE_BYTES = 64
-"""Of a cache line, so that no two processes count in the same one."""
+"""Bytes of a cache line; each process counts in a line of its own."""
 
 LOOK_S = 2e-4
-"""Seconds between looks at whether the others have come: seldom enough to leave them the cores."""
+"""Seconds between checks whether the other processes have arrived: rare enough to leave them the cores."""
 
 
 class Carried(NamedTuple):
-    """A collective that a transport was asked for.
+    """A collective that a transport carried.
 
     Attributes:
         collective: its name in `syncline.costmodel.collectives.table.COLLECTIVES`.
@@ -38,23 +38,25 @@ class Carried(NamedTuple):
 
 
 class SharedMemory(Transport):
-    """A group of processes of one machine, joined by a file that all of them map.
+    """A group of processes of one machine that exchange through a file which all of them map.
 
-    What is exchanged is what any other transport would exchange, so the training is the same. What stands in for the
-    network, copies and waiting for the others, is timed by itself: taken off a step, it leaves what encoding, decoding,
-    local reduction and everything else take, in the rhythm of the training: processes that share a core compute when
-    they would, and after standing idle for as long as they would, if ``idle_s`` says so, with caches as cold.
+    This transport exchanges the same values as any other, so the training is the same. It times its own work
+    separately: the copies and the waiting for other processes, which stand in for the network. A step's time minus this
+    time is the time of encoding, decoding, local reduction and everything else, in the rhythm of the training.
+    Processes that share a core compute at the same moments as in the training. If ``idle_s`` returns a network's
+    seconds, they also idle for as long, and their caches are as cold.
 
     Args:
-        file: the same for all, in a folder where no other group is. Rank 0 makes it, others wait for it.
+        file: the same file for all processes, in a folder that no other group uses. Rank 0 creates it; the others wait
+            for it.
         processes: P, at least 1.
-        rank: of this process.
-        capacity_bytes: of the largest tensor.
-        timeout_s: for how long to wait for the others.
-        idle_s: seconds that a network would take for a collective.
+        rank: rank of this process.
+        capacity_bytes: bytes of the largest tensor.
+        timeout_s: seconds to wait for the other processes.
+        idle_s: returns the seconds that a network would take for a collective.
 
     Raises:
-        SpecError: no process, or a rank that is none of theirs.
+        SpecError: no process, or a rank outside the group.
     """
 
     def __init__(
@@ -76,37 +78,39 @@ class SharedMemory(Transport):
         self._idle_s = idle_s
         self._carried: list[Carried] = []
         head_bytes = processes * LINE_BYTES
-        whole_bytes = head_bytes + 2 * processes * capacity_bytes
+        total_bytes = head_bytes + 2 * processes * capacity_bytes
         if rank == 0:
-            made = file.with_name(file.name + ".making")
-            with made.open("wb") as empty:
-                empty.truncate(whole_bytes)
-            made.rename(file)
+            unfinished = file.with_name(file.name + ".making")
+            with unfinished.open("wb") as empty:
+                empty.truncate(total_bytes)
+            unfinished.rename(file)
         self._until(file.exists, "rank 0 did not begin")
-        mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(whole_bytes,))
+        mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total_bytes,))
         self._turns = mapped[:head_bytes].view(np.int64)[:: LINE_BYTES // 8]
         self._buffers = torch.from_numpy(mapped[head_bytes:]).view(2, processes, capacity_bytes)
 
     def taken(self) -> list[Carried]:
-        """What was asked for since the last time."""
+        """Return the collectives carried since the last call, and forget them."""
         carried, self._carried = self._carried, []
         return carried
 
-    def _until(self, come: Callable[[], object], otherwise: str) -> None:
+    def _until(self, condition: Callable[[], object], failure: str) -> None:
         end_s = time.monotonic() + self._timeout_s
-        while not come():
+        while not condition():
             if time.monotonic() > end_s:
-                raise TimeoutError(f"{otherwise} within {self._timeout_s:g} s")
+                raise TimeoutError(f"{failure} within {self._timeout_s:g} s")
             time.sleep(LOOK_S)
 
     def meet(self) -> None:
-        """Wait for all processes."""
+        """Wait until all processes have called this method as often."""
         self._turn += 1
         self._turns[self.rank] = self._turn
         self._until(lambda: self._turns.min() >= self._turn, "another process did not come")
 
     def _exchanged(self, x: Tensor) -> list[Tensor]:
-        """Everybody's tensor of this size and type. What is seen stays until the exchange after the next."""
+        """Return the tensors of all processes, of this size and type; they stay valid until the exchange after the
+        next.
+        """
         nbytes = x.numel() * x.element_size()
         if nbytes > self._capacity_bytes:
             raise SpecError("tensor", f"{nbytes} bytes", f"at most {self._capacity_bytes}")
@@ -116,21 +120,21 @@ class SharedMemory(Transport):
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
 
     def _carry(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
-        asked = Carried(collective, x.numel() * x.element_size())
-        self._carried.append(asked)
+        call = Carried(collective, x.numel() * x.element_size())
+        self._carried.append(call)
         start_ns = time.perf_counter_ns()
         read(self._exchanged(x))
-        time.sleep(self._idle_s(asked))
+        time.sleep(self._idle_s(call))
         self.stood_in_ns += time.perf_counter_ns() - start_ns
         return lambda: None
 
     @override
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
-        # Sums are in order of ranks.
+        # Tensors are added in the order of ranks.
 
-        def read(everyone: list[Tensor]) -> None:
-            x.copy_(everyone[0])
-            for other in everyone[1:]:
+        def read(tensors: list[Tensor]) -> None:
+            x.copy_(tensors[0])
+            for other in tensors[1:]:
                 torch.maximum(x, other, out=x) if maximum else x.add_(other)
 
         return self._carry("all_reduce", x, read)
@@ -138,8 +142,8 @@ class SharedMemory(Transport):
     @override
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
 
-        def read(everyone: list[Tensor]) -> None:
-            for block, other in zip(received.view(self.processes, -1), everyone, strict=True):
+        def read(tensors: list[Tensor]) -> None:
+            for block, other in zip(received.view(self.processes, -1), tensors, strict=True):
                 block.copy_(other.view(self.processes, -1)[self.rank])
 
         return self._carry("all_to_all", sent, read)
@@ -147,16 +151,18 @@ class SharedMemory(Transport):
     @override
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
 
-        def read(everyone: list[Tensor]) -> None:
-            for part, other in zip(gathered.view(self.processes, -1), everyone, strict=True):
+        def read(tensors: list[Tensor]) -> None:
+            for part, other in zip(gathered.view(self.processes, -1), tensors, strict=True):
                 part.copy_(other.view(-1))
 
         return self._carry("all_gather", sent, read)
 
     @override
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        self._carry("gather", sent, lambda all_: [part.copy_(one) for part, one in zip(parts, all_, strict=False)])
+        self._carry(
+            "gather", sent, lambda tensors: [part.copy_(tensor) for part, tensor in zip(parts, tensors, strict=False)]
+        )
 
     @override
     def broadcast(self, x: Tensor, root: int) -> None:
-        self._carry("broadcast", x, lambda everyone: x.copy_(everyone[root]))
+        self._carry("broadcast", x, lambda tensors: x.copy_(tensors[root]))

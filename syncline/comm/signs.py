@@ -1,4 +1,4 @@
-"""Signs on the wire: eight to a byte."""
+"""Signs packed for sending, eight to a byte."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from syncline.costmodel.traffic.packing import packed_bytes
 
 @dataclass(frozen=True)
 class PackedSigns:
-    """Plus or minus one, a bit each. There is no zero: what becomes of one is for the sender to say.
+    """Values of plus or minus one, one bit each; there is no zero, so the sender decides the sign of a zero.
 
     >>> PackedSigns().nbytes(9)
     2
     """
 
     def nbytes(self, count: int) -> int:
-        """``ceil(count / 8)``."""
+        """Return ``ceil(count / 8)``, the bytes of ``count`` signs."""
         return packed_bytes(count, 1)
 
     def encode(self, positive: Tensor) -> Tensor:
-        """Whether each is plus, ``(..., n)`` bool, to bytes ``(..., nbytes(n))``."""
+        """Encode a mask of positive entries, ``(..., n)`` bool, as bytes ``(..., nbytes(n))``."""
         return pack(positive, 1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
-        """Bytes ``(..., b)`` to plus and minus one ``(..., n)``.
+        """Decode bytes ``(..., b)`` to plus and minus one ``(..., n)``.
 
         Args:
-            encoded: what ``encode`` made.
+            encoded: bytes from ``encode``.
             count: n.
-            dtype: of the result.
-            out: memory to fill instead, of any type; large tensors cost more to allocate than to decode.
+            dtype: type of the result.
+            out: memory of any type to fill instead; large tensors cost more to allocate than to decode.
         """
         signs = look_up(encoded, _signs_of_bytes(encoded.device), count)
         return signs.to(dtype) if out is None else out.copy_(signs)

@@ -1,4 +1,4 @@
-"""The simulated world: all workers of the group are rows of tensors in this process."""
+"""The simulated communicator: all workers of the group are rows of tensors in this process."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from syncline.errors import SpecError
 class SimulatedCommunicator(Communicator):
     """A group of ``workers`` that live in one process, ``replicas`` times side by side.
 
-    Rows are laid replica-major: row ``r * workers + m`` is worker ``m`` of replica ``r``. Replicas never exchange
+    Rows are in replica-major order: row ``r * workers + m`` is worker ``m`` of replica ``r``. Replicas never exchange
     anything: they are independent runs (one seed each) that share Python's cost.
 
     Args:
         workers: M.
-        replicas: how many groups.
-        membership: who takes part in which step; all in every step if none. Means and maxima are over those present in
-            the ledger's step, and every row gets them; who leaves may not be in any other collective.
+        replicas: number of groups.
+        membership: the workers of each step; all workers if None. Means and maxima are over the workers present in
+            the ledger's step, and every row gets them; other collectives are refused.
 
     Raises:
         SpecError: a number below 1, or a membership of another number of workers.
@@ -61,21 +61,21 @@ class SimulatedCommunicator(Communicator):
 
     @property
     def world_size(self) -> int:
-        """M: workers in the group."""
+        """Return M, the number of workers in the group."""
         return self._workers
 
     @property
     def replicas(self) -> int:
-        """Independent repetitions of the group."""
+        """Return the number of independent repetitions of the group."""
         return self._replicas
 
     @property
     def local_workers(self) -> Sequence[int]:
-        """Which worker each row is."""
+        """Return the worker of each row."""
         return list(range(self._workers)) * self._replicas
 
     def _grouped(self, x: Tensor) -> Tensor:
-        """``(R, *s)`` as ``(replicas, M, *s)``; a wrong worker axis is refused here."""
+        """View ``(R, *s)`` as ``(replicas, M, *s)``; refuse a wrong worker axis."""
         if x.dim() == 0 or x.shape[0] != self._workers * self._replicas:
             raise SpecError(
                 "worker axis", tuple(x.shape), f"{self._workers * self._replicas} rows ({self._workers} workers x "
@@ -84,7 +84,7 @@ class SimulatedCommunicator(Communicator):
         return x.view(self._replicas, self._workers, *x.shape[1:])
 
     def _present(self, x: Tensor) -> Tensor:
-        """``(R, *s)`` as ``(replicas, those present, *s)``."""
+        """Return the rows of the workers present, ``(R, *s)`` as ``(replicas, present, *s)``."""
         grouped = self._grouped(x)
         return grouped if self.membership is None else grouped[:, list(self.membership.at(self.ledger.step))]
 
@@ -97,13 +97,13 @@ class SimulatedCommunicator(Communicator):
         details: Details,
         op: ReduceOp | None = None,
     ) -> None:
-        """Note a collective, among those present; refuse one that absences would make another."""
+        """Note a collective among the workers present; refuse one that absences would change into another."""
         group: Ranks = self._group
         if self.membership is not None:
             group = self.membership.at(self.ledger.step)
             if op not in ("mean", "max"):
-                what = collective if op is None else f"{collective} ({op})"
-                raise SpecError("membership", what, "means and maxima alone, where workers may be absent")
+                refused = collective if op is None else f"{collective} ({op})"
+                raise SpecError("membership", refused, "means and maxima alone, where workers may be absent")
         note(self.ledger, collective, xs, wire, group, label, details)
 
     def _reduced(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
@@ -143,7 +143,7 @@ class SimulatedCommunicator(Communicator):
     ) -> list[Tensor]:
         self._check_parts(size)
         note_parts(self.ledger, "all_reduce", xs, wire, range(size), self._workers, label, details)
-        # To its workers a block is a group of its own, as a replica is.
+        # Each block acts as a separate group, like a replica.
         blocks = SimulatedCommunicator(size, self._replicas * (self._workers // size))
         return blocks.all_reduce_coalesced(xs, wire=wire) if size > 1 else list(xs)
 
@@ -201,5 +201,5 @@ class SimulatedCommunicator(Communicator):
 
 
 def stack(x: Tensor, rows: int) -> Tensor:
-    """``rows`` equal workers: ``(*s) -> (rows, *s)``, each with its own memory."""
+    """Repeat a tensor for ``rows`` equal workers, ``(*s) -> (rows, *s)``, with separate memory for each."""
     return x.detach().unsqueeze(0).repeat(rows, *[1] * x.dim())

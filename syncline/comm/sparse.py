@@ -1,4 +1,4 @@
-"""Sparse vectors on the wire: pairs of an index within a chunk and a value."""
+"""Sparse vectors packed for sending: pairs of an index within a chunk and a value."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ VALUE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.flo
 
 @dataclass(frozen=True)
 class SparsePairs:
-    """(index, value) pairs: first all indices, then all values, as bytes.
+    """Pairs of an index and a value, as bytes: first all indices, then all values.
 
     Args:
-        index_bits: 64, 32 or 16; 0 for just enough to tell the entries of a chunk apart, ``ceil(log2(chunk))``.
+        index_bits: 64, 32 or 16; 0 for the smallest width that indexes a chunk, ``ceil(log2(chunk))``.
         value: ``fp32``, ``bf16`` or ``fp16`` (``fp64`` for tests in double precision).
 
     Raises:
@@ -41,31 +41,31 @@ class SparsePairs:
             raise SpecError("value", self.value, one_of(VALUE_DTYPES, self.value))
 
     def bits(self, chunk: int) -> int:
-        """Bits of an index into a chunk of so many entries.
+        """Return the bits of an index into a chunk of ``chunk`` entries.
 
         Raises:
-            SpecError: if the width cannot tell them apart.
+            SpecError: if the width is too small for the chunk.
         """
         return index_width(self.index_bits, chunk)
 
     def nbytes(self, pairs: int, chunk: int) -> int:
-        """Bytes of so many pairs."""
+        """Return the bytes of ``pairs`` pairs."""
         return pairs_bytes(pairs, chunk, self.index_bits, self.value)
 
     def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
-        """Indices ``(..., n)`` and values ``(..., n)`` to bytes ``(..., nbytes(n))``."""
-        held = value.to(VALUE_DTYPES[self.value]).contiguous()
-        return torch.cat([pack(index, self.bits(chunk)), held.view(torch.uint8).flatten(-1)], dim=-1)
+        """Encode indices ``(..., n)`` and values ``(..., n)`` as bytes ``(..., nbytes(n))``."""
+        rounded = value.to(VALUE_DTYPES[self.value]).contiguous()
+        return torch.cat([pack(index, self.bits(chunk)), rounded.view(torch.uint8).flatten(-1)], dim=-1)
 
     def rounded(self, value: Tensor) -> Tensor:
-        """Values as they arrive."""
+        """Return values as the receiver decodes them, rounded to the type on the wire."""
         return value.to(VALUE_DTYPES[self.value]).to(value.dtype)
 
     def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Bytes ``(..., b)`` to indices ``(..., n)`` and values ``(..., n)`` in ``dtype``."""
+        """Decode bytes ``(..., b)`` to indices ``(..., n)`` and values ``(..., n)`` in ``dtype``."""
         bits = self.bits(chunk)
         split = packed_bytes(pairs, bits)
-        # A copy of its own: a view as wider numbers may not start in the middle of one.
-        held = encoded[..., split:].clone(memory_format=torch.contiguous_format)
-        value = held.view(VALUE_DTYPES[self.value])
+        # Copied, because a view as wider numbers must start at a multiple of their size.
+        value_bytes = encoded[..., split:].clone(memory_format=torch.contiguous_format)
+        value = value_bytes.view(VALUE_DTYPES[self.value])
         return unpack(encoded[..., :split], bits, pairs), value.to(dtype)

@@ -1,7 +1,8 @@
 """Wire formats: how a tensor becomes bytes, and back.
 
-A format knows three things: ``encode`` (what travels), ``decode`` (what arrives) and ``nbytes`` (how much that is).
-The first dimension of an encoded tensor is never split or merged, so a worker axis survives the wire.
+A format has three functions: ``encode`` (the tensor on the wire), ``decode`` (the tensor that arrives) and ``nbytes``
+(its bytes on the wire). The first dimension of an encoded tensor is never split or merged, so that encoding keeps the
+worker axis.
 """
 
 from __future__ import annotations
@@ -15,48 +16,48 @@ from torch import Tensor
 
 @runtime_checkable
 class WireFormat(Protocol):
-    """What every wire format can do."""
+    """The protocol of all wire formats."""
 
     @property
     def name(self) -> str:
-        """How specs call it."""
+        """Return the name that specs use."""
         ...
 
     @property
     def exact_dtype(self) -> bool:
-        """Whether the format sends the tensor as it is, so that collectives may add encoded values directly."""
+        """Return whether the format sends the tensor unchanged, so that collectives may add encoded values directly."""
         ...
 
     def encode(self, x: Tensor) -> Tensor:
-        """The tensor that travels."""
+        """Return the tensor that travels on the wire."""
         ...
 
     def decode(self, encoded: Tensor, dtype: torch.dtype) -> Tensor:
-        """The tensor that arrives, in the receiver's ``dtype``."""
+        """Return the tensor that arrives, in the receiver's ``dtype``."""
         ...
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
-        """Bytes on the wire for ``elements`` numbers held as ``dtype``."""
+        """Return the bytes on the wire of ``elements`` numbers of type ``dtype``."""
         ...
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Numbers as they are held: 4 bytes each in fp32, 8 in fp64."""
+    """Numbers sent in their own type: 4 bytes each in fp32, 8 in fp64."""
 
     name: str = "dense"
     exact_dtype: bool = True
 
     def encode(self, x: Tensor) -> Tensor:
-        """The tensor itself."""
+        """Return the tensor itself."""
         return x
 
     def decode(self, encoded: Tensor, dtype: torch.dtype) -> Tensor:
-        """The tensor itself."""
+        """Return the tensor itself, in the receiver's ``dtype``."""
         return encoded.to(dtype)
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
-        """``elements * itemsize``."""
+        """Return ``elements * itemsize``, the bytes on the wire."""
         return elements * dtype.itemsize
 
 
@@ -72,15 +73,15 @@ class Cast:
     exact_dtype: bool = False
 
     def encode(self, x: Tensor) -> Tensor:
-        """``x`` rounded to the wire's type."""
+        """Round ``x`` to the type on the wire."""
         return x.to(self.wire_dtype)
 
     def decode(self, encoded: Tensor, dtype: torch.dtype) -> Tensor:
-        """Back to the receiver's type; exact."""
+        """Convert back to the receiver's type; this is exact."""
         return encoded.to(dtype)
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
-        """``elements`` times the wire type's size."""
+        """Return ``elements`` times the bytes of the type on the wire."""
         return elements * self.wire_dtype.itemsize
 
 
