@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 """Where commands write what has no ``--out``."""
 
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run's folder, or its name in runs/; see 'syncline runs'.", autocompletion=completion.runs
+    ),
+]
+
 FolderOption = Annotated[
     Path, typer.Option("--folder", metavar="FOLDER", help="Where run folders are, for a RUN that is a name.")
 ]
@@ -65,14 +72,7 @@ def runs_command(
     epilog=examples("syncline show compare-text", "syncline show runs/compare-text --json"),
 )
 def show_command(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run's folder, or its name in runs/; see 'syncline runs'.",
-            autocompletion=completion.runs,
-        ),
-    ],
+    run: RunArgument,
     folder: FolderOption = RUNS,
     columns: ColumnsOption = None,
     as_json: JsonOption = False,

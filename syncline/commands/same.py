@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
-from syncline.commands import completion
-from syncline.commands.results import RUNS, FolderOption, finished_folder
+from syncline.commands.results import RUNS, FolderOption, RunArgument, finished_folder
 from syncline.commands.shell import JsonOption, app, emit, examples, new_console, say
 from syncline.errors import SpecError
-
-RunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A run's folder, or its name in runs/; see 'syncline runs'.", autocompletion=completion.runs
-    ),
-]
 
 
 @app.command(

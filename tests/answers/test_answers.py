@@ -19,9 +19,7 @@ def test_the_answers_are_those_that_are_kept(command: Callable, tmp_path: Path) 
     write_files(tmp_path)
     kept = read_answers()
     lines = [
-        f"{line}{text}"
-        for line, answer in answers(lambda *arguments: tuple(command(*arguments)))
-        for text in differences(kept.get(line), answer, rel=CLOSE)
+        f"{line}{text}" for line, answer in answers(command) for text in differences(kept.get(line), answer, rel=CLOSE)
     ]
     assert not lines, "\n".join(lines[:50])
 
