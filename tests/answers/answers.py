@@ -16,8 +16,8 @@ import yaml
 COMMANDS = Path(__file__).with_name("commands.yaml")
 KEPT = Path(__file__).with_name("answers.json.xz")
 
-NOT_ANSWERS = {"wall_s", "folder", "day", "code", "seconds", "git_commit", "measured_step_s", "run"}
-"""Fields that differ from run to run, or from version to version of the code, as the names of a sweep's runs do."""
+DIGEST = re.compile(r"[0-9a-f]{20}")
+"""The name of a sweep's run, which changes with every version of the code."""
 
 Command = Callable[..., tuple[int, str, str]]
 """``command("project", "--json")``: the exit code, standard output and standard error."""
@@ -36,7 +36,7 @@ def write_files(folder: Path) -> None:
 
 
 def answers(command: Command) -> Iterator[tuple[str, Any]]:
-    """Yield each command and its answer: the JSON that it prints, without what differs from run to run.
+    """Yield each command and its answer: the JSON that it prints, without the digests in it.
 
     Raises:
         AssertionError: a command fails.
@@ -49,8 +49,10 @@ def answers(command: Command) -> Iterator[tuple[str, Any]]:
 
 def _answer(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _answer(inner) for name, inner in value.items() if name not in NOT_ANSWERS}
-    return [_answer(inner) for inner in value] if isinstance(value, list) else value
+        return {name: _answer(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_answer(inner) for inner in value]
+    return "digest" if isinstance(value, str) and DIGEST.fullmatch(value) else value
 
 
 def read_answers(path: Path = KEPT) -> dict[str, Any]:
