@@ -35,11 +35,11 @@ def clocked(call: Callable[[], Any]) -> tuple[int, float]:
 
 def measure(steps: int, rounds: int) -> list[Row]:
     """All rows."""
-    from syncline.experiments.forked import answers, start_server
+    from syncline.runs.processes.forked import answers, start_server
 
     start_server()
-    from syncline.experiments.compare import compare, longest_first
-    from syncline.experiments.train_and_time import train_method
+    from syncline.runs.compare import compare, longest_first
+    from syncline.runs.training.train_and_time import train_method
     from syncline.specs import CompareSpec, load_spec
 
     spec = load_spec("compare-text", {"steps": steps}, CompareSpec)

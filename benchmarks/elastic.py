@@ -27,11 +27,11 @@ from torch.nn import functional as F
 
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.api.goodput import goodput
-from syncline.experiments.elastic.async_clock import plan_apart
-from syncline.experiments.elastic.async_workers import WorkersApart
-from syncline.experiments.train_and_time import build_task, task_tensors
 from syncline.problems import Digits, Problem, Rows, TextGPT
 from syncline.problems.digits import load, mlp
+from syncline.runs.training.elastic.async_clock import plan_apart
+from syncline.runs.training.elastic.async_workers import WorkersApart
+from syncline.runs.training.train_and_time import build_task, task_tensors
 from syncline.specs import RunSpec, validate
 from syncline.training import Recorder
 

@@ -17,10 +17,10 @@ from statistics import median
 from typing import NamedTuple
 
 from benchmarks.command import cpu_s, parser_of, show
-from syncline.explore import markup, words
-from syncline.explore.answers import curves, ranking_of, round_of, shown_method
-from syncline.explore.pictures import Lane, round_picture, utilisation_picture
-from syncline.explore.settings import BASELINE, PageSettings
+from syncline.planner.explore import markup, words
+from syncline.planner.explore.answers import curves, ranking_of, round_of, shown_method
+from syncline.planner.explore.pictures import Lane, round_picture, utilisation_picture
+from syncline.planner.explore.settings import BASELINE, PageSettings
 
 SETTINGS = {
     "one worker per site": PageSettings(model="gpt-160m", workers=1, sites=8, replica="worker"),
@@ -84,7 +84,7 @@ def picture(file: Path) -> None:
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    command = [sys.executable, "-m", "syncline.cli", "explore"]
+    command = [sys.executable, "-m", "syncline.cli.main", "explore"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None

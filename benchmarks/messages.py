@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.command import parser_of, show
-from syncline.backend.messages import ServerSocket, WorkerKeys, WorkerSocket, make_keys, unpack_tensors
-from syncline.backend.rendezvous import LOOPBACK, open_listener
+from syncline.measure.processes.messages import ServerSocket, WorkerKeys, WorkerSocket, make_keys, unpack_tensors
+from syncline.measure.processes.rendezvous import LOOPBACK, open_listener
 
 TIMEOUT_S = 120.0
 SIZES = (1_000, 1_000_000)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.command import parser_of, show
-from syncline.experiments.sweep.sweep import sweep
-from syncline.experiments.train_and_time import time_method, train_method
+from syncline.runs.sweep.sweep import sweep
+from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.specs import RunSpec, load_spec
 
 RATES = (0.01, 0.02, 0.04, 0.08)

@@ -15,11 +15,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.command import parser_of, show
-from syncline.backend.tracing.ranks import ForeignScript
-from syncline.backend.tracing.record import Computed, RankRecord, Stepped
-from syncline.backend.tracing.shapes import shaped
 from syncline.costmodel import HARDWARE, NETWORKS
-from syncline.experiments.tracing.replay import replay
+from syncline.measure.recording.ranks import ForeignScript
+from syncline.measure.recording.record import Computed, RankRecord, Stepped
+from syncline.measure.recording.shapes import shaped
+from syncline.measure.replaying.replay import replay
 
 REPOSITORY = Path(__file__).parents[1]
 MEASURED = REPOSITORY / "results" / "trace" / "titan.csv"

@@ -27,10 +27,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.command import cpu_s, parser_of, show
-from syncline.backend.tracing.ranks import ForeignScript, free_port, import_before_forking, rank_environment, traced
-from syncline.backend.tracing.record import Computed, Event, Marked, RankRecord, Started, Stepped, StreamWaited, Waited
 from syncline.costmodel import HARDWARE, NETWORKS
-from syncline.experiments.tracing.replay import replay
+from syncline.measure.recording.ranks import ForeignScript, free_port, import_before_forking, rank_environment, traced
+from syncline.measure.recording.record import (
+    Computed,
+    Event,
+    Marked,
+    RankRecord,
+    Started,
+    Stepped,
+    StreamWaited,
+    Waited,
+)
+from syncline.measure.replaying.replay import replay
 
 SCRIPT = Path(__file__).with_name("traced.py")
 RANKS = 2

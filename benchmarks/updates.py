@@ -20,10 +20,10 @@ import torch
 
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.comm import SimulatedCommunicator
-from syncline.experiments.train_and_time import task_tensors
 from syncline.methods import method_of
 from syncline.optim.loops import KERNELS
 from syncline.problems import TextGPT
+from syncline.runs.training.train_and_time import task_tensors
 from syncline.specs import ComputeSpec
 from syncline.training import parameter_groups, rows_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from syncline.experiments.validation.cluster_files import BUNDLED, predicted_rows
+from syncline.measure.validation.cluster_files import BUNDLED, predicted_rows
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "syncline" / "experiments" / "validation" / "measured"

@@ -35,10 +35,10 @@ from syncline.analysis.figures.alignment import (
     swings,
     trajectory_grid,
 )
-from syncline.analysis.hessian import dominant_eigenvector, misalignment, norm_11
-from syncline.analysis.kronecker import FAMILIES, side_norms
-from syncline.analysis.ranks import rank_correlation
-from syncline.analysis.style import figure_style
+from syncline.analysis.theory.hessian import dominant_eigenvector, misalignment, norm_11
+from syncline.analysis.theory.kronecker import FAMILIES, side_norms
+from syncline.analysis.statistics.ranks import rank_correlation
+from syncline.analysis.figures.style import figure_style
 from syncline.analysis.theory import (
     constant_gradient_step,
     delay_deviation,

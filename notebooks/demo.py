@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 from syncline.analysis.theory import (
     coin_mean_bias,
     compaction_gain,

@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import syncline as sl
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 
 MACHINES = {"rates": "meta-rsc-1", "restart": "10 min", "timeout": "1 min", "checkpoint": {"seconds": 30}}
 WORKERS = [256, 1024, 4096, 16384]

@@ -39,7 +39,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from syncline.analysis import median_and_range, sign_shares
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 from syncline.analysis.theory import (
     mean_size,
     packing_break_even,

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, effective_delay, pipeline_s, stage_delays
 from syncline.problems import DelayedTask, Quadratic, Rows

@@ -10,7 +10,7 @@ def main() -> None:
     """Run ``syncline``."""
     open_standard_streams()
     with interrupts.listen_for_signals():
-        from syncline import cli
+        from syncline.cli import main as cli
 
         cli.main()
 

@@ -57,7 +57,7 @@ def read_json(path: Path) -> Any:
 def as_written(path: Path) -> Iterator[None]:
     """Around what reads results: files that somebody has changed are a mistake in the input, told in one line.
 
-    Readers that know what a file should hold refuse it themselves (`syncline.experiments.result_files`); this catches
+    Readers that know what a file should hold refuse it themselves (`syncline.runs.folders.result_files`); this catches
     what only shows when several files do not fit each other.
 
     Raises:

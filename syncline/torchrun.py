@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from syncline.commands.shell import (
+from syncline.cli.shell import (
     TIMEOUT,
     BackendOption,
     DeviceOption,
@@ -21,7 +21,7 @@ from syncline.commands.shell import (
     TimeoutOption,
     overridden,
 )
-from syncline.commands.usage import UsageError, refusal
+from syncline.cli.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 from syncline.interrupts import exit_code
 
@@ -61,8 +61,8 @@ def torchrun_command(
     for name, value in (("--network", known), ("--sizes", sizes), ("--budget", budget), ("--window", window)):
         if value is not None:
             raise SpecError(name, value, "--calibrate beside it, whose option it is")
-    from syncline.experiments.launching.process import Launch
-    from syncline.experiments.launching.torchrun import run_under_torchrun
+    from syncline.measure.launching.process import Launch
+    from syncline.measure.launching.torchrun import run_under_torchrun
     from syncline.specs import RunSpec, load_spec
     from syncline.units import number_or_text, parse_seconds
 
@@ -100,11 +100,11 @@ def _calibrate(
     timeout: str,
     out: Path | None,
 ) -> None:
-    from syncline.commands.shell import new_console
-    from syncline.experiments.calibration.calibrate import calibrate_under_torchrun
-    from syncline.experiments.calibration.plan import planned
-    from syncline.experiments.calibration.tables import calibrate_tables
-    from syncline.experiments.launching.process import Launch
+    from syncline.cli.shell import new_console
+    from syncline.measure.calibration.calibrate import calibrate_under_torchrun
+    from syncline.measure.calibration.plan import planned
+    from syncline.measure.calibration.tables import calibrate_tables
+    from syncline.measure.launching.process import Launch
     from syncline.units import number_or_text, parse_seconds
 
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from syncline.cli import app
+from syncline.cli.main import app
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
 from syncline.methods.parts import compressors, outer, remedies, rules, stream
@@ -100,7 +100,7 @@ def test_commands_print_what_stands_below_them(
 
 def test_examples_of_the_python_api_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("syncline.experiments.shared_progress.cpu_count", lambda: 1)
+    monkeypatch.setattr("syncline.runs.processes.shared_progress.cpu_count", lambda: 1)
     monkeypatch.setattr("matplotlib.pyplot.figure", lambda **_: None)
     names: dict[str, Any] = {}
     for example in (*blocks(DOCS / "tutorial.md", "python"), *blocks(DOCS / "python.md", "python")):

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from syncline.experiments import training_watchdog
-from syncline.experiments.shared_progress import shared_progress
 from syncline.interrupts import SIGNALS, end_with_parent
+from syncline.runs.processes import training_watchdog
+from syncline.runs.processes.shared_progress import shared_progress
 
 PATIENCE_S = 120.0
 BEGIN = """

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_s, compute_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
-from syncline.costmodel.collectives.measured import MeasuredTimes
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
-from syncline.costmodel.compute.memory import Memory, update_s
+from syncline.costmodel.layouts.memory import Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.network.topology import Network, topology
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.numerics.measured_times import MeasuredTimes
 from syncline.sim import Call, clock
 from syncline.sim.lockstep.routed import Contention
 

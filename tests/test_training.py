@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from syncline.backend.launch import run_processes
 from syncline.comm import ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
+from syncline.measure.processes.launch import run_processes
 from syncline.methods import DDP, Local
 from syncline.optim import sgdm, warmup_stable_decay, wsd_factor
 from syncline.problems import PROBLEMS, Quadratic
@@ -234,7 +234,7 @@ def test_a_log_in_blocks_is_the_list_of_its_tensors(shape, monkeypatch):
 def test_a_million_steps_take_less_than_a_gibibyte(tmp_path):
     told = """
 import resource, sys
-from syncline.cli import main
+from syncline.cli.main import main
 sys.argv[1:] = sys.argv[2:]
 main()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -27,7 +27,7 @@ include_patterns = [
     "notebooks/*.ipynb",
     "api/*.md",
     "methods/*.md",
-    "syncline/experiments/validation/measured/provenance.md",
+    "syncline/measure/validation/measured/provenance.md",
 ]
 
 # Pages are read on a code host, too: plain Markdown, whose links name files.

@@ -12,10 +12,10 @@ from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import timed
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.experiments.train_and_time import build_task
 from syncline.methods import method_of
 from syncline.problems import TextGPT
 from syncline.problems.network import parameter_count
+from syncline.runs.training.train_and_time import build_task
 from syncline.training import parameter_groups, rows_of
 
 GPT_16M = TextGPT(width=384, layers=9, heads=6, context=256, batch_size=8)

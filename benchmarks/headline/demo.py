@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.headline.__main__ import figures
 from benchmarks.headline.kept import TARGETS, Finals, finals
 from benchmarks.headline.tables import markdown, seconds
-from syncline.experiments.compare import compare
+from syncline.runs.compare import compare
 from syncline.specs import CompareSpec, load_spec
 
 FRESH = "compare-text"

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import Call, TensorShape
 from syncline.costmodel.traffic.exchanges import calls_of
-from syncline.experiments.records import eval_clock_s
-from syncline.experiments.train_and_time import Trained, time_method
 from syncline.methods import MethodBase
 from syncline.problems import TextGPT
 from syncline.problems.gpt import training_flops_per_token
+from syncline.runs.training.records import eval_clock_s
+from syncline.runs.training.train_and_time import Trained, time_method
 from syncline.specs import CompareSpec, load_spec
 from syncline.training import History
 

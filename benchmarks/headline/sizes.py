@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.headline.kept import Finals
-from syncline.experiments.projection.project import project_all
+from syncline.planner.projection.project import project_all
 from syncline.specs import ProjectSpec, validate
 
 MODELS = ("gpt-160m", "gpt-1.3b")

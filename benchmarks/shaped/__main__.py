@@ -176,8 +176,8 @@ def validated(options: argparse.Namespace) -> int:
 
     from benchmarks.shaped import report
     from benchmarks.shaped.hosts import ShapedHosts
-    from syncline.experiments.validation.processes import Question, validate_processes
-    from syncline.experiments.validation.tables import validation_tables
+    from syncline.measure.validation.processes import Question, validate_processes
+    from syncline.measure.validation.tables import validation_tables
     from syncline.specs import CompareSpec, RunSpec, load_spec
 
     workers = tuple(_hosts(hosts) for hosts in options.hosts.split(","))

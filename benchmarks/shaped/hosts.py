@@ -18,11 +18,11 @@ from benchmarks.shaped.network import (
     packet_bytes,
     possible_priority,
 )
-from syncline.backend.hosts import run_together
 from syncline.costmodel import Link
 from syncline.costmodel import Network as Described
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.errors import SpecError
+from syncline.measure.processes.hosts import run_together
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,7 @@ class ShapedHosts:
         return most * max(1, packet_bytes(float(link.bandwidth_bytes_per_s)) // most)
 
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
-        """See `syncline.backend.hosts.Hosts.run`; gloo's threads go before computing, as cores are shared here."""
+        """See `syncline.measure.processes.hosts.Hosts.run`; cores are shared here, so gloo's threads go first."""
         priority = possible_priority("network")
         with Network(workers, float(link.bandwidth_bytes_per_s), float(link.latency_s)) as network:
             environments = [

@@ -15,7 +15,7 @@ from syncline.analysis import save
 from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.costmodel.fitting.gloo import errors
-from syncline.experiments.validation.processes import GROUPS, figure_of
+from syncline.measure.validation.processes import GROUPS, figure_of
 from syncline.units import format_bandwidth, format_seconds
 
 Row = dict[str, Any]

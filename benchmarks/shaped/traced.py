@@ -24,11 +24,11 @@ from benchmarks.shaped.network import PRIORITIES, Network, possible_priority, ru
 from benchmarks.shaped.report import markdown, percent, prose, versions_line
 from syncline.analysis import save
 from syncline.analysis.figures.validation import predicted_against_measured
-from syncline.backend.tracing.ranks import ForeignScript, traced
-from syncline.backend.tracing.record import RankRecord
 from syncline.costmodel.collectives.gloo.times import GlooCosts
-from syncline.experiments.tracing.computing import MeasuredComputing
-from syncline.experiments.tracing.replay import replay
+from syncline.measure.recording.ranks import ForeignScript, traced
+from syncline.measure.recording.record import RankRecord
+from syncline.measure.replaying.computing import MeasuredComputing
+from syncline.measure.replaying.replay import replay
 from syncline.units import format_bandwidth, format_seconds
 
 HOSTS = 2

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from syncline.backend.collective_times import Work, work
+from syncline.measure.calibration.collective_times import Work, work
 
 SLOTS = 64
 """Numbers in the shared file: of rank 0's, then of every rank."""

@@ -1,6 +1,5 @@
 """Analysis: what runs measured, as numbers and as figures for print."""
 
-from syncline.analysis.curves import Curve, SeedSeries, lost_seeds, median_and_range, smooth, time_to_target_s
 from syncline.analysis.figures import (
     SizePanel,
     Surface,
@@ -14,7 +13,15 @@ from syncline.analysis.figures import (
     sign_shares,
     timeline_strip,
 )
-from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.statistics.curves import (
+    Curve,
+    SeedSeries,
+    lost_seeds,
+    median_and_range,
+    smooth,
+    time_to_target_s,
+)
 
 __all__ = [
     "Curve",

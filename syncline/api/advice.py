@@ -63,8 +63,8 @@ def advise(
     >>> [(row["method"], row["list"]) for row in advice.rows[:2]]
     [('diloco', 'ranked'), ('ddp-adam', 'ranked')]
     """
-    from syncline.experiments.advice.advice import advised
-    from syncline.experiments.advice.question import advice_question
+    from syncline.planner.advice.advice import advised
+    from syncline.planner.advice.question import advice_question
 
     question = advice_question(
         model,
@@ -86,7 +86,7 @@ def advise(
     advice = advised(question)
 
     def tables() -> Any:
-        from syncline.experiments.advice.tables import advice_tables  # only here: JSON needs no rich
+        from syncline.planner.advice.tables import advice_tables  # only here: JSON needs no rich
 
         return advice_tables(advice)
 

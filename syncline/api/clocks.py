@@ -20,8 +20,8 @@ from syncline.units import parse_count
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.experiments.collectives import CostQuestion
-    from syncline.experiments.projection.training_totals import WholeTraining
+    from syncline.planner.collectives import CostQuestion
+    from syncline.planner.projection.training_totals import WholeTraining
 
 
 @checked
@@ -82,7 +82,7 @@ def project(
     >>> [(row["method"], row["workers"], round(row["speedup"], 1)) for row in result.rows]
     [('ddp-adam', 8, 1.0), ('diloco', 8, 5.0), ('ddp-adam', 64, 1.0), ('diloco', 64, 5.4)]
     """
-    from syncline.experiments.projection import projections
+    from syncline.planner.projection import projections
 
     if not isinstance(spec, Sequence) or isinstance(spec, str):
         several = None if networks is None else listed(networks)
@@ -95,7 +95,7 @@ def project(
         )  # fmt: skip
         spec = projections.variants(loaded, options)
         told(projections.left_out(spec))
-    from syncline.experiments.projection.training_totals import WholeTraining
+    from syncline.planner.projection.training_totals import WholeTraining
 
     asked = WholeTraining(
         None if tokens is None else parse_count(tokens, "tokens"),
@@ -114,16 +114,16 @@ def projected(
     asked: WholeTraining | None = None,
 ) -> Result:
     """The result of projections, whose rows may be there already."""
-    from syncline.experiments.projection import projections
+    from syncline.planner.projection import projections
 
     def tables() -> list[Group]:
-        from syncline.experiments.projection.tables import project_tables  # only here: JSON needs no rich
+        from syncline.planner.projection.tables import project_tables  # only here: JSON needs no rich
 
         return project_tables(list(all_rows), *specs)
 
     all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
     if asked is not None and not asked.is_nothing:
-        from syncline.experiments.projection.training_totals import with_training
+        from syncline.planner.projection.training_totals import with_training
 
         all_rows = with_training(all_rows, specs, asked)
     return Result(
@@ -171,7 +171,7 @@ def collectives(
     >>> [(row["algorithm"], row["fastest"]) for row in result.rows]
     [('ring', True), ('tree', False)]
     """
-    from syncline.experiments import collectives as experiment
+    from syncline.planner import collectives as experiment
 
     def names(given: Any) -> list[Any] | None:
         return None if given is None else listed(given)
@@ -183,12 +183,12 @@ def collectives(
 
 def priced(question: CostQuestion, answer: dict[str, Any] | None = None) -> Result:
     """The result of a question about collectives, whose answer may be there already."""
-    from syncline.experiments import collectives as experiment
+    from syncline.planner import collectives as experiment
 
     answer = experiment.collectives(question) if answer is None else answer
 
     def tables() -> list[Any]:
-        from syncline.experiments.collective_tables import collectives_tables
+        from syncline.planner.collective_tables import collectives_tables
 
         return collectives_tables(answer["rows"], question)
 
@@ -236,7 +236,7 @@ def pipeline(
     given = {"schedules": schedules, "stages": stages, "microbatches": microbatches, "forward": forward,
              "backward": backward, "networks": networks}  # fmt: skip
     loaded: PipelineSpec = spec_of(spec, given | fields, PipelineSpec, kind="pipeline")
-    from syncline.experiments import pipeline as experiment
+    from syncline.runs import pipeline as experiment
 
     with place(out, loaded.name) as (path, scratch):
         answer = experiment.pipeline(loaded, path, exact=exact and out is not None, figures=out is not None)
@@ -245,7 +245,7 @@ def pipeline(
 
 def played(spec: PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """The result of schedules that were played."""
-    from syncline.experiments.pipeline_tables import pipeline_tables
+    from syncline.runs.pipeline_tables import pipeline_tables
 
     tables = partial(pipeline_tables, answer["rows"], spec)
     return Result("pipeline", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)

@@ -17,12 +17,12 @@ from syncline.api.sweeps import swept_in
 from syncline.api.traces import replayed
 from syncline.api.trainings import compared, ran
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.replicating.reading import is_replication
-from syncline.experiments.result_files import ROWS, check_rows, read_noted
-from syncline.experiments.sweep.folder import NAME as SWEPT
 from syncline.fields import kind_of_model
 from syncline.files import as_written
 from syncline.registry import specs_as_data
+from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
+from syncline.runs.replicating.reading import is_replication
+from syncline.runs.sweep.folder import NAME as SWEPT
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of, load_spec, network
 
 
@@ -113,7 +113,7 @@ def _noted(path: Path) -> dict[str, Any]:
 
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     """Of a spec of measurements, or of trainings between processes."""
-    from syncline.experiments.validation.tables import validate_tables, validation_tables
+    from syncline.measure.validation.tables import validate_tables, validation_tables
 
     kept = ("rows", "summary", "constants", "left_out")
     told = {name: noted[name] for name in kept if name in noted} | {"folder": str(path)}
@@ -129,7 +129,7 @@ def _projection(noted: dict[str, Any]) -> Result:
 
 
 def _collectives(noted: dict[str, Any]) -> Result:
-    from syncline.experiments.collectives import CostQuestion
+    from syncline.planner.collectives import CostQuestion
 
     asked: dict[str, Any] = dict(noted["question"])
     for name in ("collectives", "starts_s", "algorithms"):
@@ -139,8 +139,8 @@ def _collectives(noted: dict[str, Any]) -> Result:
 
 
 def _replays(noted: dict[str, Any], path: Path) -> Result:
-    from syncline.experiments.tracing.replay_folder import read_losses
-    from syncline.experiments.tracing.scenario import ReplayedOn
+    from syncline.measure.replaying.replay_folder import read_losses
+    from syncline.measure.replaying.scenario import ReplayedOn
 
     check_rows(noted["rows"], path / "run.json", ROWS["trace"])
     kept = ("rows", "sites", "sensitivities")

@@ -48,9 +48,9 @@ def goodput(
     >>> round(row["best_interval_s"]), round(row["goodput"], 2)
     (798, 0.87)
     """
-    from syncline.experiments.goodput.question import GoodputQuestion, interval_of
-    from syncline.experiments.goodput.rows import goodput_rows, notes
-    from syncline.experiments.goodput.tables import goodput_tables
+    from syncline.planner.goodput.question import GoodputQuestion, interval_of
+    from syncline.planner.goodput.rows import goodput_rows, notes
+    from syncline.planner.goodput.tables import goodput_tables
     from syncline.specs.failures import failures_of
 
     given = failures_of(failures)

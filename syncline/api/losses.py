@@ -48,7 +48,7 @@ def loss(
     [('ddp-adam', 2.454), ('diloco', 2.473)]
     """
     from syncline.costmodel.scaling.predict import TrainingAtScale
-    from syncline.experiments.losses_at_scale import loss_tables, losses_at_scale, model_for_loss
+    from syncline.planner.losses_at_scale import loss_tables, losses_at_scale, model_for_loss
 
     methods, many, periods = listed(method), listed(replicas), [None] if period is None else listed(period)
     if parameters is None:

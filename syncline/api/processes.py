@@ -15,7 +15,7 @@ from syncline.errors import SynclineError
 from syncline.specs import PipelineSpec, RunSpec
 
 if TYPE_CHECKING:
-    from syncline.experiments.launching.process import Launch
+    from syncline.measure.launching.process import Launch
 
 
 @checked
@@ -72,8 +72,8 @@ def launch(
     given = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
              "seeds": seeds}  # fmt: skip
     loaded: RunSpec | PipelineSpec = spec_of(spec, given | fields, RunSpec, PipelineSpec, kind="run")
-    from syncline.experiments.launching.launch import launch_warnings
-    from syncline.experiments.launching.process import Launch
+    from syncline.measure.launching.launch import launch_warnings
+    from syncline.measure.launching.process import Launch
     from syncline.units import parse_seconds
 
     how = Launch(
@@ -96,9 +96,9 @@ def on_processes(
     on_progress: Callable[[int], None] | None = None,
 ) -> Result:
     """The result of a launch, which says in `Result.failed` if it is one of a failure."""
-    from syncline.experiments.launching.launch import launch as launch_run
-    from syncline.experiments.launching.pipeline import launch_pipeline
-    from syncline.experiments.launching.served.launch import launch_served
+    from syncline.measure.launching.launch import launch as launch_run
+    from syncline.measure.launching.pipeline import launch_pipeline
+    from syncline.measure.launching.served.launch import launch_served
     from syncline.methods.parts.asynchronous import asynchronous_of
 
     run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch_run
@@ -111,7 +111,7 @@ def on_processes(
 
 def launched(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """The result of a launch that is over."""
-    from syncline.experiments.launching.tables import launch_tables
+    from syncline.measure.launching.tables import launch_tables
 
     tables = partial(launch_tables, answer, spec)
     return Result("launch", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
@@ -153,9 +153,9 @@ def calibrate(
     Raises:
         SynclineError: what is found before anything is measured; a process that died or hung.
     """
-    from syncline.experiments.calibration import calibrate as experiment
-    from syncline.experiments.calibration.plan import calibrate_warnings, check_process_counts, planned
-    from syncline.experiments.launching.process import Launch
+    from syncline.measure.calibration import calibrate as experiment
+    from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, planned
+    from syncline.measure.launching.process import Launch
     from syncline.units import parse_seconds
 
     plan = planned(
@@ -177,7 +177,7 @@ def calibrated(answer: dict[str, Any], scratch: Scratch | None = None) -> Result
     Raises:
         SynclineError: a process died or hung, so there is none.
     """
-    from syncline.experiments.calibration.tables import calibrate_tables
+    from syncline.measure.calibration.tables import calibrate_tables
 
     if "failed" in answer:
         raise SynclineError(answer["failed"])

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.errors import SpecError, one_of
-from syncline.experiments.sweep.grid import seeds_of
+from syncline.runs.sweep.grid import seeds_of
 from syncline.specs.replications import CPU, ReplicationSpec, bundled_replications, load_replication, scales_of
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
-    from syncline.experiments.replicating.expected import Expected
-    from syncline.experiments.replicating.stages import ReplicationStage
-    from syncline.experiments.sweep.listener import Listener
+    from syncline.runs.replicating.expected import Expected
+    from syncline.runs.replicating.stages import ReplicationStage
+    from syncline.runs.sweep.listener import Listener
 
 
 @checked
@@ -59,10 +59,10 @@ def replicate(
     Traceback (most recent call last):
     syncline.errors.SpecError: most: got 0; expected at least 1 training
     """
-    from syncline.experiments.replicating.replicate import command_of, default_folder
-    from syncline.experiments.replicating.replicate import replicate as experiment
-    from syncline.experiments.replicating.tables import replication_tables
-    from syncline.experiments.sweep.allowance import Allowance
+    from syncline.runs.replicating.replicate import command_of, default_folder
+    from syncline.runs.replicating.replicate import replicate as experiment
+    from syncline.runs.replicating.tables import replication_tables
+    from syncline.runs.sweep.allowance import Allowance
 
     allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
     asked = seeds_of(seeds)
@@ -89,8 +89,8 @@ def replicated_in(folder: Path) -> Result:
     Raises:
         SynclineError: it is none, it is not as it was written, or its spec is gone.
     """
-    from syncline.experiments.replicating.reading import command_in, read_replication
-    from syncline.experiments.replicating.tables import replication_tables
+    from syncline.runs.replicating.reading import command_in, read_replication
+    from syncline.runs.replicating.tables import replication_tables
 
     made = read_replication(folder)
     said = _said(made.spec)
@@ -100,7 +100,7 @@ def replicated_in(folder: Path) -> Result:
 
 def known_replications() -> Result:
     """The bundled replications: a row each, with its scales and the trainings of each stage."""
-    from syncline.experiments.columns import Column, count_of, table, text_of
+    from syncline.specs.tables.columns import Column, count_of, table, text_of
 
     rows = []
     for name, path in bundled_replications().items():

@@ -13,7 +13,7 @@ from syncline.api.result import Result
 from syncline.errors import SpecError
 
 if TYPE_CHECKING:
-    from syncline.experiments.reporting.reported import Reported
+    from syncline.runs.report.reported import Reported
 
 
 class ReportPage:
@@ -50,7 +50,7 @@ def report(
     Raises:
         SynclineError: a folder that is not there, is no result's or is half-written; a file that is no report.
     """
-    from syncline.experiments.reporting.page import report_page, write_report
+    from syncline.runs.report.page import report_page, write_report
 
     several = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
     if not several:
@@ -61,7 +61,7 @@ def report(
 
 def _reported(what: str | Path | Result) -> Reported:
     from syncline.api.folders import load
-    from syncline.experiments.reporting.reported import Reported
+    from syncline.runs.report.reported import Reported
 
     result = what if isinstance(what, Result) else load(what)
     one = Reported("", result.command, result.told, result.tables, result.spec, result.folder, _findings(result))

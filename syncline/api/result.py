@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
-from syncline.experiments.json_values import plain
-from syncline.experiments.projection.columns import ColumnRows
 from syncline.files import as_written
+from syncline.planner.projection.columns import ColumnRows
+from syncline.runs.folders.json_values import plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +127,7 @@ class Result:
         return self.folder is not None and (self.folder / f"{name}.parquet").is_file()
 
     def _frame(self, name: str) -> pd.DataFrame:
-        from syncline.experiments.result_files import read_parquet
+        from syncline.runs.folders.result_files import read_parquet
 
         assert self.folder is not None
         table = read_parquet(self.folder / f"{name}.parquet", {})
@@ -161,7 +161,7 @@ class Result:
             with self._as_written():
                 return self._figure()
         if self._has("curves"):
-            from syncline.experiments.curve_figure import figure_of_file
+            from syncline.runs.curve_figure import figure_of_file
 
             assert self.folder is not None
             with self._as_written():
@@ -188,7 +188,7 @@ class Result:
         if os.path.lexists(target):  # which takes a name that is too long for a file as what it is
             raise SpecError("save", str(target), "a name that does not exist yet")
         if self.folder is None:
-            from syncline.experiments.folder import RunFolder, environment
+            from syncline.runs.folders.folder import RunFolder, environment
 
             with RunFolder(target, exact=True) as written:
                 written.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.told)

@@ -13,7 +13,7 @@ from syncline.specs import Experiment, ProjectSpec, asked_of
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.experiments.solving.question import Inverse
+    from syncline.planner.solving.question import Inverse
 
 DEFAULT = "project-gpt-160m"
 
@@ -107,8 +107,8 @@ def solve(
     >>> f"{row['holds']} {8 * row['value'] / 1e6:.0f} Mbit/s, {8 * row['low'] / 1e6:.0f} to {8 * row['high'] / 1e6:.0f}"
     'from 236 Mbit/s, 224 to 372'
     """
-    from syncline.experiments.projection.projections import Options, left_out
-    from syncline.experiments.solving.inputs import InverseInputs
+    from syncline.planner.projection.projections import Options, left_out
+    from syncline.planner.solving.inputs import InverseInputs
 
     inputs = InverseInputs(
         tokens, target_loss, prices, extrapolate, deadline, budget, step_time, utilisation, compute_utilisation,
@@ -135,10 +135,10 @@ def solve(
 
 def answered(question: Inverse) -> Result:
     """The result of a question that is ready."""
-    from syncline.experiments.solving.solver import solved
+    from syncline.planner.solving.solver import solved
 
     def tables() -> list[Group]:
-        from syncline.experiments.solving.tables import solve_tables  # only here: JSON needs no rich
+        from syncline.planner.solving.tables import solve_tables  # only here: JSON needs no rich
 
         return solve_tables(rows, question)
 

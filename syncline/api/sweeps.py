@@ -11,10 +11,10 @@ from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.api.spec_arguments import Asked, told
-from syncline.experiments.sweep.folder import read_sweep
-from syncline.experiments.sweep.listener import Listener
-from syncline.experiments.sweep.ranking import effort, ranked
-from syncline.experiments.sweep.swept import Swept
+from syncline.runs.sweep.folder import read_sweep
+from syncline.runs.sweep.listener import Listener
+from syncline.runs.sweep.ranking import effort, ranked
+from syncline.runs.sweep.swept import Swept
 from syncline.specs import Override
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def sweep(
     given |= fields
     overrides = [Override.option(path, path, value) for path, value in given.items() if value is not None]
     asked = {"kind": "run", "name": "sweep"} if spec is None else spec
-    from syncline.experiments.sweep import sweep as experiment
+    from syncline.runs.sweep import sweep as experiment
 
     with place(out, "sweep") as (path, scratch):
         swept = experiment.sweep(
@@ -152,6 +152,6 @@ class _Warner(Listener):
 
 
 def _tables(swept: Swept) -> list[Any]:
-    from syncline.experiments.sweep.tables import ranking_table
+    from syncline.runs.sweep.tables import ranking_table
 
     return [ranking_table(ranked(swept.rows), "loss", swept.paths, name=swept.name)] if swept.rows else []

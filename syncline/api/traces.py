@@ -16,8 +16,8 @@ from syncline.errors import SpecError
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.backend.tracing.ranks import ForeignScript
-    from syncline.experiments.tracing.scenario import ReplayedOn
+    from syncline.measure.recording.ranks import ForeignScript
+    from syncline.measure.replaying.scenario import ReplayedOn
 
 Traceable: TypeAlias = str | Path | Callable[[], object]
 """A script: its file, or what would be typed (``"train.py --lr 1"``, ``"-m my.training"``); or a function."""
@@ -68,10 +68,10 @@ def trace(
     Raises:
         SynclineError: what is wrong, where, and what would be accepted; a rank that failed, whose traceback is told.
     """
-    from syncline.backend.tracing.ranks import TraceOptions
-    from syncline.experiments.tracing.scenario import ReplayedOn
-    from syncline.experiments.tracing.subprocess_trace import traced_apart
-    from syncline.experiments.tracing.trace import trace as experiment
+    from syncline.measure.recording.ranks import TraceOptions
+    from syncline.measure.replaying.scenario import ReplayedOn
+    from syncline.measure.replaying.subprocess_trace import traced_apart
+    from syncline.measure.replaying.trace import trace as experiment
 
     several = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
     programs = [program_of(one) for one in several]
@@ -123,8 +123,8 @@ def whatif(
     Raises:
         SynclineError: what is wrong, where, and what would be accepted.
     """
-    from syncline.experiments.tracing.scenario import Changes, ReplayedOn
-    from syncline.experiments.tracing.trace import whatif as experiment
+    from syncline.measure.replaying.scenario import Changes, ReplayedOn
+    from syncline.measure.replaying.trace import whatif as experiment
 
     several = list(record) if isinstance(record, Sequence) and not isinstance(record, str) else [record]
     folders = [Path(one.folder or "") if isinstance(one, Result) else Path(one) for one in several]
@@ -142,7 +142,7 @@ def program_of(what: Traceable) -> ForeignScript:
     Raises:
         SpecError: neither; or a script where no code may run.
     """
-    from syncline.backend.tracing.ranks import ForeignScript, script_of
+    from syncline.measure.recording.ranks import ForeignScript, script_of
 
     if callable(what):
         import cloudpickle
@@ -168,7 +168,7 @@ def replayed(command: str, told: Mapping[str, Any], question: ReplayedOn, scratc
     """The result of a trace, or of replays of records."""
 
     def tables() -> list[Group]:
-        from syncline.experiments.tracing.tables import trace_tables
+        from syncline.measure.replaying.tables import trace_tables
 
         return trace_tables(told, question)
 

@@ -65,7 +65,7 @@ def compare(
     given = {"problem": problem, "methods": methods, "networks": networks, "workers": workers, "steps": steps,
              "seeds": seeds, "compute": compute}  # fmt: skip
     loaded: CompareSpec = spec_of(spec, given | fields, CompareSpec, kind="compare")
-    from syncline.experiments import compare as experiment
+    from syncline.runs import compare as experiment
 
     with place(out, loaded.name) as (path, scratch):
         told = experiment.compare(
@@ -76,7 +76,7 @@ def compare(
 
 def compared(spec: CompareSpec, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """The result of a comparison."""
-    from syncline.experiments.display import compare_tables
+    from syncline.specs.tables.display import compare_tables
 
     tables = partial(compare_tables, told["rows"], spec)
     return Result("compare", told, spec, tables=tables, folder=Path(told["folder"]), scratch=scratch)
@@ -130,7 +130,7 @@ def run(
     given = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
              "seeds": seeds, "compute": compute}  # fmt: skip
     loaded: Experiment = spec_of(spec, given | fields, RunSpec, kind="run", studies_of="run", scale=scale)
-    from syncline.experiments import run as experiment
+    from syncline.runs import run as experiment
 
     with place(out, loaded.name) as (path, scratch):
         told = experiment.run(
@@ -141,7 +141,7 @@ def run(
 
 def ran(spec: Experiment, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """The result of a run, or of a study."""
-    from syncline.experiments.display import run_tables
+    from syncline.specs.tables.display import run_tables
 
     tables = partial(run_tables, told["rows"], spec)
     return Result("run", told, spec, tables=tables, folder=Path(told["folder"]), scratch=scratch)

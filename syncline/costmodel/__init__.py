@@ -15,10 +15,8 @@ from syncline.costmodel.collectives.cost import (
     rounds_and_block,
     wire_bytes,
 )
-from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
 from syncline.costmodel.collectives.gloo.times import gloo_message_s, gloo_s
 from syncline.costmodel.collectives.hierarchical import inner_sizes, level_sizes, node_size
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.collectives.nccl.sockets import nccl_sockets_s
 from syncline.costmodel.collectives.policies import POLICIES, chosen_algorithm
 from syncline.costmodel.collectives.table import (
@@ -40,16 +38,6 @@ from syncline.costmodel.collectives.votes import (
 )
 from syncline.costmodel.compute.batch_times import BatchTimes
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware, compute_s
-from syncline.costmodel.compute.memory import (
-    Activations,
-    Memory,
-    Precision,
-    activation_bytes,
-    call_bytes,
-    largest_call_bytes,
-    model_memory,
-    update_s,
-)
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.models import MODELS
 from syncline.costmodel.compute.module_shape import Model, ModuleShape
@@ -61,9 +49,21 @@ from syncline.costmodel.compute.tensors import (
     largest_divisor,
     matrix_sides,
 )
+from syncline.costmodel.layouts.memory import (
+    Activations,
+    Memory,
+    Precision,
+    activation_bytes,
+    call_bytes,
+    largest_call_bytes,
+    model_memory,
+    update_s,
+)
+from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.tcp import Tcp

@@ -14,7 +14,7 @@
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
 | other algorithms, a link that was described      | `SET_LINKS`                                |
 
-The residuals of each are those of `syncline.experiments.validation.projected`.
+The residuals of each are those of `syncline.measure.validation.projected`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.topology import Network
-from syncline.costmodel.uncertainty import Uncertainty, known_uncertainty
+from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty
 
 DATA_SHEET_LINKS = "rings on links of data sheets"
 SET_LINKS = "rings on links of a set rate"

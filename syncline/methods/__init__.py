@@ -9,7 +9,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from syncline.methods.base import MethodBase, Tensors, tensors_of
+from syncline.methods.parts.method_spec import MethodBase, Tensors, tensors_of
 from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_offered, method_of, named, register
 
 _constructors: dict[str, Any] = {}

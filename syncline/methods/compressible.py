@@ -10,8 +10,8 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Exchange, TensorShape
-from syncline.methods.base import MethodBase, Tensors, elements, tensors_of
 from syncline.methods.parts.compressors import CompressorSpec, check_compressor, compressed_formula
+from syncline.methods.parts.method_spec import MethodBase, Tensors, elements, tensors_of
 
 if TYPE_CHECKING:
     pass

@@ -7,9 +7,9 @@ from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
 from syncline.fields import plain_argument, validate
-from syncline.methods.base import MethodBase
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.parts.asynchronous import check_synchronous
+from syncline.methods.parts.method_spec import MethodBase
 from syncline.methods.parts.remedies import check_punctual
 
 if TYPE_CHECKING:

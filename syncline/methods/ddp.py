@@ -10,10 +10,10 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Exchange
-from syncline.methods.base import Presets, Tensors, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.asynchronous import AsynchronousSpec
+from syncline.methods.parts.method_spec import Presets, Tensors, tensors_of
 from syncline.methods.parts.remedies import RemedyField
 from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
 from syncline.methods.registry import register

@@ -14,8 +14,8 @@ from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.costmodel.traffic.packing import block_pairs_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate
-from syncline.methods.base import FP32_BYTES, MethodBase, Presets, Tensors, elements, every, tensors_of
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Presets, Tensors, elements, every, tensors_of
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

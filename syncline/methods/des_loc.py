@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange, half_life_period
 from syncline.fields import Period, Positive, Rate
-from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.asynchronous import AsynchronousSpec
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, averaged_of, rule_name
 from syncline.methods.registry import register
 

@@ -13,9 +13,9 @@ from syncline.costmodel import Exchange, TensorShape, dion_rank
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
-from syncline.methods.base import Presets, Tensors, elements, every, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, every, tensors_of
 from syncline.methods.parts.rules import OTHER_RULES, OtherRule
 from syncline.methods.registry import register
 

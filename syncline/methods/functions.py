@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from syncline.methods.base import MethodBase
 from syncline.methods.makers import function_of, kinds
+from syncline.methods.parts.method_spec import MethodBase
 
 
 def __getattr__(name: str) -> Callable[..., MethodBase]:

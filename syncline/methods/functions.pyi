@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from syncline.methods.base import MethodBase
+from syncline.methods.parts.method_spec import MethodBase
 
 def __getattr__(name: str) -> Callable[..., MethodBase]: ...
 def basis_rotation(

@@ -12,9 +12,9 @@ from syncline.costmodel import Hardware, TensorShape, dion_rank
 from syncline.costmodel.compute.layers import is_of
 from syncline.costmodel.compute.update_work import QR_FLOPS, UpdateWork
 from syncline.fields import Positive, Rate
-from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.ddp import DataParallelBase
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing_extensions import override
 from syncline.costmodel import Exchange
 from syncline.costmodel.compute.layers import chosen_layers
 from syncline.fields import Period, Rate, refusal
-from syncline.methods.base import BYTES_PER_ELEMENT, Presets, Tensors, elements, every, tensors_of
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT, Presets, Tensors, elements, every, tensors_of
 from syncline.methods.registry import register
 from syncline.methods.voting import VotingBase
 

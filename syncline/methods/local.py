@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange, TensorShape
 from syncline.fields import Period
-from syncline.methods.base import Presets, Tensors, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import Presets, Tensors, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, TorchRuleSpec, rule_name, state_names
 from syncline.methods.registry import register
 

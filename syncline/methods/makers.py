@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import plain_argument, validate
-from syncline.methods.base import MethodBase
 from syncline.methods.constructor import SHARED
+from syncline.methods.parts.method_spec import MethodBase
 from syncline.methods.parts.torch_rule import from_optimizer, options_of
 from syncline.methods.registry import METHOD_KINDS, kind_named
 

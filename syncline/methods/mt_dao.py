@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange, TensorShape
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.momenta import MomentaBase, Weight, check_momenta
 from syncline.methods.parts.outer import OuterSpec
 from syncline.methods.registry import register

@@ -11,8 +11,8 @@ from typing_extensions import override
 from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.fields import Period, Rate
-from syncline.methods.base import FP32_BYTES, MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

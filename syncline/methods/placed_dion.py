@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange
 from syncline.fields import Seed, Steps, refusal
-from syncline.methods.base import Presets, Tensors
 from syncline.methods.constructor import constructor
 from syncline.methods.dion import DionBase
+from syncline.methods.parts.method_spec import Presets, Tensors
 from syncline.methods.registry import register
 from syncline.seeds import generator
 

@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
-from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.dion import FACTORS_FORMULA
+from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import RuleSpec, SGDMRule
 from syncline.methods.registry import register
 

@@ -13,7 +13,7 @@ from pydantic import PlainValidator, SerializeAsAny
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import kind_of_model, refusal, validate
-from syncline.methods.base import MethodBase
+from syncline.methods.parts.method_spec import MethodBase
 from syncline.registry import PYTHON, Registry, called, imported, is_reference
 
 METHODS: dict[str, dict[str, Any]] = {}

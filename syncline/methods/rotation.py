@@ -14,9 +14,9 @@ from syncline.costmodel.compute.layers import is_of
 from syncline.costmodel.compute.rotation import rotation_elements, rotation_work, stage_frequencies
 from syncline.costmodel.compute.update_work import UpdateWork
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.ddp import DataParallelBase
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from syncline.costmodel import Exchange
-from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.dion import TriggeredDionBase
+from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
 from syncline.methods.registry import register
 

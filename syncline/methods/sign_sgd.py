@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange
 from syncline.fields import Rate, refusal
-from syncline.methods.base import Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
 from syncline.methods.registry import register
 from syncline.methods.voting import VotingBase
 

@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from syncline.costmodel import Exchange
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.base import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.mt_dao import MTDAOSpec
+from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec
 from syncline.methods.parts.stream import StreamSpec
 from syncline.methods.registry import register

@@ -11,7 +11,7 @@ from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.fields import refusal
-from syncline.methods.base import FP32_BYTES, MethodBase
+from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase
 
 if TYPE_CHECKING:
     from syncline.optim.votes import Vote

@@ -10,9 +10,9 @@ from typing_extensions import override
 from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.refreshes import refresh_intervals
 from syncline.fields import Period
-from syncline.methods.base import Presets, Tensors, elements, every, tensors_of
 from syncline.methods.constructor import constructor
 from syncline.methods.one_bit_adam import OneBitBase, chunks, signs_formula
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, every, tensors_of
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

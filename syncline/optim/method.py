@@ -43,7 +43,7 @@ from syncline.optim.groups import (
 )
 from syncline.optim.sharing import Shared, move, take_back
 from syncline.optim.sync import EveryStep, Periodic
-from syncline.optim.watching.base import Watch
+from syncline.optim.watch import Watch
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from syncline.costmodel.compute.module_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError
-from syncline.problems.torch_problem.modules import matrix_names
+from syncline.problems.torch_modules import matrix_names
 
 REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
 """Layers that multiply with a weight more than once for a token, so that their weights do not tell their work."""

@@ -11,17 +11,17 @@ from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.sim.clocks.overlap import data_parallel, run_lockstep
 from syncline.sim.clocks.phases import phased_clock
+from syncline.sim.clocks.single_collective import collective_finish_s, rounds_finish_s
 from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.collectives.rounds import rounds
-from syncline.sim.collectives.single import collective_finish_s, rounds_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.run import Durations, Pipeline, PipelineReport, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, Schedule, schedule
-from syncline.sim.programs import Collective, Compute, Instruction, Program, Recv, Send, Wait
-from syncline.sim.queued import HostWait, Queued, StreamMark, StreamWait
-from syncline.sim.timeline import STREAMS, Span, Timeline
-from syncline.sim.trace import chrome_trace
+from syncline.sim.program.instructions import Collective, Compute, Instruction, Program, Recv, Send, Wait
+from syncline.sim.program.queued import HostWait, Queued, StreamMark, StreamWait
+from syncline.sim.program.timeline import STREAMS, Span, Timeline
+from syncline.sim.program.trace import chrome_trace
 from syncline.sim.workers.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
 from syncline.sim.workers.faults import LatencyJitter, SlowLink, with_slow_links
 from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns

@@ -13,7 +13,7 @@ from syncline.costmodel.network.topology import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, parsed
-from syncline.methods.base import MethodBase
+from syncline.methods.parts.method_spec import MethodBase
 from syncline.units import parse_bandwidth, parse_bytes
 
 ALGORITHM_NAMES = tuple(dict.fromkeys(name for of in TABLE.values() for name in of))

@@ -10,7 +10,7 @@ from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
 from syncline.costmodel import HARDWARE, BatchTimes, Hardware, TensorShape, compute_s
 from syncline.costmodel.bases import computing
-from syncline.costmodel.uncertainty import Uncertainty
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.specs.clock import BandwidthField
@@ -249,7 +249,7 @@ class ComputeSpec(Spec):
 
         from syncline.seeds import generator
         from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
-        from syncline.sim.programs import first_if_same
+        from syncline.sim.program.instructions import first_if_same
 
         disturbances: list[Disturbance] = [
             *([LogNormalJitter(self.jitter)] if self.jitter else []),

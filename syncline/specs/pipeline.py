@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from syncline.costmodel import Link, Network, compute_s
-from syncline.costmodel.compute.memory import FP32_BYTES, MODEL_BYTES, Precision
-from syncline.costmodel.pipeline.stage_sizes import stage_activation_bytes, stage_flops, stage_parameters
+from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, Precision
+from syncline.costmodel.layouts.stage_sizes import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Seed, Spec, parsed, refusal
 from syncline.methods import MethodSpec

@@ -155,7 +155,7 @@ def _basis_rotation(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 
 
 def _lion_cub(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
-    from syncline.experiments.projection.projections import projection_rows
+    from syncline.planner.projection.projections import projection_rows
     from syncline.specs import load_spec
 
     table = [row for row in projection_rows([load_spec("lion-cub-table4")]) if row["bandwidth_bytes_per_s"] == SLOWEST]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import syncline as sl
-from syncline.cli import app
-from syncline.commands.solve import VARIABLES as OFFERED
-from syncline.experiments.solving.question import VARIABLES
-from syncline.experiments.solving.tables import TEXTS, safely
+from syncline.cli.main import app
+from syncline.cli.solve import VARIABLES as OFFERED
+from syncline.planner.solving.question import VARIABLES
+from syncline.planner.solving.tables import TEXTS, safely
 from syncline.units import parse_bandwidth, parse_seconds
 
 CLUSTER = ["--model", "llama-7b", "--cluster", "two-sites-a100"]
@@ -68,9 +68,8 @@ def test_tables_say_it_in_words(asked: list[str], shown: list[str]) -> None:
 
 
 def test_bad_input_is_one_line_and_exit_code_2() -> None:
-    code = (
-        "import sys; from syncline.cli import main; sys.argv[1:] = ['solve', 'bandwidth', '--deadline', '30d']; main()"
-    )
+    arguments = ["solve", "bandwidth", "--deadline", "30d"]
+    code = f"import sys; from syncline.cli.main import main; sys.argv[1:] = {arguments}; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import syncline as sl
-from syncline.backend.tracing.record import RankRecord, Started, Stepped
-from syncline.experiments.tracing.record_files import read_record
+from syncline.measure.recording.record import RankRecord, Started, Stepped
+from syncline.measure.replaying.record_files import read_record
 
 METHODS = ("MTDAO", "DeMo", "PowerSGD", "DDP")
 STEPS = 4

@@ -27,7 +27,7 @@ from benchmarks.headline.kept import RESULTS, TARGETS, Finals, Reached, Row, cal
 from benchmarks.headline.sizes import AGAIN
 from benchmarks.headline.tables import by_network, first_three, loss, losses, reached, seconds
 from benchmarks.headline.words import short_words, words
-from syncline.experiments.train_and_time import train_method
+from syncline.runs.training.train_and_time import train_method
 from syncline.specs import CompareSpec, load_spec
 
 ROOT = Path(__file__).parents[2]

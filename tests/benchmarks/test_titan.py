@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import titan
-from syncline.backend.tracing.record import Computed, RankRecord, Stepped
+from syncline.measure.recording.record import Computed, RankRecord, Stepped
 
 
 def test_published_numbers_are_read() -> None:

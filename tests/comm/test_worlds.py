@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from syncline.backend.launch import run_processes
 from syncline.comm import DENSE, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
+from syncline.measure.processes.launch import run_processes
 from tests.comm.worlds import all_calls, group_tensor, in_process, in_simulator
 
 # Nothing is added up on the way, or only in one fixed order.

@@ -8,8 +8,8 @@ import pytest
 
 from syncline.costmodel import HARDWARE, NETWORKS, GlooCosts, Link, bases
 from syncline.costmodel.bases import communicating, computing
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
-from syncline.costmodel.uncertainty import uncertainties
+from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.numerics.uncertainty import uncertainties
 
 LINE = Link(1e-3, 1.25e8, "mine")
 

@@ -18,7 +18,7 @@ HEAD = '''"""What the functions that make methods take, for type checkers; ``pyt
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from syncline.methods.base import MethodBase
+from syncline.methods.parts.method_spec import MethodBase
 
 def __getattr__(name: str) -> Callable[..., MethodBase]: ...
 '''

@@ -422,7 +422,7 @@ METHODS: dict[str, Row] = {
 class System:
     """Workers at their own pace by their method's fields, with what makes it the synchronous method if nobody is late.
 
-    Every shared property of `tests/experiments/elastic/test_systems.py` runs on it; none of ``asynchronous`` but what
+    Every shared property of `tests/runs/training/elastic/test_systems.py` runs on it; none of ``asynchronous`` but what
     is in some row goes untested.
     """
 

@@ -11,8 +11,8 @@ import syncline.methods
 from syncline.comm import BF16, DENSE
 from syncline.errors import SpecError
 from syncline.methods import DDP, METHOD_KINDS, MTDAO, Local
-from syncline.methods.base import elements
 from syncline.methods.parts import compressors, outer, rules
+from syncline.methods.parts.method_spec import elements
 from syncline.methods.parts.python_objects import GivenPart
 from syncline.optim import Method, Nesterov, TopK, UpdateRule, adam, sgdm
 from tests.methods.table import METHODS

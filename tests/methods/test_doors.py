@@ -21,7 +21,7 @@ from typing import Literal
 from syncline.costmodel import Exchange
 from syncline.fields import Period
 from syncline.methods import MethodBase, tensors_of
-from syncline.methods.base import elements
+from syncline.methods.parts.method_spec import elements
 
 
 class Seldom(MethodBase):
@@ -75,7 +75,7 @@ def offer(folder: Path, entry: str) -> None:
 def syncline(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-m", "syncline.cli", *arguments],
+        [sys.executable, "-m", "syncline.cli.main", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": paths},

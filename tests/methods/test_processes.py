@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from syncline.backend.launch import run_processes
+from syncline.measure.processes.launch import run_processes
 from syncline.problems import Digits, TextGPT
 from tests.methods.table import METHODS
 from tests.methods.worlds import (

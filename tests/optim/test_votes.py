@@ -11,10 +11,10 @@ import torch
 from hypothesis import given as given_
 from hypothesis import strategies as st
 
-from syncline.backend.launch import run_processes
 from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError
+from syncline.measure.processes.launch import run_processes
 from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm
 from syncline.optim.base import Row
 from syncline.optim.noise import coins, uniform

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from syncline.errors import SpecError
-from syncline.experiments.compare import compare
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
 from syncline.problems.captured import Recorded, batched, captured_by, compiled_by
-from tests.experiments.examples import bowl
+from syncline.runs.compare import compare
+from tests.runs.examples import bowl
 
 T = TypeVar("T")
 ROWS = Rows.whole_group(2)

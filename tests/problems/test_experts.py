@@ -7,15 +7,15 @@ import torch
 from torch.nn import functional as F
 
 from syncline.errors import SpecError
-from syncline.experiments.delayed_gradients.config import LateTraining
-from syncline.experiments.delayed_gradients.event_driven import train_by_events
-from syncline.experiments.train_and_time import train_method
 from syncline.methods import method_of
 from syncline.problems import Rows, TextGPT
 from syncline.problems.experts import Experts, Routing, balance_loss, gates
 from syncline.problems.gpt import GPT, training_flops_per_token
 from syncline.problems.network import parameter_count
 from syncline.problems.per_worker import per_worker_gradients
+from syncline.runs.training.delayed_gradients.config import LateTraining
+from syncline.runs.training.delayed_gradients.event_driven import train_by_events
+from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, validate
 from syncline.specs.stages import shape_of
 

@@ -18,12 +18,12 @@ import torch
 
 import syncline as sl
 from syncline import comm, methods
-from syncline.backend.tracing.ranks import ForeignScript
 from syncline.costmodel import HARDWARE, Link
-from syncline.experiments.tracing.scenario import ReplayedOn
-from syncline.experiments.tracing.trace import trace
+from syncline.measure.recording.ranks import ForeignScript
+from syncline.measure.replaying.scenario import ReplayedOn
+from syncline.measure.replaying.trace import trace
 from syncline.methods.makers import kinds
-from tests.experiments.tracing.records import both
+from tests.measure.replaying.records import both
 from tests.robustness.hostile import NAMES, hostile, like
 
 BESIDE: dict[str, tuple[str, ...]] = {

@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 import syncline as sl
-from syncline.experiments.json_values import plain
-from syncline.experiments.sweep.sweep import sweep
-from syncline.experiments.validation.processes import summarise
+from syncline.measure.validation.processes import summarise
+from syncline.runs.folders.json_values import plain
+from syncline.runs.sweep.sweep import sweep
 from syncline.specs import bundled
 from tests.robustness.mutations import Case, changed, garbled, small, some_options, spec_fields
 

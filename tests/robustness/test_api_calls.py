@@ -20,11 +20,11 @@ FIRST = int(os.environ.get("SYNCLINE_FIRST_CASE", "0"))
 COUNT = int(os.environ.get("SYNCLINE_CASES", "3000"))
 
 STARTS = (
-    "syncline.experiments.launching.launch.on_local_processes",
-    "syncline.experiments.calibration.calibrate.watched",
-    "syncline.experiments.tracing.subprocess_trace.traced_apart",
-    "syncline.backend.hosts.run_together",
-    "syncline.experiments.replicating.replicate.prepare_folder",
+    "syncline.measure.launching.launch.on_local_processes",
+    "syncline.measure.calibration.calibrate.watched",
+    "syncline.measure.replaying.subprocess_trace.traced_apart",
+    "syncline.measure.processes.hosts.run_together",
+    "syncline.runs.replicating.replicate.prepare_folder",
 )
 """What starts real processes, or hours of trainings."""
 

@@ -13,7 +13,7 @@ MOST_BYTES = 1 << 30
 
 TRAIN = """
 import resource, sys
-from syncline.cli import main
+from syncline.cli.main import main
 sys.argv = ["syncline", *sys.argv[1:]]
 try:
     main()

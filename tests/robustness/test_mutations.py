@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from syncline.cli import app
+from syncline.cli.main import app
 from tests.robustness.command_table import COMMANDS, ROWS, table_case
 from tests.robustness.command_table import FIRST as FIRST_OF_TABLE
 from tests.robustness.more_mutations import FIRST as FIRST_OF_MORE
@@ -35,18 +35,18 @@ ENOUGH = 2000
 """Cases from which on half of them are accepted; of a few, chance decides."""
 
 BEGINNINGS = (
-    "syncline.experiments.folder.RunFolder.__init__",
-    "syncline.experiments.sweep.folder.SweepFolder.__init__",
-    "syncline.experiments.calibration.cluster_file.ClusterFile.__init__",
-    "syncline.explore.server.serve_page",
+    "syncline.runs.folders.folder.RunFolder.__init__",
+    "syncline.runs.sweep.folder.SweepFolder.__init__",
+    "syncline.measure.calibration.cluster_file.ClusterFile.__init__",
+    "syncline.planner.explore.server.serve_page",
 )
 """What is called when everything was checked, before anything is trained or started."""
 
 STARTS = (
-    "syncline.backend.watchdog.watched",
-    "syncline.experiments.launching.launch.watched",
-    "syncline.experiments.calibration.calibrate.watched",
-    "syncline.backend.hosts.run_together",
+    "syncline.measure.processes.watchdog.watched",
+    "syncline.measure.launching.launch.watched",
+    "syncline.measure.calibration.calibrate.watched",
+    "syncline.measure.processes.hosts.run_together",
 )
 """What starts real processes."""
 
@@ -124,8 +124,8 @@ def outcome(one, command, folder, fully):
                 patch.setattr(name, begins)
             for name in STARTS:
                 patch.setattr(name, starts)
-            patch.setattr("syncline.experiments.run.run_figures", lambda *_: None)
-            patch.setattr("syncline.experiments.compare.compare_figures", lambda *_: None)
+            patch.setattr("syncline.runs.run.run_figures", lambda *_: None)
+            patch.setattr("syncline.runs.compare.compare_figures", lambda *_: None)
             done = command(*one.arguments)
     except Accepted:
         return "accepted"

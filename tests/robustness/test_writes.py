@@ -20,27 +20,27 @@ import torch
 
 import syncline as sl
 from syncline.analysis import figures
-from syncline.backend.watchdog import Failure
 from syncline.costmodel import Link
 from syncline.costmodel.collectives.gloo.times import SHAPED
 from syncline.errors import SynclineError
-from syncline.experiments import streams
-from syncline.experiments.calibration.cluster_file import ClusterFile
-from syncline.experiments.compare import compare
-from syncline.experiments.folder import RunFolder
-from syncline.experiments.launching import launch as launching
-from syncline.experiments.launching.parts import RankPart, last_step, lines_of
-from syncline.experiments.launching.process import Launch
-from syncline.experiments.pipeline import pipeline
-from syncline.experiments.projection.projections import write_csv
-from syncline.experiments.run import run
-from syncline.experiments.studies import run_study
-from syncline.experiments.sweep.sweep import sweep
-from syncline.experiments.validation import step_times
-from syncline.experiments.validation.processes import Question, validate_processes
+from syncline.measure.calibration.cluster_file import ClusterFile
+from syncline.measure.launching import launch as launching
+from syncline.measure.launching.parts import RankPart, last_step, lines_of
+from syncline.measure.launching.process import Launch
+from syncline.measure.processes.watchdog import Failure
+from syncline.measure.validation import step_times
+from syncline.measure.validation.processes import Question, validate_processes
+from syncline.planner.projection.projections import write_csv
+from syncline.runs.compare import compare
+from syncline.runs.folders import streams
+from syncline.runs.folders.folder import RunFolder
+from syncline.runs.pipeline import pipeline
+from syncline.runs.run import run
+from syncline.runs.studies import run_study
+from syncline.runs.sweep.sweep import sweep
 from syncline.specs import CompareSpec, load_spec
-from tests.experiments.examples import bowl
-from tests.experiments.validation.test_step_times import made_up, spec_of, written
+from tests.measure.validation.test_step_times import made_up, spec_of, written
+from tests.runs.examples import bowl
 
 TRAINING = {
     "kind": "run", "name": "tiny", "problem": "rosenbrock", "workers": 2, "steps": 3, "method": "ddp-adam",

@@ -7,12 +7,12 @@ import yaml
 
 from syncline.costmodel import HARDWARE
 from syncline.errors import SpecError
-from syncline.experiments.folder import RunFolder
 from syncline.methods import method_of
 from syncline.methods.local import LocalSpec
 from syncline.methods.mt_dao import MTDAOSpec
 from syncline.methods.parts.rules import AdoptRule, SGDMRule
 from syncline.problems import Digits
+from syncline.runs.folders.folder import RunFolder
 from syncline.specs import KINDS, METHODS, STUDIES, CompareSpec, ProjectSpec, RunSpec, bundled, class_of_kind, load_spec
 
 RICH = """

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import syncline as sl
-from syncline.cli import app
+from syncline.cli.main import app
 from syncline.costmodel import MODELS, ModelShape, ModuleShape
 from syncline.errors import SpecError
-from syncline.experiments.projection.project import project
+from syncline.planner.projection.project import project
 from syncline.specs import PipelineSpec, ProjectSpec, load_spec, model, model_fields, validate
 from syncline.specs.models import BY_NAME
 

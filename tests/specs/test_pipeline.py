@@ -10,7 +10,7 @@ import pytest
 
 from syncline.costmodel import HARDWARE, MODELS, compute_s
 from syncline.errors import SpecError
-from syncline.experiments.pipeline import pipeline
+from syncline.runs.pipeline import pipeline
 from syncline.specs import PipelineSpec, load_spec, validate
 
 BASE: dict[str, Any] = {
@@ -70,7 +70,7 @@ FIELDS: dict[str, Moved | Inert] = {
     "gradient_bytes": Moved("1 GB", MODEL | WAN | {"replicas": 2}),
     "jitter": Moved(0.3, BASE),
     "seed": Moved(1, BASE | {"jitter": 0.3}),
-    "training": Inert("of real stages, see tests/backend/test_launch_pipeline.py"),
+    "training": Inert("of real stages, see tests/measure/processes/test_launch_pipeline.py"),
 }
 
 

@@ -166,7 +166,7 @@ def test_where_seconds_come_from_is_told(sums, command):
 
 
 def test_memory_counts_what_is_trained():
-    from syncline.experiments.limits import tensors_of_problem
+    from syncline.runs.training.limits import tensors_of_problem
 
     shapes = {tensor.name: tensor.shape for tensor in tensors_of_problem(TorchProblem(TiedFrozen, sentences()))}
     assert shapes == {"table.weight": (11, 6), "norm.weight": (6,), "norm.bias": (6,)}

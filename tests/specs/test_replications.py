@@ -6,7 +6,7 @@ import pytest
 
 from syncline.errors import SpecError
 from syncline.specs.replications import Cell, cells_of, load_replication
-from tests.experiments.replicating.small import tiny, tiny_file
+from tests.runs.replicating.small import tiny, tiny_file
 
 TEXT = {"training.problem": {"kind": "text-gpt"}}
 REFUSED = [

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.costmodel import Exchange, Link, calls_at, communication_factor
 from syncline.errors import SpecError
-from syncline.experiments.projection.project import project
+from syncline.planner.projection.project import project
 from syncline.sim import Collective, Compute, Wait, run_events
 from syncline.specs import load_spec
 from syncline.studies.papers import speed as speed_table

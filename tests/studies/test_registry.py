@@ -12,17 +12,17 @@ from typing import Any, Literal
 import pytest
 
 from syncline.errors import SynclineError
-from syncline.experiments.columns import count_of, table
-from syncline.experiments.display import run_tables
-from syncline.experiments.run import run, steps_of
+from syncline.runs.run import run, steps_of
 from syncline.specs import STUDIES, Experiment, load_spec, study_of
 from syncline.specs.load import command_of_kind
+from syncline.specs.tables.columns import count_of, table
+from syncline.specs.tables.display import run_tables
 from syncline.studies import Piece, Study, register_study
 
 MODULE = """
 from functools import partial
 from typing import Literal
-from syncline.experiments.columns import count_of, table
+from syncline.specs.tables.columns import count_of, table
 from syncline.specs import Experiment
 from syncline.studies import Piece, Study
 
@@ -110,7 +110,7 @@ def installed(tmp_path: Path) -> Path:
 def syncline(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(here), str(Path(__file__).parents[2])])
     return subprocess.run(
-        [sys.executable, "-m", "syncline.cli", *arguments],
+        [sys.executable, "-m", "syncline.cli.main", *arguments],
         cwd=here, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -11,9 +11,9 @@ import torch
 
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.experiments.run import steps_of
-from syncline.experiments.studies import run_study
 from syncline.optim import DirectVote, OneBitVote
+from syncline.runs.run import steps_of
+from syncline.runs.studies import run_study
 from syncline.specs import CompareSpec, load_spec
 from syncline.studies.draws import DistributionSpec, draw_of
 from syncline.studies.quantisers import QuantisersSpec
@@ -21,7 +21,7 @@ from syncline.studies.quantisers import study as quantisers
 from syncline.studies.quantisers.figures import quantiser_figures
 from syncline.studies.vote_ties import VoteTiesSpec
 from syncline.studies.vote_ties import study as vote_ties
-from tests.experiments.examples import trained
+from tests.runs.examples import trained
 
 TIES = ("votes=20000",)
 SMALL = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.backend.tracing.ranks import ForeignScript, traced
 from syncline.errors import SynclineError
+from syncline.measure.recording.ranks import ForeignScript, traced
 from tests.trace.launched import SCRIPTS, told
 
 

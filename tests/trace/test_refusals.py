@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from syncline.backend.tracing import watch
-from syncline.backend.tracing.ranks import ForeignScript, TraceOptions, traced
-from syncline.backend.tracing.record import Started
 from syncline.errors import SpecError, SynclineError
+from syncline.measure.recording import watch
+from syncline.measure.recording.ranks import ForeignScript, TraceOptions, traced
+from syncline.measure.recording.record import Started
 from tests.trace.launched import SCRIPTS
 
 ASKS = SCRIPTS / "asks.py"

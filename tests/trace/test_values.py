@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from syncline.backend.tracing.record import MessageSent, RankRecord, Started, Waited
-from syncline.experiments.tracing.record_files import read_record
+from syncline.measure.recording.record import MessageSent, RankRecord, Started, Waited
+from syncline.measure.replaying.record_files import read_record
 from tests.trace.launched import SCRIPTS, told_by_both
 
 SCRIPTS_OF_TWO = (

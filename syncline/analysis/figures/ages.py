@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from syncline.analysis.figures.axes import legend_above, new_figure
-from syncline.analysis.style import figure_style, method_styles
+from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
 
 

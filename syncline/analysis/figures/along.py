@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from syncline.analysis.figures.axes import legend_above, new_figure
-from syncline.analysis.style import figure_style, method_styles
+from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
 
 Measured = Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]]

@@ -18,8 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.analysis.curves import FloatArray
-from syncline.analysis.style import Marker, MethodStyle, figure_style
+from syncline.analysis.figures.style import Marker, MethodStyle, figure_style
+from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
 from syncline.files import whole_file
 

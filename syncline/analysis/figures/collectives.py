@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from numpy.typing import NDArray
 
 from syncline.analysis.figures.axes import draw_line, handles_beside, line_samples, new_figure, place_ticks, time_ticks
-from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 from syncline.units import format_bytes
 

@@ -12,9 +12,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from syncline.analysis.curves import FloatArray, SeedSeries, median_and_range
 from syncline.analysis.figures.axes import draw_line, label_ends, legend_above, new_figure, step_axis, thinned
-from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.statistics.curves import FloatArray, SeedSeries, median_and_range
 from syncline.errors import SpecError
 
 PlanePoint = tuple[float, float]

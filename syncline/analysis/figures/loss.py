@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range, time_to_target_s
 from syncline.analysis.figures.axes import (
     draw_line,
     label_ends,
@@ -24,7 +23,8 @@ from syncline.analysis.figures.axes import (
     thinned,
     time_unit,
 )
-from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.statistics.curves import Curve, FloatArray, lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError

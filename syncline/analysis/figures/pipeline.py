@@ -16,7 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from syncline.analysis.figures.axes import handles_beside, new_figure, time_unit
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 from syncline.sim.pipelines.report import TaskSpan
 

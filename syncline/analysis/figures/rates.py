@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from syncline.analysis.figures.axes import draw_points, handles_beside, line_samples, new_figure
-from syncline.analysis.style import figure_style, method_styles
+from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
 
 SHARES = {"match": ("#0072B2", "same sign"), "zero": ("#D9D9D9", "none"), "flip": ("#D55E00", "opposite sign")}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncline.analysis.figures.axes import draw_line, legend_above, new_figure
 from syncline.analysis.figures.bandwidth import bandwidth_axis, mark_bandwidths, multiple_axis
-from syncline.analysis.style import figure_style, method_styles
+from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
 
 PANELS_PER_ROW = 3

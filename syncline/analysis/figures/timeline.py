@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.analysis.figures.axes import new_figure, time_unit
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
 IDLE = ("wait", "recv")  # what a compute stream does while it only waits for the network

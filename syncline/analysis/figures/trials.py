@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
 from syncline.analysis.figures.axes import new_figure
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
 PANELS = 3

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from syncline.analysis.curves import FloatArray
 from syncline.analysis.figures.axes import handles_beside, new_figure, place_ticks, time_ticks
-from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
 
 PANELS_PER_ROW = 3

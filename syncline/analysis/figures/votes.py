@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from syncline.analysis.figures.axes import draw_line, kept_apart, legend_above, new_figure
-from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 NAME_HEIGHT, HIGHEST_NAME = 0.055, 0.85

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from syncline.analysis.figures.axes import new_figure
-from syncline.analysis.style import figure_style
+from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
 _SECONDS = LinearSegmentedColormap.from_list("seconds", ["#FFFFFF", "#0072B2", "#00202F"])

@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 
 from syncline.analysis.figures.axes import handles_beside, new_figure, place_ticks, time_ticks
 from syncline.analysis.figures.bandwidth import bandwidth_axis
-from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 LEAST = 1e-4

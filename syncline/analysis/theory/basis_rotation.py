@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.analysis.curves import FloatArray
-from syncline.costmodel.arrays import require
+from syncline.analysis.statistics.curves import FloatArray
+from syncline.costmodel.numerics.arrays import require
 
 
 def delayed_adam_bound(

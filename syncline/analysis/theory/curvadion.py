@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from syncline.analysis.curves import FloatArray
-from syncline.costmodel.arrays import require
+from syncline.analysis.statistics.curves import FloatArray
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
 
 

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from scipy.fft import dct
 from scipy.special import ndtr, ndtri
 
-from syncline.analysis.curves import FloatArray
-from syncline.costmodel.arrays import require
+from syncline.analysis.statistics.curves import FloatArray
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 
 BiasForm = Literal["printed", "any", "symmetric"]

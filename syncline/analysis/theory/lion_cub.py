@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import betainc, digamma, gammaln, ndtr, wofz
 
-from syncline.analysis.curves import FloatArray
-from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.analysis.statistics.curves import FloatArray
+from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.errors import SpecError, one_of
 
 Law = Literal["laplace", "gaussian"]

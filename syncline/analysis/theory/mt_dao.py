@@ -13,8 +13,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.analysis.curves import FloatArray
-from syncline.costmodel.arrays import require
+from syncline.analysis.statistics.curves import FloatArray
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 
 StepForm = Literal["printed", "mended", "largest"]

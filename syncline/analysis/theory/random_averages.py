@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.analysis.curves import FloatArray
-from syncline.costmodel.arrays import require
+from syncline.analysis.statistics.curves import FloatArray
+from syncline.costmodel.numerics.arrays import require
 
 
 class RandomAverages(NamedTuple):

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncline.costmodel.arrays import require
 from syncline.costmodel.clusters.p3 import JUMBO_SEGMENT_BYTES
 from syncline.costmodel.collectives.nccl.sockets import SOCKETS_ON_AWS, nccl_sockets_s
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 
 ON_THE_LINE_BYTES = JUMBO_SEGMENT_BYTES + 66

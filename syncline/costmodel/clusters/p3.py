@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.gloo.reduce import gloo_reduce_s
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, tree_children
-from syncline.costmodel.collectives.nccl.costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.collectives.nccl.sockets import SOCKETS_ON_AWS, nccl_sockets_s, ring_last_s
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.errors import SpecError, one_of
 
 CARD_BYTES_PER_S = 10e9 / 8

@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
 from syncline.costmodel.collectives.hierarchical import (
@@ -52,6 +51,7 @@ from syncline.costmodel.collectives.hierarchical import (
 from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
 from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
 if TYPE_CHECKING:

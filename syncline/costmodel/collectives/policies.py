@@ -38,11 +38,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.cost import best_algorithm
-from syncline.costmodel.collectives.gloo.costs import GLOO
 from syncline.costmodel.collectives.hierarchical import node_size
-from syncline.costmodel.collectives.nccl.costs import NCCL_RUNS
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     COLLECTIVES,
@@ -54,9 +51,12 @@ from syncline.costmodel.collectives.table import (
     knows_library,
     nccl_on,
 )
+from syncline.costmodel.network.gloo_costs import GLOO
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.nccl_costs import NCCL_RUNS
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.errors import SpecError, one_of
 
 if TYPE_CHECKING:

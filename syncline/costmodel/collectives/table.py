@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
-from syncline.costmodel.collectives.gloo.costs import GLOO
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, has_levels
-from syncline.costmodel.collectives.nccl.costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.collectives.nccl.sockets import NCCL_ALGORITHMS, NcclAlgorithm
+from syncline.costmodel.network.gloo_costs import GLOO
+from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
 from syncline.errors import SpecError, one_of
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, Indices, IntOrArray
 from syncline.costmodel.collectives.cost import rounds_and_block, wire_bytes
 from syncline.costmodel.collectives.table import ALGORITHMS, first_on, is_a_library_s
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Star
 from syncline.costmodel.network.tcp import TOGETHER, Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
 
 if TYPE_CHECKING:
     from syncline.costmodel.network.topology import Network, Topology

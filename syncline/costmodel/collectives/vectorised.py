@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, Indices
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import has_levels, peers
@@ -29,6 +28,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.errors import SpecError
 
 CLOSED_FORM = "closed form"

@@ -35,10 +35,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import tree_depth
 from syncline.costmodel.collectives.cost import Rule, collective_s
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
 _LATENCIES: dict[str, Callable[[IntOrArray], FloatOrArray]] = {

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, require
-from syncline.costmodel.collectives.measured import MeasuredTimes, nvlink_all_reduce
+from syncline.costmodel.numerics.arrays import FloatOrArray, require
+from syncline.costmodel.numerics.measured_times import MeasuredTimes, nvlink_all_reduce
 from syncline.errors import SpecError
 
 

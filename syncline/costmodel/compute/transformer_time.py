@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.arrays import FloatOrArray, require
-from syncline.costmodel.collectives.measured import MeasuredTimes
+from syncline.costmodel.numerics.arrays import FloatOrArray, require
+from syncline.costmodel.numerics.measured_times import MeasuredTimes
 from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 
 WORD_BYTES = 2

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.arrays import require
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
 
 Predict = Callable[[Floats], Floats]

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.gloo.times import FREE, GLOO, GlooCosts, gloo_message_s, gloo_s
 from syncline.costmodel.fitting.gloo import fit_costs
@@ -31,6 +30,7 @@ from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.fitting.timed import SEND, TimedCall, check_times, cost_columns, costs_of
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError, one_of
 
 BARE = (SEND, "broadcast")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts, tensor_bytes
+from syncline.costmodel.network.gloo_costs import GlooCosts, tensor_bytes
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError

@@ -23,7 +23,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Peers, level_sizes, peers
@@ -31,6 +30,7 @@ from syncline.costmodel.collectives.policies import Algorithms, algorithm_of
 from syncline.costmodel.collectives.vectorised import PricedMany, carried
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network
+from syncline.costmodel.numerics.arrays import FloatOrArray
 
 TOGETHER = tuple(name for name, of in HIERARCHIES.items() if not of.leaders)
 """Hierarchical all-reduces in which all workers send, so that a level's share is the same for all groups."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from syncline.costmodel.compute.memory import Activations, activation_bytes
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.pipeline.stage_sizes import blocks_of_stages
+from syncline.costmodel.layouts.memory import Activations, activation_bytes
+from syncline.costmodel.layouts.stage_sizes import blocks_of_stages
 
 BY_COLUMNS = ("out", "down")
 """Whose columns are shared out."""

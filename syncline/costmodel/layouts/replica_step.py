@@ -35,10 +35,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.pipeline.stage_sizes import blocks_of_stages, stage_flops
+from syncline.costmodel.layouts.stage_sizes import blocks_of_stages, stage_flops
+from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
 class InsideCall(NamedTuple):

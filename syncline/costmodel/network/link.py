@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.arrays import FloatOrArray, require
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.network.gloo_costs import GlooCosts
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.paths import Star, Topology
 from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.errors import SpecError, one_of
 from syncline.units import format_bandwidth, format_seconds
 

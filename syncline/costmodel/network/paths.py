@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.bounded_cache import frozen
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.network.gloo_costs import GlooCosts
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.bounded_cache import frozen
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]

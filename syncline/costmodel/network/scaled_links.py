@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from syncline.costmodel.arrays import require
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import require
 
 T = TypeVar("T")
 

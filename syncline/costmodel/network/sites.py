@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.bounded_cache import frozen
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
+from syncline.costmodel.numerics.bounded_cache import frozen
 from syncline.errors import SpecError
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.numerics.arrays import FloatOrArray, require
 
 SEGMENT_BYTES = 1460
 """Payload of a TCP segment in an Ethernet frame of 1,500 bytes: less 20 bytes of IP and 20 of TCP."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.bounded_cache import by_value, kept
 from syncline.costmodel.network.link import Link, star
 from syncline.costmodel.network.paths import ByValue, DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
+from syncline.costmodel.numerics.bounded_cache import by_value, kept
 from syncline.errors import SpecError
 
 __all__ = ["ByValue", "DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "among", "topology"]

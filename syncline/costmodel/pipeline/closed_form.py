@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError, one_of
 
 CLOSED_FORMS = ("gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b")

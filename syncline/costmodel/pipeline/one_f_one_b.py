@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.arrays import FloatOrArray, require
+from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.errors import SpecError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from syncline.costmodel.arrays import require
+from syncline.costmodel.numerics.arrays import require
 
 
 def expected_wall_s(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from syncline.costmodel.arrays import require
+from syncline.costmodel.numerics.arrays import require
 
 
 @dataclass(frozen=True)

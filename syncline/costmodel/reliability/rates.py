@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from syncline.costmodel.arrays import require
+from syncline.costmodel.numerics.arrays import require
 
 DAY_S = 86400.0
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw
-from syncline.costmodel.uncertainty import Uncertainty
 
 
 class SeenRange(NamedTuple):

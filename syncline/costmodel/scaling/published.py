@@ -12,11 +12,11 @@ from functools import cache
 
 import numpy as np
 
+from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange
 from syncline.costmodel.scaling.hyperparameters import DDP_BATCH, DILOCO_BATCH
 from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw, fitted_power_law
 from syncline.costmodel.scaling.losses import MeasuredLoss, left_out_errors, printed_losses
-from syncline.costmodel.uncertainty import Uncertainty, uncertainty_of
 from syncline.errors import SpecError, one_of
 
 CHARLES = "Z. Charles et al., Scaling Laws for DiLoCo (arXiv 2503.09799, 2025)"

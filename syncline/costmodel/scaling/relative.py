@@ -12,12 +12,12 @@ from functools import cache
 
 import numpy as np
 
+from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.fits import Drift, LossFit, times
 from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
 from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
 from syncline.costmodel.scaling.published import CHARLES_DDP, CHARLES_DILOCO, CHARLES_SIZES, loss_fits
-from syncline.costmodel.uncertainty import Uncertainty, uncertainty_of
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.cost import Rule, collective_s, fastest_s
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.traffic.call import Call, Ranks, parts_like
 from syncline.errors import SpecError
 

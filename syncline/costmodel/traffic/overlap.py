@@ -15,8 +15,8 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling
+from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, due_steps, joined, phase_cycles
 from syncline.errors import SpecError, one_of

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 def curvadion_step_s(

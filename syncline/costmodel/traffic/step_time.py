@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, call_s, calls_by_step
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, split, worker_after

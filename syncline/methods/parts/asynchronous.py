@@ -11,7 +11,7 @@ from syncline.errors import SpecError
 from syncline.fields import MANY, Positive, Rate, Seconds, Spec, refusal
 
 if TYPE_CHECKING:
-    from syncline.methods.base import MethodBase
+    from syncline.methods.parts.method_spec import MethodBase
 
 
 def _adapts(value: Any) -> Any:

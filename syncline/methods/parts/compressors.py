@@ -22,7 +22,7 @@ from syncline.costmodel.traffic.packing import (
     sum_levels,
 )
 from syncline.fields import Spec, from_name, refusal, tag
-from syncline.methods.base import FP32_BYTES, elements
+from syncline.methods.parts.method_spec import FP32_BYTES, elements
 from syncline.methods.parts.python_objects import or_given
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Tag
 
 from syncline.costmodel import TensorShape
 from syncline.fields import Positive, Rate, Spec, from_name, tag
-from syncline.methods.base import elements
+from syncline.methods.parts.method_spec import elements
 from syncline.methods.parts.python_objects import or_given
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from syncline.errors import SpecError
 from syncline.fields import Spec, from_name, refusal
 
 if TYPE_CHECKING:
-    from syncline.methods.base import MethodBase
+    from syncline.methods.parts.method_spec import MethodBase
 
 BackwardWeights = Literal["stashed", "current", "corrected"]
 """Which weights a backward pass uses: those of its forward pass, those there are by then, or PipeMare's estimate."""

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from syncline.costmodel import TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.fields import Positive, Rate, Spec, from_name, tag
-from syncline.methods.base import elements
+from syncline.methods.parts.method_spec import elements
 from syncline.methods.parts.momenta import (
     AdEMAMixRule,
     AggMoRule,

@@ -15,7 +15,7 @@ from syncline.fields import Spec, refusal
 from syncline.registry import imported, is_reference, reference_to
 
 if TYPE_CHECKING:
-    from syncline.methods.base import MethodBase
+    from syncline.methods.parts.method_spec import MethodBase
     from syncline.optim.torch_rule import TorchRule
 
 CLASS = "a class derived from torch.optim.Optimizer, or a function that makes one"

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping
 
-from syncline.optim.watching.base import Measure, MeasuredValue, Watch, WatchedValue
+from syncline.optim.watch import Measure, MeasuredValue, Watch, WatchedValue
 from syncline.optim.watching.lion import MomentumSpread, UpdateVectors
 from syncline.optim.watching.rounds import Rounds
 

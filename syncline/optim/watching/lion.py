@@ -15,7 +15,7 @@ from syncline.optim.update_vectors import (
     vector_shape,
     vote_agreements,
 )
-from syncline.optim.watching.base import Measure, MeasuredValue
+from syncline.optim.watch import Measure, MeasuredValue
 
 if TYPE_CHECKING:
     from syncline.optim.method import Method

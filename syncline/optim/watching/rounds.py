@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline.optim.base import Row
 from syncline.optim.outer import OUTER_MOMENTUM
-from syncline.optim.watching.base import Measure, MeasuredValue
+from syncline.optim.watch import Measure, MeasuredValue
 
 if TYPE_CHECKING:
     from syncline.optim.method import Method

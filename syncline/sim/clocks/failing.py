@@ -16,7 +16,7 @@ from syncline.sim.failures.outcome import FailureCosts, Stretch
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import SavedSteps, Saving
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.timeline import Timeline
 
 IDLE = "failures"
 """Name of a worker's stream that shows the effects of failures."""

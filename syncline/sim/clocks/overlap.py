@@ -22,9 +22,9 @@ from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_inside,
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
-from syncline.sim.programs import Collective, Compute, Instruction, Wait, check_seconds, compute_times
-from syncline.sim.starts import Floats, start_times
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import Collective, Compute, Instruction, Wait, check_seconds, compute_times
+from syncline.sim.program.starts import Floats, start_times
+from syncline.sim.program.timeline import Timeline
 
 Members: TypeAlias = frozenset[int] | None
 """Some of the workers; all if None."""

@@ -9,23 +9,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.arrays import require
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Network, Topology, topology
+from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
-from syncline.sim.collectives.single import collective_finish_s
+from syncline.sim.clocks.single_collective import collective_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.programs import Delay, compute_times
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import Delay, compute_times
+from syncline.sim.program.timeline import Timeline
 
 EVALUATORS = ("auto", "events", "lockstep")
 OVERHEADS = ("encode", "trigger", "optimizer")

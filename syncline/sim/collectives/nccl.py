@@ -23,7 +23,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.network.nccl_costs import NcclCosts
 
 
 def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from syncline.costmodel.bounded_cache import kept
 from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, RoundTable
 from syncline.costmodel.collectives.algorithms.base import backwards
 from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_rounds
@@ -20,12 +19,13 @@ from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes
-from syncline.costmodel.collectives.nccl.costs import DEFAULT, NcclCosts
 from syncline.costmodel.collectives.table import algorithm_name, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
 from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.numerics.bounded_cache import kept
 from syncline.sim.collectives.nccl import nccl_rounds
-from syncline.sim.starts import Floats
+from syncline.sim.program.starts import Floats
 
 
 def rounds_bytes(of: Iterable[Round]) -> float:

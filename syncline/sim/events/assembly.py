@@ -33,9 +33,9 @@ from syncline.sim.events.state import (
     CoreState,
 )
 from syncline.sim.events.vectorised_assembly import FEWEST, Messages, assemble_plain, is_plain
-from syncline.sim.programs import Alike, Collective, Compute, Program, Recv, Send, Wait
-from syncline.sim.queued import OnStream, Queued, StreamMark, StreamWait
-from syncline.sim.timeline import COMPUTING
+from syncline.sim.program.instructions import Alike, Collective, Compute, Program, Recv, Send, Wait
+from syncline.sim.program.queued import OnStream, Queued, StreamMark, StreamWait
+from syncline.sim.program.timeline import COMPUTING
 
 
 class Assembly:

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import inner_sizes
-from syncline.costmodel.collectives.nccl.costs import DEFAULT
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import opening_of
+from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.nccl_costs import DEFAULT
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
@@ -27,7 +27,7 @@ from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.plans import Plan, plan_of
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import CoreState, copy_records
-from syncline.sim.programs import Collective
+from syncline.sim.program.instructions import Collective
 
 POSTS_FIRST, ISSUES_FIRST = 1, 2
 

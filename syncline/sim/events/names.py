@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.errors import SynclineError
-from syncline.sim.programs import Collective, First
-from syncline.sim.timeline import COMPUTING, Words
+from syncline.sim.program.instructions import Collective, First
+from syncline.sim.program.timeline import COMPUTING, Words
 
 Told = tuple[int, int, int, int]
 """The names of a span as numbers: its stream, what, label and step."""

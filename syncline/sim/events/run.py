@@ -12,9 +12,9 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
-from syncline.sim.programs import Alike, Collective, Delay, Program
-from syncline.sim.starts import Floats
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import Alike, Collective, Delay, Program
+from syncline.sim.program.starts import Floats
+from syncline.sim.program.timeline import Timeline
 
 if TYPE_CHECKING:
     from syncline.sim.events.simulation import Simulation

@@ -40,10 +40,10 @@ from syncline.sim.events.state import (
     TWICE,
     CoreState,
 )
-from syncline.sim.programs import Delay, Program, Stuck
-from syncline.sim.queued import OnStream
-from syncline.sim.starts import start_times
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import Delay, Program, Stuck
+from syncline.sim.program.queued import OnStream
+from syncline.sim.program.starts import start_times
+from syncline.sim.program.timeline import Timeline
 
 CHOICES = EventPriority(11)
 """Priority of choices, which come after all else of their instant."""

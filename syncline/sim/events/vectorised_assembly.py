@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.network.topology import Ints
 from syncline.sim.events.state import COMPUTE, END, RECV, SEND
-from syncline.sim.programs import Compute, Program, Recv, Send
-from syncline.sim.queued import Queued
+from syncline.sim.program.instructions import Compute, Program, Recv, Send
+from syncline.sim.program.queued import Queued
 
 if TYPE_CHECKING:
     from syncline.sim.events.assembly import Assembly

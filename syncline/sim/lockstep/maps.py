@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.gloo.costs import FREE
-from syncline.costmodel.collectives.nccl.costs import DEFAULT
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
+from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.nccl_costs import DEFAULT
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, ranks_of_part
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
@@ -34,8 +34,8 @@ from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.nccl import run_nccl
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
-from syncline.sim.starts import Floats
-from syncline.sim.timeline import Timeline, Words
+from syncline.sim.program.starts import Floats
+from syncline.sim.program.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):

@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.bounded_cache import by_value, kept
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats, Ints
 from syncline.costmodel.network.topology import Paths, Star, Topology
+from syncline.costmodel.numerics.bounded_cache import by_value, kept
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds, rounds_bytes, rounds_on
 from syncline.sim.lockstep.rings import rings

@@ -18,7 +18,7 @@ from syncline.sim.online.server_policy import Serving
 from syncline.sim.online.server_state import Desk
 from syncline.sim.online.timeline import with_servers
 from syncline.sim.online.worker_failures import AWAY, LOST, Fates
-from syncline.sim.programs import Compute, Delay, First, Instruction, Recv, Send, Stuck
+from syncline.sim.program.instructions import Compute, Delay, First, Instruction, Recv, Send, Stuck
 
 ARRIVALS = EventPriority(10)
 """Priority of arrivals: servers take them after all of one instant have come, and before replies."""

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from syncline.sim.events.simulation import CHOICES, Simulation
 from syncline.sim.events.state import TIMER
-from syncline.sim.programs import Compute
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import Compute
+from syncline.sim.program.timeline import Timeline
 
 GATE = "gate"
 """Name of a gate, an instruction that waits for a release: a `Compute` of no time with an effect."""

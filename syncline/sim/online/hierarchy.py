@@ -10,7 +10,7 @@ from simpy.events import EventPriority
 
 from syncline.sim.online.gates import gate
 from syncline.sim.online.server_interface import Above, Merge, Served, Watching
-from syncline.sim.programs import First, Instruction, Recv, Send
+from syncline.sim.program.instructions import First, Instruction, Recv, Send
 
 if TYPE_CHECKING:
     from syncline.sim.online.gates import GatedSimulation

@@ -12,7 +12,7 @@ import numpy as np
 from syncline.costmodel.network.topology import Floats, Ints
 from syncline.errors import SpecError
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.timeline import Timeline
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from syncline.sim.online.gates import GATE
 from syncline.sim.online.server_interface import Served
-from syncline.sim.timeline import Timeline, Words
+from syncline.sim.program.timeline import Timeline, Words
 
 
 def with_servers(timeline: Timeline, served: Served, keep_steps: int | None) -> Timeline:

@@ -22,7 +22,7 @@ from syncline.kernels import Kernels
 from syncline.sim.events.state import LEFT_OVER
 from syncline.sim.pipelines.deadlocks import tag_of
 from syncline.sim.pipelines.schedules import TASK_KINDS, Numbering, Orders, Schedule
-from syncline.sim.timeline import Timeline, Words
+from syncline.sim.program.timeline import Timeline, Words
 
 if TYPE_CHECKING:
     from syncline.sim.pipelines.run import NetworkLike, Pipeline

@@ -7,7 +7,7 @@ from itertools import product
 
 from syncline.errors import SynclineError
 from syncline.sim.pipelines.schedules import Kind, Orders, PipelineTask, Schedule, target_stage
-from syncline.sim.programs import First, Instruction, Recv
+from syncline.sim.program.instructions import First, Instruction, Recv
 
 NEEDS: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
 """Kind of task that a stage must have done with a micro-batch before each kind."""

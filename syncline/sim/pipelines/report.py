@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.costmodel.network.paths import Ints
 from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
-from syncline.sim.timeline import Strings, Timeline, Words
+from syncline.sim.program.timeline import Strings, Timeline, Words
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,8 +25,18 @@ from syncline.sim.pipelines.array_pipeline import played
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
 from syncline.sim.pipelines.report import PipelineReport, StageReport, TaskSpan, report, task_spans
 from syncline.sim.pipelines.schedules import TASK_KINDS, Kind, Order, PipelineTask, Schedule, source_stage, target_stage
-from syncline.sim.programs import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait, check_seconds
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import (
+    Collective,
+    Compute,
+    First,
+    Instruction,
+    Recv,
+    Send,
+    Stuck,
+    Wait,
+    check_seconds,
+)
+from syncline.sim.program.timeline import Timeline
 
 __all__ = [
     "Durations",

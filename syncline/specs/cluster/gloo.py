@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
-from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
+from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.reading import Described

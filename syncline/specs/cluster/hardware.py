@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from syncline.costmodel.collectives.measured import MeasuredTimes, read_times
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
+from syncline.costmodel.numerics.measured_times import MeasuredTimes, read_times
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, Registry, called_as, is_reference

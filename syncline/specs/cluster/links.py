@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import InstanceOf
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import FabricKind, Link
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp, repeated_part, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of

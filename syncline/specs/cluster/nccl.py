@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.errors import SpecError
 from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.reading import Described, counted

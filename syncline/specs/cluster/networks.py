@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, InstanceOf, StrictBool
 from typing_extensions import override
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
+from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.regions import regions
 from syncline.costmodel.network.sites import Sites

@@ -17,7 +17,7 @@ from syncline.analysis.figures.alignment import (
     swings,
     trajectory_grid,
 )
-from syncline.analysis.style import method_styles
+from syncline.analysis.figures.style import method_styles
 from syncline.analysis.theory.basis_rotation import trap_radius
 from syncline.specs.study import Figures, Record
 from syncline.studies.alignment.points import floor_point, points_of, quadratics, rule_of
@@ -92,7 +92,7 @@ def _quadratic_ways(spec: AlignmentSpec) -> Figures:
     """The first draw's ways, per method and angle; and the steps of two angles along the steepest direction."""
     import torch
 
-    from syncline.analysis.hessian import dominant_eigenvector
+    from syncline.analysis.theory.hessian import dominant_eigenvector
 
     one = spec.model_copy(update={"seeds": spec.seeds[:1], "steps": min(spec.steps, WAY_STEPS)})
     lr, points, count = spec.rates[0], points_of(one), len(spec.angles_deg)

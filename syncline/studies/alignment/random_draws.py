@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from syncline.analysis.ranks import rank_correlation
+from syncline.analysis.statistics.ranks import rank_correlation
 from syncline.specs.study import Record, Report
 from syncline.studies.alignment.points import RECORD, ROW, finite, or_inf, quadratics, rule_of, share_of
 from syncline.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec
@@ -31,7 +31,7 @@ def random_records(spec: AlignmentSpec, family: RandomQuadraticsSpec, report: Re
     """
     import torch
 
-    from syncline.analysis.hessian import angle_to_axes_deg, misalignment
+    from syncline.analysis.theory.hessian import angle_to_axes_deg, misalignment
     from syncline.studies.alignment.walks import loss_at_most, walk
 
     torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syncline.analysis.ranks import rank_correlation
+from syncline.analysis.statistics.ranks import rank_correlation
 from syncline.specs.study import Piece, Record, Report
 from syncline.studies.alignment.points import (
     RECORD,
@@ -59,7 +59,7 @@ def angle_records(spec: AlignmentSpec, lr: float, method: str, report: Report) -
     """A record per angle and draw; none after Ctrl-C."""
     import torch
 
-    from syncline.analysis.hessian import angle_to_axes_deg, dominant_eigenvector, misalignment, oscillation
+    from syncline.analysis.theory.hessian import angle_to_axes_deg, dominant_eigenvector, misalignment, oscillation
 
     torch.set_num_threads(1)
     points = points_of(spec)

@@ -18,11 +18,11 @@ from syncline.costmodel import (
     vote_s,
 )
 from syncline.costmodel.collectives.votes import VotePart, vote_parts
-from syncline.experiments.columns import Column, count_of, seconds_of, text_of
 from syncline.fields import Positive, Spec, Workers
 from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.models import ModelField
 from syncline.specs.study import Record
+from syncline.specs.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.studies.papers.base import PaperTable, digits, paper_table
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from syncline.costmodel import (
     half_life_total_s,
     unified_total_s,
 )
-from syncline.experiments.columns import Column, seconds_of, text_of
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
 from syncline.specs.memory import HardwareField
 from syncline.specs.models import ModelField
 from syncline.specs.study import Record
+from syncline.specs.tables.columns import Column, seconds_of, text_of
 from syncline.studies.papers.base import PaperTable, bandwidth_of, paper_table
 from syncline.units import parse_bandwidth
 

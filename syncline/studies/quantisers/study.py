@@ -10,8 +10,8 @@ import numpy as np
 
 from syncline.analysis import median_and_range
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.experiments.train_and_time import train_method
 from syncline.methods import MethodBase
+from syncline.runs.training.train_and_time import train_method
 from syncline.specs.study import Piece, Record, Report
 from syncline.studies.draws import DistributionSpec, draw_of
 from syncline.studies.quantisers.spec import NoiseSpec, QuantisersSpec, TuningSpec

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from syncline.analysis.kronecker import FAMILIES, SideNorms, kronecker, side_norms
 from syncline.analysis.theory import delayed_adam_bound
+from syncline.analysis.theory.kronecker import FAMILIES, SideNorms, kronecker, side_norms
 from syncline.costmodel.compute.rotation import rotation_elements, stage_frequencies
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.analysis.curves import FloatArray
+from syncline.analysis.statistics.curves import FloatArray
 from syncline.analysis.theory import (
     beta_omega,
     coin_mean_bias,

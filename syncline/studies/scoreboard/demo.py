@@ -10,11 +10,11 @@ import torch
 from syncline.analysis.theory import top_k_error_bound
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, mean_bytes_per_step
-from syncline.experiments.projection.memory import memory_of
-from syncline.experiments.projection.project import project
 from syncline.methods import DDP, method_of
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
 from syncline.optim.chunks import dct_matrix, random_matrix
+from syncline.planner.projection.memory import memory_of
+from syncline.planner.projection.project import project
 from syncline.problems import Digits
 from syncline.seeds import seed64
 from syncline.specs import ProjectSpec

@@ -10,8 +10,8 @@ import numpy as np
 from syncline.analysis.theory import momentum_noise_variance, speedup_limit, vote_against_sum, vote_shares
 from syncline.costmodel import MODELS
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.experiments.projection.memory import memory_of
 from syncline.methods import method_of
+from syncline.planner.projection.memory import memory_of
 from syncline.seeds import seed64
 from syncline.studies.scoreboard.cells import rows_of_study, study_cell
 from syncline.studies.scoreboard.literal import literal_distance

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from syncline.analysis import Curve, loss_against_clock, loss_against_steps
 from syncline.analysis.figures.staleness import over_stages
-from syncline.analysis.style import Dashes, MethodStyle, method_styles
+from syncline.analysis.figures.style import Dashes, MethodStyle, method_styles
 from syncline.specs.study import Figures, Record
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 from syncline.studies.staleness.study import BestPaths, Path, clocks, paths, target_of

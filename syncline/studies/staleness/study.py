@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.analysis import median_and_range, time_to_target_s
-from syncline.analysis.curves import lost_seeds
+from syncline.analysis.statistics.curves import lost_seeds
 from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
-from syncline.experiments.delayed_gradients.updates import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
+from syncline.runs.training.delayed_gradients.updates import (
+    StageWork,
+    UpdateTimes,
+    asynchronous,
+    stage_work,
+    synchronous,
+)
 from syncline.specs.study import Piece, Record, Report
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 from syncline.studies.staleness.training import check_device, train_late

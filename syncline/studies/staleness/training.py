@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from syncline.experiments.delayed_gradients.config import LateTraining
-from syncline.experiments.delayed_gradients.delay_line import late_parts
-from syncline.experiments.delayed_gradients.event_driven import train_by_events
-from syncline.experiments.sequential_seeds import histories_in_turn
+from syncline.runs.training.delayed_gradients.config import LateTraining
+from syncline.runs.training.delayed_gradients.delay_line import late_parts
+from syncline.runs.training.delayed_gradients.event_driven import train_by_events
+from syncline.runs.training.sequential_seeds import histories_in_turn
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def check_device(spec: StalenessSpec) -> None:
     Raises:
         SpecError: ``device: cuda`` where torch finds none.
     """
-    from syncline.backend.devices import training_device
+    from syncline.comm.devices import training_device
 
     training_device(spec.device)
 

@@ -15,7 +15,7 @@ from syncline.studies.swings.spec import SwingsSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from syncline.analysis.products import Products
+    from syncline.analysis.theory.products import Products
     from syncline.optim import Method
     from syncline.problems import Task
 
@@ -40,12 +40,12 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     """A record per step of the window, each with what was measured at its start; none after Ctrl-C."""
     import torch
 
-    from syncline.analysis.hessian import oscillation
-    from syncline.analysis.products import cauchy_norm_11, direction_beside, dominant_pair
+    from syncline.analysis.theory.hessian import oscillation
+    from syncline.analysis.theory.products import cauchy_norm_11, direction_beside, dominant_pair
     from syncline.comm import SimulatedCommunicator
-    from syncline.experiments.delayed_gradients.delay_line import delay_groups, delays_of
     from syncline.problems import DelayedTask
     from syncline.problems.streams import torch_generator
+    from syncline.runs.training.delayed_gradients.delay_line import delay_groups, delays_of
     from syncline.training import rows_of
 
     torch.set_num_threads(1)
@@ -114,7 +114,7 @@ def products_of(task: Any, batches: int) -> Products:
     from torch.func import functional_call
     from torch.nn import functional as F
 
-    from syncline.analysis.products import hessian_products
+    from syncline.analysis.theory.products import hessian_products
 
     inputs, targets = (
         torch.cat([part[0] for part in parts]) for parts in zip(*map(task.batch, range(batches)), strict=True)

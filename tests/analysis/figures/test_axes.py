@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from syncline.analysis.figures import save
 from syncline.analysis.figures.axes import TICK_GAP, draw_line, kept_apart, new_figure, thinned, time_ticks, time_unit
-from syncline.analysis.style import method_styles
+from syncline.analysis.figures.style import method_styles
 from syncline.errors import SpecError
 
 HEIGHTS = hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1))

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives.measured import nvlink_all_reduce
-from syncline.costmodel.compute.memory import activation_bytes
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.transformer_time import (
     STEP_FIELDS,
@@ -21,7 +19,9 @@ from syncline.costmodel.compute.transformer_time import (
     layer_s,
     step_s,
 )
+from syncline.costmodel.layouts.memory import activation_bytes
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.costmodel.pipeline.closed_form import even_parts
 from syncline.errors import SpecError
 from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline

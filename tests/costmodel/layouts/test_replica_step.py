@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from syncline.costmodel import MODELS
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.replica_step import InsideCall, inside_calls, inside_times
+from syncline.costmodel.layouts.stage_sizes import stage_flops
 from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
-from syncline.costmodel.pipeline.stage_sizes import stage_flops
 
 LLAMA = MODELS["llama-3-8b"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import NETWORKS, GlooCosts, Link, collective_s, gloo_s
-from syncline.costmodel.collectives.nccl.costs import NcclCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.slowdown import slowed
 from syncline.costmodel.network.two_level import TwoLevel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link, mean_step
-from syncline.costmodel.compute.memory import model_memory, shared_out
+from syncline.costmodel.layouts.memory import model_memory, shared_out
 from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
 from syncline.errors import SpecError

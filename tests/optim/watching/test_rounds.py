@@ -12,10 +12,10 @@ import torch
 from syncline.analysis.theory import momentum_information_nats, momentum_noise_variance
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.experiments.run import run
 from syncline.methods import method_of
 from syncline.optim.watching import MEASURES, Rounds, Watch
 from syncline.problems import Digits
+from syncline.runs.run import run
 from syncline.specs import RunSpec, validate
 from syncline.specs.watch import WatchSpec
 from syncline.training import parameter_groups, rows_of, train

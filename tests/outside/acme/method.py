@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from syncline.costmodel import Exchange
 from syncline.fields import Period
 from syncline.methods import MethodBase, tensors_of
-from syncline.methods.base import Presets, Tensors, elements
+from syncline.methods.parts.method_spec import Presets, Tensors, elements
 
 
 class Seldom(MethodBase):

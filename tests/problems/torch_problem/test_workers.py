@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from syncline.backend.launch import run_processes
 from syncline.comm import ProcessGroupCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError
+from syncline.measure.processes.launch import run_processes
 from syncline.methods import DDP, Local
 from syncline.optim import sgdm
 from syncline.problems import Rows, TorchProblem

@@ -21,8 +21,8 @@ from syncline.costmodel import (
 )
 from syncline.costmodel.collectives.algorithms.double_binary_tree import parents, reduce_rounds
 from syncline.sim import collective_finish_s
+from syncline.sim.clocks.single_collective import rounds_finish_s
 from syncline.sim.collectives.rounds import rounds, rounds_on, sent_bytes
-from syncline.sim.collectives.single import rounds_finish_s
 from tests.sim.strategies import EVERY_ALGORITHM
 
 sizes = st.floats(np.log(4.0), np.log(2.0**30)).map(np.exp)

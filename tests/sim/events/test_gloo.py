@@ -15,7 +15,7 @@ from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.collectives.rounds import sent_bytes
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.programs import Collective
+from syncline.sim.program.instructions import Collective
 
 RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 SLOW = Link(1.0, 1.0)

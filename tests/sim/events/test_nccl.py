@@ -14,7 +14,7 @@ from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.collectives.rounds import sent_bytes
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.programs import Collective
+from syncline.sim.program.instructions import Collective
 
 MIB = 2.0**20
 SMALL = NcclCosts(buffer_bytes=1024.0, channels=1)  # pieces of 512 bytes, chains' of 128

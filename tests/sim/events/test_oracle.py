@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives.gloo.costs import GLOO, GlooCosts
 from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, algorithms_on
+from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
@@ -18,7 +18,7 @@ from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SynclineError
 from syncline.sim import Collective, Compute, Recv, Round, Send, Wait, run_events
 from syncline.sim.events import assembly
-from syncline.sim.programs import First
+from syncline.sim.program.instructions import First
 from tests.sim.oracle.run import run_events as run_oracle
 
 few = st.integers(0, 3).map(float)

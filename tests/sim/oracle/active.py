@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncline.costmodel.collectives.gloo.costs import GlooCosts
 from syncline.costmodel.collectives.table import is_gloo
-from syncline.sim.programs import Collective
+from syncline.costmodel.network.gloo_costs import GlooCosts
+from syncline.sim.program.instructions import Collective
 from tests.sim.oracle.flows import Later
 from tests.sim.oracle.gloo import Connections, GlooRank
 from tests.sim.oracle.ports import Fabric, PortIn, PortOut

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from syncline.sim.programs import Send
+from syncline.sim.program.instructions import Send
 from tests.sim.oracle.flows import Flow, Later, Route
 from tests.sim.oracle.ports import Fabric
 

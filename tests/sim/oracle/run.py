@@ -11,8 +11,8 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
-from syncline.sim.programs import Program
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import Program
+from syncline.sim.program.timeline import Timeline
 from tests.sim.oracle.ports import Delay
 from tests.sim.oracle.simulation import Simulation
 

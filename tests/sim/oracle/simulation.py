@@ -10,15 +10,15 @@ from typing import Any, TypeAlias
 import simpy
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.gloo.costs import FREE
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds
-from syncline.sim.programs import Collective, Compute, First, Instruction, Program, Recv, Send, Stuck, Wait
-from syncline.sim.starts import start_times
-from syncline.sim.timeline import Timeline
+from syncline.sim.program.instructions import Collective, Compute, First, Instruction, Program, Recv, Send, Stuck, Wait
+from syncline.sim.program.starts import start_times
+from syncline.sim.program.timeline import Timeline
 from tests.sim.oracle.active import ActiveCollective, QueuedCollective, agreed
 from tests.sim.oracle.flows import AfterAll, Channels, Later
 from tests.sim.oracle.messages import PointToPoint

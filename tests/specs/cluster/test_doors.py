@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from syncline.cli import app
+from syncline.cli.main import app
 from syncline.costmodel import Hardware, Link, TwoLevel
 from syncline.errors import SpecError
-from syncline.experiments.projection.project import project
+from syncline.planner.projection.project import project
 from syncline.sim import collective_finish_s
 from syncline.specs import ProjectSpec, hardware, load_spec, network, network_fields
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.experiments.studies import run_study, total_length
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian
+from syncline.runs.studies import run_study, total_length
 from syncline.specs import load_spec
 from syncline.studies.alignment import STUDY, AlignmentSpec
 from syncline.studies.alignment import study as alignment

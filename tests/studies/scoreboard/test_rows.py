@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from syncline.commands import completion
+from syncline.cli import completion
 from syncline.errors import SpecError
 from syncline.studies.scoreboard import NOT_CHECKABLE, PAPERS, board_of, computed, paper_rows, verdict_of
 from syncline.studies.scoreboard.rows import MEASURED, PaperRow, _read, function_named, stored

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from syncline.costmodel.bounded_cache import frozen
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     RankArray,
@@ -20,6 +19,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     of_part_twice,
     tree_depth,
 )
+from syncline.costmodel.numerics.bounded_cache import frozen
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from syncline.costmodel.arrays import IntOrArray
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     Round,
@@ -19,6 +18,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     of_part_twice,
     tree_depth,
 )
+from syncline.costmodel.numerics.arrays import IntOrArray
 
 
 def parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from syncline.costmodel.arrays import IntOrArray
 from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, doublings, of_others, tree_depth
+from syncline.costmodel.numerics.arrays import IntOrArray
 
 
 def _rounds(workers: int, nbytes: float) -> Iterator[Round]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     Round,
@@ -22,6 +21,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     largest_power,
     of_part_twice,
 )
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 def _rounds(workers: int, nbytes: float) -> Iterator[Round]:

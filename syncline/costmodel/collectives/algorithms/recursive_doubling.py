@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     Round,
@@ -26,6 +25,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     of_part,
     tree_depth,
 )
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 def _rounds(workers: int, nbytes: float) -> Iterator[Round]:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, tree_depth
 from syncline.costmodel.collectives.algorithms.binomial_tree import halved
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 def halves(workers: IntOrArray) -> tuple[IntOrArray, IntOrArray]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray
-from syncline.costmodel.collectives.gloo.costs import FREE, GlooCosts
 from syncline.costmodel.collectives.gloo.times import segments, window_s
+from syncline.costmodel.network.gloo_costs import FREE, GlooCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
 def gloo_reduce_s(workers: int, nbytes: float, link: Link, tcp: Tcp, costs: GlooCosts | None = None) -> FloatOrArray:

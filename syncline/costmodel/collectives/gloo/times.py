@@ -26,7 +26,7 @@ each rounded up to whole elements. Segments beyond the end of a short tensor are
 ring pays only ``min(4 (P - 1), max(2 P - 2 + c, P - 2 + 3 c))`` latencies, 2u fewer than 4 (P - 1); a tensor of one
 element 2 P - 1.
 
-What the software takes comes on top, see `syncline.costmodel.collectives.gloo.costs`.
+What the software takes comes on top, see `syncline.costmodel.network.gloo_costs`.
 
 Source: pytorch/gloo: gloo/allreduce.cc, allgather.cc, alltoall.cc, broadcast.cc, gather.cc, and transport/tcp/pair.cc
 for the notices; torch's ProcessGroupGloo for the reduce-scatter. Held against measurements in docs/validation.md.
@@ -40,10 +40,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.gloo.costs import FREE, GLOO, SHAPED, GlooCosts, tensor_bytes
+from syncline.costmodel.network.gloo_costs import FREE, GLOO, SHAPED, GlooCosts, tensor_bytes
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
 __all__ = [

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.arrays import require
 from syncline.costmodel.collectives.gloo.times import GLOO, HEADER_BYTES, gloo_sent_bytes, segments
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 
 PACKET_HEADER_BYTES = 52

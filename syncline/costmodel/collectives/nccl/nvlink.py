@@ -21,8 +21,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from syncline.costmodel.arrays import require
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]

@@ -28,7 +28,7 @@ the other's time on the line.
 torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Trees, the
 protocols LL and LL128 (small messages), PAT and NVLS are not in here.
 
-Source: NVIDIA NCCL 2.10.3: as `syncline.costmodel.collectives.nccl.costs`; src/collectives/device/all_reduce.h (a
+Source: NVIDIA NCCL 2.10.3: as `syncline.costmodel.network.nccl_costs`; src/collectives/device/all_reduce.h (a
 ring's loops), broadcast.h (the chain), src/transport/net_socket.cc (on AWS 2 threads with 8 sockets each for every
 channel and peer).
 """
@@ -40,10 +40,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.nccl.costs import DEFAULT, NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.nccl_costs import DEFAULT, NCCL_RUNS, NcclCosts
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
 __all__ = ["NCCL_ALGORITHMS", "NCCL_KINDS", "NcclAlgorithm", "NcclCosts", "nccl_messages", "nccl_sockets_s"]

@@ -1,0 +1,1 @@
+"""Statistics of curves and of ranks, from plain arrays."""

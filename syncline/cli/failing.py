@@ -1,0 +1,68 @@
+"""Options of commands that know machines that fail: those of ``syncline goodput``, and what they come to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from syncline.cli import completion
+from syncline.cli.shell import value_of
+
+WHICH = "See 'syncline list failures'; or a worker's mean time between them, as 50000h; or fields, or a YAML file."
+
+FailuresOption = Annotated[
+    str | None,
+    typer.Option("--failures", metavar="WHICH", help=WHICH, autocompletion=completion.failures),
+]
+RecoveryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--recovery",
+        metavar="HOW",
+        help="restart (all, from a checkpoint) or reform (the others go on); by default as each method can.",
+    ),
+]
+RestartOption = Annotated[
+    str | None, typer.Option("--restart", metavar="TIME", help="To start processes again, after a failure.")
+]
+CheckpointOption = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="TIME", help="What writing a checkpoint takes.")
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bandwidth", metavar="RATE", help="In its place: at which all together write checkpoints, as 100GB/s."
+    ),
+]
+
+
+def failing_fields(failures: str | None, checkpoint: dict[str, Any] | None = None, **fields: Any) -> Any:
+    """Failures as options say them; none where none do.
+
+    Args:
+        failures: which.
+        checkpoint: fields of it that are given; none: not.
+        **fields: of the failures, likewise.
+
+    Raises:
+        SpecError: failures that there are not, or options that nothing says the failures of.
+    """
+    from syncline.errors import SpecError
+    from syncline.specs.failures import failures_of
+
+    fields = {name: value for name, value in fields.items() if value is not None}
+    saved = {name: value for name, value in (checkpoint or {}).items() if value is not None}
+    if failures is None:
+        for name, value in {**fields, **{AS_OPTION.get(name, name): one for name, one in saved.items()}}.items():
+            raise SpecError(f"--{name}", value, "--failures beside it, which says what fails")
+        return None
+    given = failures_of(value_of("--failures", failures), "--failures").model_dump(mode="json", exclude_unset=True)
+    given |= fields
+    if saved:
+        given["checkpoint"] = given.get("checkpoint", {}) | saved
+    return given
+
+
+AS_OPTION = {"seconds": "checkpoint"}
+"""Fields of a checkpoint whose options have other names."""

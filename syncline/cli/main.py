@@ -1,0 +1,107 @@
+"""The commands: parse, call, print. What they do is in `syncline.api`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from typer import Abort
+
+from syncline import interrupts
+from syncline.cli.shell import app, check_width, say
+from syncline.cli.usage import UsageError, refusal
+from syncline.errors import SpecError, SynclineError
+from syncline.files import open_standard_streams
+
+# Each module adds its commands to the application, in the order of the help.
+# isort: off
+# isort: on
+
+__all__ = ["app", "main"]
+
+
+OF_TORCH = "can't allocate memory"
+"""What torch says where NumPy raises a MemoryError; of a kind that has no name of its own."""
+
+UNWRITABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
+)  # fmt: skip
+"""What a system says when a disk, a quota or a file is full; or can no longer be written, or is gone."""
+
+
+MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+"""What a system says of a path that cannot be the one of a file."""
+
+
+def _prepare_process() -> None:
+    """Open what the caller has closed, and refuse a working directory that is gone."""
+    open_standard_streams()
+    check_width()
+    try:
+        os.getcwd()
+    except OSError as error:
+        say(f"error: working directory: got one that is gone; expected one that exists ({error.strerror})")
+        sys.exit(2)
+
+
+def _line(error: Exception) -> str:
+    """An error and what is known about it, in one line."""
+    return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
+
+
+@contextmanager
+def _alone(name: str | None) -> Iterator[None]:
+    """Inside, the application has no command but the one of this name: typer reads the options of all that it has."""
+    every = app.registered_commands
+    app.registered_commands = [one for one in every if one.name == name] or every
+    try:
+        yield
+    finally:
+        app.registered_commands = every
+
+
+def main() -> None:
+    """The entry point: a mistake in the input is one line on standard error and exit code 2."""
+    _prepare_process()
+    with interrupts.listen_for_signals():
+        _main()
+
+
+def _main() -> None:
+    try:
+        with _alone(next(iter(sys.argv[1:]), None)):
+            sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
+    except SynclineError as error:
+        say(_line(error))
+        sys.exit(2)
+    except UsageError as error:
+        say(_line(refusal(error)))
+        sys.exit(2)
+    except Abort:
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or OF_TORCH in str(error)):
+            raise
+        say(_line(MemoryError("this needs more memory than there is")))
+        sys.exit(1)
+    except UnicodeEncodeError as error:
+        say(_line(SpecError("arguments", error.object[error.start : error.end], "text in Unicode")))
+        sys.exit(2)
+    except OSError as error:
+        if error.errno in MISNAMED:
+            named = SpecError("path", str(error.filename), f"one that a file can have ({error.strerror})")
+            say(_line(named if error.filename else error))
+            sys.exit(2)
+        if error.errno not in UNWRITABLE:
+            raise
+        say(_line(error))
+        with suppress(OSError, ValueError):  # what standard output still holds could not be written at exit, either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""What all commands share: the application, options, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from syncline.cli import completion
+from syncline.cli.usage import Commands
+from syncline.errors import SpecError
+from syncline.interrupts import exit_code
+from syncline.registry import no_code
+from syncline.units import format_seconds
+from syncline.version import version_line
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+    from syncline.api.result import Result
+    from syncline.specs import Override
+
+# Who sets it wants no escape sequence, not only no colour (https://no-color.org); rich would still print in bold.
+PLAIN = bool(os.environ.get("NO_COLOR"))
+
+app = typer.Typer(
+    help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
+    cls=Commands,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None if PLAIN else "rich",
+    epilog="Begin with: syncline compare, then syncline list specs. SPEC is a name of that list or a YAML file.",
+    context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
+)
+
+FLAG = " "
+"""In the place of a value, of an option that takes none."""
+
+SPEC_HELP = "A bundled spec (see 'syncline list specs'), a YAML file, or - for standard input."
+
+
+def spec_argument(*commands: str) -> Any:
+    """A spec that one of these commands takes."""
+    return typer.Argument(help=SPEC_HELP, metavar="SPEC", autocompletion=completion.specs_of(*commands))
+
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the spec: --set steps=100; repeatable."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", metavar=FLAG, help="Print one JSON object with 'rows' to standard output.")
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="NAME,...", help="Of the tables: names of --json's rows, with commas between, or all."
+    ),
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="A new folder for results; runs/NAME by default.")
+]
+
+
+def network_option(more: str) -> Any:
+    """``--network``, and what there is to say of it."""
+    help_ = f"A name of 'syncline list networks', a YAML file, or latency,bandwidth as 50us,10Gbit/s; {more}."
+    return typer.Option("--network", metavar="NET", help=help_, autocompletion=completion.networks)
+
+
+AlgorithmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="Of all collectives: a name, or auto, gloo or nccl for their choice.",
+        autocompletion=completion.algorithms,
+    ),
+]
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        help="See 'syncline list clusters', or a YAML file: network, hardware and number of workers at once.",
+        autocompletion=completion.clusters,
+    ),
+]
+
+NetworkOption = Annotated[list[str] | None, network_option("the spec's by default")]
+NetworksOption = Annotated[list[str] | None, network_option("repeatable, or names with commas")]
+
+# Of commands that start processes, and of the processes that torchrun starts.
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="NAME", help="auto, cpu or cuda.", autocompletion=completion.among("auto", "cpu", "cuda")
+    ),
+]
+BackendOption = Annotated[
+    str,
+    typer.Option(
+        "--backend", metavar="NAME", help="auto, gloo or nccl.", autocompletion=completion.among("auto", "gloo", "nccl")
+    ),
+]
+TimeoutOption = Annotated[
+    str, typer.Option("--timeout", metavar="TIME", help="How long processes may stand still before they are ended.")
+]
+ReproducibleOption = Annotated[
+    bool,
+    typer.Option("--reproducible", metavar=FLAG, help="Add up in the simulator's order: its bits, for the same bytes."),
+]
+PerProcessOption = Annotated[
+    int,
+    typer.Option("--workers-per-process", metavar="R", help="Workers that share a process, as rows of its tensors."),
+]
+TIMEOUT = "120 s"
+
+
+def _switch_code_off(context: typer.Context, is_given: bool) -> None:
+    if is_given:
+        context.with_resource(no_code())
+
+
+# The callback acts until the command ends; no function takes the value.
+NoCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-code", metavar=FLAG, expose_value=False, is_eager=True, callback=_switch_code_off,
+        help="Refuse whatever names code: module:name, file.py:name, {kind: python}.",
+    ),
+]  # fmt: skip
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n\n".join(["Examples:", *commands])
+
+
+MOST_COLUMNS = 1000
+"""Of a terminal: what draws a box of a thousand million columns does not come to an end."""
+
+
+def check_width() -> None:
+    """Take ``COLUMNS`` out of the environment unless it is a width that something can be printed in."""
+    width = os.environ.get("COLUMNS", "").strip()
+    if not (width.isdecimal() and len(width) < 5 and 0 < int(width) <= MOST_COLUMNS):
+        os.environ.pop("COLUMNS", None)
+
+
+def new_console() -> Console:
+    """Progress and tables go to standard error; standard output is for JSON."""
+    from rich.console import Console
+
+    # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
+    piped = not sys.stderr.isatty() and "COLUMNS" not in os.environ
+    # Paths, names and labels are what a user wrote: "[red]" and ":smile:" in them mean themselves.
+    return Console(
+        stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
+        highlight=False,
+    )  # fmt: skip
+
+
+def say(line: str) -> None:
+    """A line for people, on standard error."""
+    print(line, file=sys.stderr)
+
+
+def warn(lines: list[str]) -> None:
+    """Warnings, a line each."""
+    for line in lines:
+        say(f"warning: {line}")
+
+
+def overridden(
+    overrides: list[str] | None,
+    options: Mapping[str, tuple[str, Any]] | None = None,
+    *,
+    network: list[str] | None = None,
+    networks: list[str] | None = None,
+) -> list[Override]:
+    """What the command line changes of a spec: ``--set``, then options that stand for fields.
+
+    Args:
+        overrides: ``--set``.
+        options: field and value by option; a value of None is not given.
+        network: ``--network`` where a spec has one.
+        networks: where it has several.
+    """
+    from syncline.specs import Override
+
+    network, networks = each_network(network), each_network(networks)
+    if network and len(network) > 1:
+        raise SpecError("--network", network, "one network, as this trains on one; 'syncline compare' takes several")
+    given = [Override.parse(one) for one in overrides or ()]
+    given += [Override.option("--network", "network", network[0])] if network else []
+    given += [Override.option("--network", "networks", networks)] if networks else []
+    fields = (options or {}).items()
+    return given + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
+
+
+def each_network(given: list[str] | None) -> list[str] | None:
+    """What ``--network`` names; several names may be in one, as nothing else of ``10gbe,wan`` could be meant."""
+    if not given or not any("," in one for one in given):
+        return given
+    from syncline.specs.cluster import links
+
+    named = [one.split(",") for one in given]
+    parts = [
+        several if all(part.strip().lower() in links.BY_NAME for part in several) else [one]
+        for one, several in zip(given, named, strict=True)
+    ]
+    return [part.strip() for several in parts for part in several]
+
+
+def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
+    """A value as YAML reads it; with ``several`` those between commas, as a list; none of none."""
+    from syncline.yamls import parse_yaml
+
+    try:
+        return None if text is None else parse_yaml(f"[{text}]" if several else text)
+    except ValueError:
+        raise SpecError(option, text, "values with commas between" if several else "a value in YAML") from None
+
+
+def emit(result: Result | dict[str, Any]) -> None:
+    """The JSON object; numbers that JSON does not have become null."""
+    from syncline.runs.folders.json_values import plain
+
+    print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
+
+
+def tables_of(result: Result, columns: str | None = None) -> list[Group]:
+    """Its tables, of other columns if somebody asks for them.
+
+    Raises:
+        SpecError: a column that there is not.
+    """
+    if columns is None:
+        return result.tables
+    from syncline.specs.tables.column_selection import chosen_tables
+
+    return chosen_tables(result.tables, result.rows, columns)
+
+
+def print_tables(console: Console, result: Result) -> None:
+    """Its tables, one below the other."""
+    print_each(console, result.tables)
+
+
+def print_each(console: Console, tables: Iterable[Group]) -> None:
+    """One below the other."""
+    for table in tables:
+        console.print(table)
+
+
+MOST_FILES = 20
+"""Of a folder whose files are shown by themselves."""
+
+
+def show_files(console: Console, folder: str | Path) -> None:
+    """Where things are, one path per line, so that it can be copied."""
+    root = Path(folder)
+    console.print(f"\nresults in {root}/", soft_wrap=True)
+    for inside in sorted(root.iterdir()):
+        files = sorted(path for path in inside.rglob("*") if path.is_file()) if inside.is_dir() else [inside]
+        if len(files) > MOST_FILES:
+            console.print(f"  {inside}/  ({len(files)} files)", soft_wrap=True)
+            continue
+        for path in files:
+            note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""
+            console.print(f"  {path}{note}", soft_wrap=True)
+
+
+def show_tables(console: Console, result: Result, columns: str | None = None) -> None:
+    """Tables and warnings of something that was run.
+
+    Raises:
+        SpecError: a column that there is not; what was run is shown all the same.
+    """
+    try:
+        tables, wrong = tables_of(result, columns), None
+    except SpecError as error:
+        tables, wrong = result.tables, error
+    print_each(console, tables)
+    if not tables:
+        console.print(str(result), soft_wrap=True)
+    step_s = result.told.get("measured_step_s")
+    if step_s is not None:
+        console.print(f"compute: {format_seconds(step_s)} for a worker's step, measured here before the training")
+    for row in result.rows:
+        if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
+            which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
+            warn([f"{row['method']}{which}: diverged at step {row['diverged_at']}"])
+    if wrong is not None:
+        raise wrong
+
+
+def show_result(console: Console, result: Result, as_json: bool, columns: str | None = None) -> None:
+    """Tables, warnings, where the files are; JSON if asked for.
+
+    Raises:
+        typer.Exit: after Ctrl-C, with its exit code.
+    """
+    try:
+        show_tables(console, result, columns)
+    finally:
+        assert result.folder is not None
+        show_files(console, result.folder)
+        console.print(f"tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
+    if as_json:
+        emit(result)
+    if result.interrupted:
+        say("interrupted: what was finished until then is in the folder above")
+        raise typer.Exit(exit_code())
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version and the commit.")] = False,
+    no_code: NoCodeOption = False,
+) -> None:
+    if version:
+        print(version_line(), flush=True)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help(), flush=True)
+        raise typer.Exit(2)

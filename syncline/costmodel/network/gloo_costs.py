@@ -1,0 +1,135 @@
+"""What gloo's software takes, beside the link: a time per message, one per call, one per byte.
+
+Costs belong to a machine and its libraries. A `Link` can carry them (``Link.gloo``): then whatever times collectives on
+it takes them without being told, and gloo's algorithms where none is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.errors import SpecError, one_of
+
+GLOO = {
+    "all_reduce": "gloo-ring",
+    "all_gather": "gloo-ring",
+    "reduce_scatter": "gloo-all-reduce",
+    "all_to_all": "gloo-posted",
+    "broadcast": "gloo-tree",
+    "gather": "gloo-posted",
+}
+"""What gloo runs for each collective, whatever the size."""
+
+
+Calls: TypeAlias = tuple[tuple[int, float], ...]
+"""What a call takes, as pairs of a number of workers and seconds."""
+
+
+def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
+    """c, to how many others the busiest worker is connected in a collective: P - 1 where messages are posted to all,
+    ceil(log2 P) where a tree's root has its children, 2 in a ring (1 of two).
+    """
+    if GLOO[kind] == "gloo-posted":
+        return np.subtract(workers, 1.0)
+    if GLOO[kind] == "gloo-tree":
+        return np.ceil(np.log2(np.maximum(workers, 1)))
+    return np.minimum(2.0, np.subtract(workers, 1.0))
+
+
+@dataclass(frozen=True)
+class GlooCosts:
+    """What the software takes, in seconds; it costs nothing unless said otherwise.
+
+    A collective takes ``T(alpha + message_s) + call_s(P) + byte_s N`` with T the form on the bare link, and N the bytes
+    of its largest tensor on a worker: n, or P n of what gathers.
+
+    What a call takes is known for some numbers of workers P_1 < ... < P_k. Between them it is a straight line in P.
+    Below the first it is as there. Beyond the last it grows with c(P), the connections that the busiest worker uses,
+    as it did before, and does not fall:
+
+        call_s(P) = call_s(P_k) + max(0, slope) (c(P) - c(P_k)),   slope between P_(k - 1) and P_k
+
+    Args:
+        message_s: per message and per notice, on top of the latency.
+        call_s: per call, as pairs of a number of workers and seconds, by increasing P.
+        byte_s: per byte of N, as pairs of a collective and seconds; what is not named costs nothing.
+        call_of_s: per call of the collectives that are named, as pairs of one and what ``call_s`` is for all others.
+
+    Raises:
+        SpecError: a negative time, an unknown collective, or numbers of workers that do not increase.
+    """
+
+    message_s: float = 0.0
+    call_s: Calls = ()
+    byte_s: tuple[tuple[str, float], ...] = ()
+    call_of_s: tuple[tuple[str, Calls], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, seconds in (("message_s", self.message_s), *self.byte_s):
+            require(np.isfinite(seconds) & (seconds >= 0), f"gloo.{name}", seconds, "seconds, at least 0")
+        for field, named in (("byte_s", self.byte_s), ("call_of_s", self.call_of_s)):
+            for kind, _ in named:
+                if kind not in GLOO:
+                    raise SpecError(f"gloo.{field}", kind, one_of(GLOO, kind))
+        for field, calls in (("call_s", self.call_s), *((f"call_of_s.{kind}", of) for kind, of in self.call_of_s)):
+            for count, seconds in calls:
+                require(np.isfinite(seconds) & (seconds >= 0), f"gloo.{field}.{count}", seconds, "seconds, at least 0")
+            workers = [count for count, _ in calls]
+            if workers != sorted(set(workers)):
+                raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
+
+    def per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
+        """Seconds per call of a collective among so many workers."""
+        calls = dict(self.call_of_s).get(kind, self.call_s)
+        if not calls:
+            return 0.0
+        known, seconds = np.array(calls).T
+        inside = np.interp(workers, known, seconds)
+        if len(calls) == 1 or not np.any(np.greater(workers, known[-1])):
+            return inside
+        before, last = np.asarray(connections(kind, known[-2:])).tolist()
+        slope = max(0.0, (seconds[-1] - seconds[-2]) / (last - before)) if last > before else 0.0
+        return inside + slope * np.maximum(0.0, connections(kind, np.maximum(workers, known[-1])) - last)
+
+    def per_byte(self, kind: str) -> float:
+        """Seconds per byte of a collective."""
+        return dict(self.byte_s).get(kind, 0.0)
+
+    def beside_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+        """What a call takes beside its messages: ``call_s(P) + byte_s N``."""
+        return self.per_call(kind, workers) + self.per_byte(kind) * tensor_bytes(kind, workers, nbytes)
+
+
+FREE = GlooCosts()
+
+SHAPED = GlooCosts(
+    message_s=0.114e-3,
+    call_s=((2, 0.20e-3), (4, 0.49e-3)),
+    byte_s=(
+        ("all_reduce", 0.04e-9),
+        ("reduce_scatter", 0.44e-9),
+        ("all_gather", 0.34e-9),
+        ("all_to_all", 0.10e-9),
+        ("broadcast", 0.02e-9),
+    ),
+    call_of_s=(
+        ("all_reduce", ((2, 0.15e-3), (4, 0.68e-3))),
+        ("reduce_scatter", ((2, 0.20e-3), (4, 0.51e-3))),
+        ("all_gather", ((2, 0.23e-3), (4, 0.50e-3))),
+        ("all_to_all", ((2, 0.23e-3), (4, 0.50e-3))),
+        ("broadcast", ((2, 0.15e-3), (4, 0.28e-3))),
+    ),
+)
+"""Of torch 2.13 on two shared x86-64 cores, 2 and 4 processes between network namespaces.
+
+Source: `syncline.costmodel.fitting.gloo` on measurements at 1 Gbit/s and 1 ms, see docs/validation.md.
+"""
+
+
+def tensor_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """N, bytes of the largest tensor that a worker hands to the collective."""
+    return nbytes * workers if kind in ("all_gather", "gather") else nbytes

@@ -1,1 +1,0 @@
-"""Experiments: from a spec to results in a folder."""

@@ -1,0 +1,294 @@
+"""The cluster file: network, hardware and wire formats from measurements of processes, as YAML."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from syncline.costmodel.collectives.gloo.times import GlooCosts
+from syncline.costmodel.fitting.least_squares import relative_fit
+from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
+from syncline.costmodel.fitting.timed import TimedCall
+from syncline.errors import SpecError
+from syncline.measure.calibration.collective_times import TIMED_BYTES
+from syncline.measure.calibration.plan import Calibration
+from syncline.runs.folders.path_lock import claimed
+from syncline.specs.cluster.links import link_fields
+from syncline.units import format_bytes, format_seconds
+from syncline.version import __version__
+
+Fields = dict[str, Any]
+
+FP32_BYTES = 4
+
+TOLD = 0.5
+"""Limit on the bandwidth's relative standard error; beyond it, two standard errors include an infinite bandwidth."""
+
+DIGITS = 5
+"""Significant digits in the file."""
+
+TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+RATES = {"kbit/s": 125.0, "Mbit/s": 125e3, "Gbit/s": 125e6}
+
+
+class ClusterFile:
+    """A file that appears under its name only once it is complete.
+
+    Args:
+        path: path of the file. If it exists, a number is added, as in ``cluster-2.yaml``: measurements are never
+            overwritten.
+        exact: refuse an existing path instead.
+
+    Raises:
+        SpecError: the path exists although ``exact``, does not end in .yaml, or cannot be written.
+    """
+
+    def __init__(self, path: Path, exact: bool = False) -> None:
+        if path.suffix not in (".yaml", ".yml"):
+            raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
+        self._claim = claimed(path, exact=exact, what="file", suffix=path.suffix)
+        self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
+        for remnant in self._claim.remains():
+            remnant.unlink()  # `write` writes the file at once, at the end
+
+    def __enter__(self) -> ClusterFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._claim.working().unlink(missing_ok=True)
+        self._claim.release()
+
+    def write(self, result: Fields) -> Fields:
+        """Write the file, and return ``result`` with the ``file`` and its ``name``."""
+        path, working = self._claim.path, self._claim.working()
+        sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
+        fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
+        text = yaml.safe_dump(rounded(fields), sort_keys=False, allow_unicode=True, width=200, default_flow_style=None)
+        working.write_text(text, encoding="utf-8")
+        working.rename(path)
+        return {"file": str(path), "name": path.stem, **result, "rows": result["collectives"]}
+
+
+def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> Fields:
+    """Return the sections of a cluster file, with the residuals of the fit.
+
+    Args:
+        plan: the measurements that were made.
+        measured: a record per number of processes, see `syncline.measure.calibration.calibrate.measure`.
+        facts: ``command``, ``seconds``, ``machines``, ``backend``, ``device``.
+
+    Raises:
+        SpecError: the measurements do not determine a network.
+    """
+    rows = [row for measurement in measured for row in measurement["collectives"]]
+    runs = "gloo" if facts["backend"] == "gloo" else "textbook"
+    calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
+    fit = _told_by(calls, plan, runs)
+    collectives = [
+        {
+            "collective": row["collective"],
+            "workers": row["workers"],
+            "nbytes": row["nbytes"],
+            "repetitions": row["repetitions"],
+            "measured_s": row["median_s"],
+            "min_s": row["min_s"],
+            "spread": row["spread"],
+            "skew_s": row["skew_s"],
+            "predicted_s": row["median_s"] * (1 + float(error)),
+            "error": float(error),
+        }
+        for row, error in zip(rows, fit.errors, strict=True)
+    ]
+    compute = [compute_of(measurement) for measurement in measured]
+    cores = os.cpu_count() or 1
+    # The largest number of processes that have a core each: shared cores say little about one worker of a cluster.
+    unshared = [section for section in compute if section["workers"] <= cores * facts["machines"]]
+    chosen = unshared[-1] if unshared else compute[0]
+    return {
+        "measured": {
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "command": facts["command"],
+            "syncline": __version__,
+            "torch": str(torch.__version__),
+            "machine": f"{platform.machine()}, {cores} cores",
+            "machines": facts["machines"],
+            "backend": facts["backend"],
+            "device": facts["device"],
+            "threads": plan.threads,
+            "problem": repr(plan.problem),
+            "link_fitted": plan.link is None,
+            "hardware_of_workers": chosen["workers"],
+            "seconds": facts["seconds"],
+        },
+        "network": network_section(fit, runs),
+        "hardware": hardware_of(chosen),
+        "compute": compute,
+        "wires": [row for measurement in measured for row in wires_of(measurement)],
+        "collectives": collectives,
+        "constants": constants_of(fit, given=plan.link is not None),
+        "residuals": residuals_of(collectives),
+    }
+
+
+def _told_by(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
+    """Return the fit, unless the times do not determine a bandwidth.
+
+    Raises:
+        SpecError: they do not, because nearly all time of small messages is latency.
+    """
+    if plan.link is not None:
+        return fit_link(calls, plan.link, runs)
+    with suppress(SpecError):
+        fit = fit_link(calls, None, runs)
+        if fit.spread["bandwidth"] < TOLD:
+            return fit
+    lost = "what a byte takes is lost in the noise of these times"
+    if max(plan.timing.sizes) < max(TIMED_BYTES):
+        sizes = ", ".join(map(format_bytes, plan.timing.sizes))
+        largest = format_bytes(max(TIMED_BYTES))
+        raise SpecError("--sizes", sizes, f"larger ones beside them, as {largest}, or --network: {lost}")
+    expected = f"a longer one, a machine that does nothing else, or --network: {lost}"
+    raise SpecError("--budget", format_seconds(plan.timing.budget_s), expected)
+
+
+def network_section(fit: LinkFit, runs: str) -> Fields:
+    """Return the link and gloo's costs, with units."""
+    fields = {key: value for key, value in link_fields(fit.link).items() if key not in ("name", "gloo")}
+    fields["latency"] = quantity(float(fit.link.latency_s), TIMES)
+    fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
+    return fields | ({"gloo": gloo_section(fit.costs)} if runs == "gloo" else {})
+
+
+def gloo_section(costs: GlooCosts) -> Fields:
+    """Return the costs per message, per call by number of workers, and per byte by collective, if above 0."""
+    fields: Fields = {"message": quantity(costs.message_s, TIMES)} if costs.message_s else {}
+    call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
+    call |= {
+        kind: {workers: quantity(seconds, TIMES) for workers, seconds in call_s} for kind, call_s in costs.call_of_s
+    }
+    if call:
+        fields["call"] = call
+    byte = {kind: quantity(seconds, TIMES) for kind, seconds in costs.byte_s if seconds}
+    return fields | ({"byte": byte} if byte else {})
+
+
+def compute_of(one: Fields) -> Fields:
+    """Return the times and rates of steps, products and copies for one number of processes."""
+    means_s = [float(np.median(rank)) for rank in one["steps"]]
+    step_s = float(np.median([seconds for rank in one["steps"] for seconds in rank]))
+    flops = one["flops_per_step"]
+    section = {"workers": one["workers"], "step_s": step_s, "slowest_s": max(means_s), "spread": one["spread"]}
+    section |= {"peak_flops": one["product_flops_per_s"], "memory_bytes_per_s": one["copy_bytes_per_s"]}
+    if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
+        return section
+    return section | {"flops_per_s": flops / step_s, "mfu": flops / step_s / one["product_flops_per_s"]}
+
+
+def hardware_of(compute: Fields) -> Fields | None:
+    """Return the hardware section of a spec, or None if the FLOPs of the problem are unknown."""
+    if "mfu" not in compute:
+        return None
+    return {
+        "peak_flops": compute["peak_flops"],
+        "mfu": min(1.0, compute["mfu"]),
+        "precision": "fp32",
+        "memory_bytes_per_s": compute["memory_bytes_per_s"],
+    }
+
+
+def wires_of(one: Fields) -> list[Fields]:
+    """Return each wire format's encoding and decoding seconds, ``fixed + per_element n``, and fp32 bytes per second.
+
+    The bytes per second are those of encoding and decoding together.
+    """
+    rows = []
+    for name in one["wires"][0]:
+        times = np.median([rank[name] for rank in one["wires"]], axis=0)  # (sizes, 3)
+        encode, decode = (_line(times[:, 0], times[:, column]) for column in (1, 2))
+        rows.append({
+            "wire": name,
+            "workers": one["workers"],
+            "encode_fixed_s": encode[0],
+            "encode_element_s": encode[1],
+            "decode_fixed_s": decode[0],
+            "decode_element_s": decode[1],
+            "bytes_per_s": FP32_BYTES / (encode[1] + decode[1]) if encode[1] + decode[1] else None,
+        })  # fmt: skip
+    return rows
+
+
+def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Return the fixed seconds and the seconds per element of a fitted line."""
+    slope = (seconds[-1] - seconds[0]) / (n[-1] - n[0])
+    fit = relative_fit(lambda c: c[0] + c[1] * n, seconds, [seconds[0] / 2, max(slope, seconds[0] / n[-1])], scale=0.05)
+    fixed, element = np.where(fit.constants * [1, n[-1]] > NOTHING * seconds[[0, -1]], fit.constants, 0.0).tolist()
+    return fixed, element
+
+
+def constants_of(fit: LinkFit, given: bool) -> list[Fields]:
+    """Return the constants, whether the user gave them, and their standard errors if known."""
+    values: dict[str, float] = {
+        "latency": float(fit.link.latency_s),
+        "bandwidth": float(fit.link.bandwidth_bytes_per_s),
+        "message": fit.costs.message_s,
+    }
+    values |= {f"call.{workers}": seconds for workers, seconds in fit.costs.call_s}
+    values |= {f"call.{kind}.{workers}": seconds for kind, call_s in fit.costs.call_of_s for workers, seconds in call_s}
+    values |= {f"byte.{kind}": seconds for kind, seconds in fit.costs.byte_s}
+    return [
+        {
+            "constant": name,
+            "value": value,
+            "given": given and name in ("latency", "bandwidth"),
+            "spread": fit.spread.get(name),
+        }
+        for name, value in values.items()
+        if value or name in fit.spread
+    ]
+
+
+def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
+    """Return the absolute errors of the fit by collective and number of processes, and over all rows."""
+    groups: dict[tuple[str, int | None], list[Fields]] = {}
+    for row in rows:
+        groups.setdefault((row["collective"], row["workers"]), []).append(row)
+    groups["all", None] = list(rows)
+    return [
+        {
+            "collective": kind,
+            "workers": workers,
+            "points": len(group),
+            "median": float(np.median([abs(row["error"]) for row in group])),
+            "worst": max(abs(row["error"]) for row in group),
+            "bias": float(np.mean([row["error"] for row in group])),
+            "spread": float(np.median([row["spread"] for row in group])),
+        }
+        for (kind, workers), group in groups.items()
+    ]
+
+
+def quantity(value: float, units: dict[str, float]) -> str:
+    """Return a value as text in the largest unit that makes it at least 1, with `DIGITS` significant digits."""
+    rounded_value = float(f"{value:.{DIGITS}g}")
+    unit = next((unit for unit in reversed(units) if abs(rounded_value) >= units[unit]), next(iter(units)))
+    return f"{float(f'{rounded_value / units[unit]:.{DIGITS}g}'):.10g} {unit}"
+
+
+def rounded(value: Any) -> Any:
+    """Return a value with all numbers in it, at any depth, rounded to `DIGITS` significant digits."""
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(inner) for inner in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

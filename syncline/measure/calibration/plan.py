@@ -1,0 +1,151 @@
+"""The measurements of a calibration, from the options of a user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from syncline.costmodel import Link
+from syncline.errors import SpecError
+from syncline.measure.calibration.collective_times import TIMING_TURNS, Timing
+from syncline.problems import PROBLEMS, Problem
+from syncline.runs.training.limits import check_processes
+from syncline.specs import CompareSpec, RunSpec, load_spec, network
+from syncline.specs.load import Overrides
+from syncline.units import number_or_text, parse_bytes, parse_seconds
+
+BUSY = 0.5
+"""Fraction of the cores; a higher load gives a warning."""
+
+PARTS = ("training steps", "matrix products", "copies", "wire formats")
+"""Measurements before the collectives."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The measurements of a calibration.
+
+    Args:
+        problem: the problem whose training steps are timed, see `syncline.problems`.
+        threads: number of threads of each process.
+        seed: seed of the problem.
+        timing: timing of the collectives.
+        window_s: seconds for which steps, and products and copies, are repeated.
+        link: latency and bandwidth if they are known; else they are fitted, too.
+
+    Raises:
+        SpecError: the window is not above 0.
+    """
+
+    problem: Problem
+    threads: int = 1
+    seed: int = 0
+    timing: Timing = field(default_factory=Timing)
+    window_s: float = 1.0
+    link: Link | None = None
+
+    def __post_init__(self) -> None:
+        if not self.window_s > 0:
+            raise SpecError("window", self.window_s, "a time above 0")
+
+    @property
+    def parts(self) -> list[str]:
+        """Return the names of all measurements, in order."""
+        return [*PARTS, *(f"{kind} of {size} B" for kind, size in TIMING_TURNS * self.timing.points)]
+
+    def identity(self) -> dict[str, Any]:
+        """Return the fields that must be equal on all ranks."""
+        return {"problem": repr(self.problem), "threads": self.threads, "timing": asdict(self.timing)}
+
+
+def planned(
+    spec: str | None = None,
+    overrides: Overrides = (),
+    *,
+    known: Any = None,
+    sizes: str | Sequence[str | float] | None = None,
+    budget: str | float | None = None,
+    window: str | float | None = None,
+) -> Calibration:
+    """Return the measurements to make, from the options of a user.
+
+    Args:
+        spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
+        overrides: overrides of fields of the spec.
+        known: the network, if its latency and bandwidth are known.
+        sizes: bytes, separated by commas or as a list.
+        budget: time for each collective and size.
+        window: time for steps, and for products.
+
+    Raises:
+        SynclineError: an option is invalid.
+    """
+    if spec is None and overrides:
+        raise SpecError("--set", list(overrides), "a spec whose fields these are: syncline calibrate SPEC --set ...")
+    loaded = None if spec is None else load_spec(spec, overrides, RunSpec, CompareSpec)
+    link = None if known is None else network(known, "--network")
+    if not isinstance(link, Link | None):
+        raise SpecError("--network", known, "one link that all workers have, as 10gbe is")
+    timing_options: dict[str, Any] = {}
+    if sizes is not None:
+        parts = [part.strip() for part in sizes.split(",")] if isinstance(sizes, str) else sizes
+        timing_options["sizes"] = tuple(int(parse_bytes(number_or_text(part), "--sizes")) for part in parts)
+        if link is None and len(set(timing_options["sizes"])) == 1 and min(timing_options["sizes"]) > 0:
+            raise SpecError("--sizes", sizes, "small and large ones, which tell latency from bandwidth; or --network")
+    if budget is not None:
+        timing_options["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
+    window_options: dict[str, Any] = (
+        {} if window is None else {"window_s": parse_seconds(number_or_text(window), "--window")}
+    )
+    if loaded is None:
+        return Calibration(PROBLEMS["digits"](), timing=Timing(**timing_options), link=link, **window_options)
+    return Calibration(
+        loaded.problem, loaded.threads, loaded.seeds[0], Timing(**timing_options), link=link, **window_options
+    )
+
+
+def numbers_of(workers: str) -> list[int]:
+    """Return the numbers of processes in a text, separated by commas.
+
+    Raises:
+        SpecError: the text has anything else.
+    """
+    try:
+        counts = [int(number) for number in workers.split(",")]
+    except ValueError:
+        raise SpecError("--workers", workers, "numbers of processes by commas, as in 2,4") from None
+    check_process_counts(counts)
+    check_processes("--workers", max(counts))
+    return counts
+
+
+def check_process_counts(workers: Sequence[int]) -> None:
+    """Refuse numbers of processes that cannot be calibrated.
+
+    Raises:
+        SpecError: there is no number, a number is below 2, or a number appears twice.
+    """
+    if not workers or min(workers) < 2 or len(set(workers)) < len(workers):
+        raise SpecError("--workers", list(workers), "different numbers of processes of at least 2, as in 2,4")
+
+
+def calibrate_warnings(workers: Sequence[int], cores: int | None = None, load: float | None = None) -> list[str]:
+    """Return a line for each condition that is allowed but makes the times less meaningful.
+
+    Args:
+        workers: numbers of processes.
+        cores: number of cores of this machine.
+        load: number of processes that want to compute on this machine, as the system counts them.
+    """
+    cores = cores or os.cpu_count() or 1
+    load = os.getloadavg()[0] if load is None else load
+    lines = [
+        f"{processes} processes share {cores} cores: times say little about a process by itself"
+        for processes in sorted(workers)
+        if processes > cores
+    ]
+    if load > BUSY * cores:
+        lines.append(f"this machine is busy (load {load:.1f} on {cores} cores): times are those of a busy machine")
+    return lines

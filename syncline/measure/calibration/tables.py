@@ -1,0 +1,101 @@
+"""The tables of ``syncline calibrate``: constants, residuals of the fit, compute, wire formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+
+from syncline.specs.tables.columns import Column, percent_of, seconds_of, table, text_of
+from syncline.units import format_bandwidth, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+
+CONSTANTS_NOTE = (
+    "Spread: standard error of the fit. Latency: one way, with what the software takes per message. Call: per call "
+    "among so many processes. Byte: per GB of the largest tensor. What is not named costs nothing that could be told."
+)
+RESIDUALS_NOTE = (
+    "In percent of the measured medians. Bias: mean with sign, + is predicted too slow. Spread: of the repetitions "
+    "themselves, median; where it is as large as the errors, they are noise."
+)
+COMPUTE_NOTE = (
+    "All processes compute at once. Step: gradients of the problem; slowest: of the slowest process. Peak: fp32 "
+    "products. Memory: read and written by a copy. Medians over blocks of repetitions."
+)
+WIRES_NOTE = (
+    "Fixed time, and time per million numbers (of sparse formats, pairs). fp32/s: both ways, without the fixed times, "
+    "as 'compute.encode' of a spec has it."
+)
+
+
+def _value(row: Record) -> str:
+    name, value = row["constant"], row["value"]
+    if name == "bandwidth":
+        return format_bandwidth(value)
+    return f"{format_seconds(1e9 * value)}/GB" if name.startswith("byte.") else format_seconds(value)
+
+
+def _rate(name: str) -> Any:
+    return lambda row: "-" if row.get(name) is None else f"{format_bytes(row[name])}/s"
+
+
+def _flops(name: str) -> Any:
+    return lambda row: "-" if row.get(name) is None else f"{row[name] / 1e9:.3g} GFLOP/s"
+
+
+def _percent(row: Record) -> str:
+    return "-" if row["spread"] is None else f"{100 * row['spread']:.3g}%"
+
+
+def _both(direction: str) -> Any:
+    def show(row: Record) -> str:
+        return f"{format_seconds(row[f'{direction}_fixed_s'])} + {format_seconds(1e6 * row[f'{direction}_element_s'])}"
+
+    return show
+
+
+WORKERS: Column = ("processes", lambda row: "-" if row["workers"] is None else str(row["workers"]))
+
+CONSTANTS: list[Column] = [
+    text_of("constant"),
+    ("value", _value),
+    ("spread", lambda row: "given" if row["given"] else _percent(row)),
+]
+RESIDUALS: list[Column] = [
+    text_of("collective"),
+    WORKERS,
+    ("points", lambda row: str(row["points"])),
+    *((name, percent_of(name)) for name in ("median", "worst", "bias", "spread")),
+]
+COMPUTE: list[Column] = [
+    WORKERS,
+    ("step", seconds_of("step_s")),
+    ("slowest", seconds_of("slowest_s")),
+    ("spread", _percent),
+    ("achieved", _flops("flops_per_s")),
+    ("peak", _flops("peak_flops")),
+    ("mfu", lambda row: "-" if row.get("mfu") is None else f"{row['mfu']:.3g}"),
+    ("memory", _rate("memory_bytes_per_s")),
+]
+WIRES: list[Column] = [
+    text_of("wire"),
+    WORKERS,
+    ("encode", _both("encode")),
+    ("decode", _both("decode")),
+    ("fp32/s", _rate("bytes_per_s")),
+]
+
+
+def calibrate_tables(result: dict[str, Any]) -> list[Group]:
+    """Return the tables of a calibration's results."""
+    measured = result["measured"]
+    link_note = "" if measured["link_fitted"] else "; latency and bandwidth as given"
+    return [
+        table(f"Network: {measured['backend']}{link_note}", CONSTANTS, result["constants"], CONSTANTS_NOTE),
+        table("Errors of the fit", RESIDUALS, result["residuals"], RESIDUALS_NOTE),
+        table(f"Compute: {measured['problem']}", COMPUTE, result["compute"], COMPUTE_NOTE, ()),
+        table("Wire formats", WIRES, result["wires"], WIRES_NOTE, section="workers"),
+    ]

@@ -1,0 +1,278 @@
+"""The command ``syncline launch``: a run on real processes of this machine, measured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+from syncline.errors import SpecError, SynclineError
+from syncline.files import whole_file
+from syncline.measure.launching.parts import MeasuredRun, read_parts
+from syncline.measure.launching.process import Launch, rank_process
+from syncline.measure.processes.progress import Progress
+from syncline.measure.processes.rendezvous import host_store
+from syncline.measure.processes.watchdog import Failure, watched
+from syncline.methods.parts.asynchronous import check_synchronous
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.training_tables import ledger_columns, metrics_tables, timeline_columns
+from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
+from syncline.runs.training.curves import write_curves
+from syncline.runs.training.figures import run_figures
+from syncline.runs.training.limits import check_processes, check_training
+from syncline.runs.training.measured_step import with_measured_step
+from syncline.runs.training.records import clock_record, run_records
+from syncline.runs.training.train_and_time import time_method
+from syncline.sim import Clock, Timeline, chrome_trace
+from syncline.specs import PipelineSpec, RunSpec
+from syncline.specs.problem import check_kept
+
+PRELOAD = ("syncline.measure.launching.process",)
+"""Modules that every process would otherwise load."""
+
+MEASURED = "measured"
+"""The name of the network in measured rows."""
+
+
+def launch(
+    spec: RunSpec,
+    out: Path,
+    how: Launch | None = None,
+    *,
+    exact: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train on local processes, one per worker unless ``how`` says more, measure, and write the folder of a run.
+
+    Args:
+        spec: the run.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        how: device, backend, timeout; the defaults of `Launch` if None.
+        on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
+
+    Returns:
+        ``rows`` (one per seed, measured), ``simulated`` (the clock's record of the same traffic), ``folder``,
+        ``interrupted``, and ``failed``: the line about the process that died or hung, if one did.
+
+    Raises:
+        SynclineError: a mistake in the spec, a missing GPU, or a port in use; raised before training.
+    """
+    how = (how or Launch()).of(spec)
+    check(spec)
+    processes = how.processes(spec.workers)
+    check_processes("workers", processes)
+    check_training(spec, spec.method)
+    how.devices(processes)
+    spec, step_s = with_measured_step(spec)
+    store = host_store(how.port)
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        ended = on_local_processes(
+            rank_process,
+            processes,
+            (cloudpickle.dumps(spec), how, store.port, parts),
+            how,
+            parts,
+            on_progress,
+        )
+        result = write_launch(
+            folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted, measured_step_s=step_s
+        )
+    return result | {"folder": str(folder.path)}
+
+
+class Ended(NamedTuple):
+    """The end of a group of processes.
+
+    Attributes:
+        failure: the process that died or hung, if one did.
+        interrupted: whether the user ended the processes.
+        wall_s: seconds from their start to their end.
+    """
+
+    failure: Failure | None
+    interrupted: bool
+    wall_s: float
+
+
+def on_local_processes(
+    target: Callable[..., Any],
+    processes: int,
+    args: tuple[Any, ...],
+    how: Launch,
+    parts: Path,
+    on_progress: Callable[[int], object] | None,
+) -> Ended:
+    """Run ``target(rank, *args)`` in a number of local processes, and watch them.
+
+    Args:
+        target: an importable function.
+        processes: number of processes P.
+        args: arguments for every process.
+        how: options with the timeout.
+        parts: the folder to which the processes write their lines.
+        on_progress: called with the number of steps that all processes have completed.
+
+    Raises:
+        SynclineError: a process found a mistake.
+    """
+    progress = Progress.shared(parts / "progress", processes)
+
+    def on_poll(seen: Progress) -> None:
+        if on_progress:
+            on_progress(seen.steps_done())
+
+    interrupted, failure, started_s = False, None, time.perf_counter()
+    try:
+        failure = watched(target, processes, args, progress, parts, how.timeout_s, preload=PRELOAD, on_poll=on_poll)
+    except KeyboardInterrupt:
+        interrupted = True
+    if failure is not None and failure.mistake:
+        raise SynclineError(str(failure))
+    on_poll(progress)
+    return Ended(failure, interrupted, time.perf_counter() - started_s)
+
+
+def check(spec: RunSpec) -> None:
+    """Refuse settings that only the simulator supports.
+
+    Raises:
+        SpecError: absent workers, workers with set speeds, a method whose order of arrivals only the simulator can
+            decide, or a problem that a file stores only by name.
+    """
+    check_kept(spec.problem)
+    check_synchronous(spec.method, "method")
+    if spec.pipeline is not None:
+        expected = "none in a run: real stages are launched by a spec of kind pipeline"
+        raise SpecError("pipeline", spec.pipeline.model_dump(exclude_defaults=True), expected)
+    if spec.speeds:
+        raise SpecError("speeds", list(spec.speeds), "none, as real processes have theirs")
+    if spec.failures is not None:
+        raise SpecError("failures", "given", "none, as real processes have their own")
+    spec.watch.refuse("none, as no process sees all workers", SpecError)
+    spec.faults.refuse_absences("none, as real processes do not leave and come back", SpecError)
+
+
+def launch_warnings(spec: RunSpec | PipelineSpec, how: Launch | None = None, cores: int | None = None) -> list[str]:
+    """Return a line for each setting that makes times unreliable, or that has no effect on real processes."""
+    processes = (how or Launch()).processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
+    cores = cores or os.cpu_count() or 1
+    lines = []
+    if processes > cores:
+        lines.append(f"{processes} processes share {cores} cores: times say little about a process by itself")
+    if isinstance(spec, RunSpec):
+        compute, faults = spec.compute, spec.faults
+        if compute.jitter or compute.slow_workers or compute.pauses or compute.starts:
+            lines.append("compute: jitter, slow_workers, pauses and starts are the simulator's alone")
+        if faults != type(faults)():
+            lines.append("faults: the simulator's alone; real processes have their own")
+    return lines
+
+
+def as_launched(spec: RunSpec) -> RunSpec:
+    """Return the spec of a simulation to compare a launch with: launched processes send gradients when all exist."""
+    return spec.model_copy(update={"overlap": "none"}) if spec.overlap == "ddp" else spec
+
+
+def write_launch(
+    folder: RunFolder,
+    spec: RunSpec,
+    how: Launch,
+    parts: Path,
+    wall_s: float,
+    failure: Failure | None,
+    *,
+    interrupted: bool,
+    measured_step_s: float | None = None,
+) -> dict[str, Any]:
+    """Write the measurements into the folder, next to the simulator's results for the same traffic.
+
+    Returns:
+        The result of `launch` without the folder, whose name is known only when it is complete.
+    """
+    failed, processes = None if failure is None else str(failure), how.processes(spec.workers)
+    spec = as_launched(spec)
+    measured = read_parts(parts, spec, wall_s, interrupted or failure is not None, processes)
+    clock, simulated = (measured.clock, None) if measured is not None else (None, None)
+    if measured is not None and clock is not None:
+        simulated = time_method(spec, measured.trained, spec.network)
+    record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
+    record["measured_step_s"] = measured_step_s
+    record |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
+    record |= {"device": measured.device if measured else None, "dtype": spec.dtype}
+    if measured is not None:
+        record |= _told(spec, measured, simulated, measured_step_s is not None)
+    folder.json("run", environment() | record)
+    parameter_files = {rank: parts / f"{rank}.pt" for rank in range(processes)}
+    if how.keep_parameters and all(path.exists() for path in parameter_files.values()):
+        _join_parameters(parameter_files, folder.working / "parameters.pt")
+    if measured is not None:
+        _write(folder, spec, how, measured, simulated)
+    shutil.rmtree(parts)  # last: after a failed write the files still exist
+    return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
+
+
+def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool) -> dict[str, Any]:
+    """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
+    trained, clock = measured.trained, measured.clock
+    rows = run_records(trained, clock, spec.network, spec.workers)
+    facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
+    if clock is None or simulated is None:
+        return {"rows": [row | {"network": MEASURED} for row in rows], **facts}
+    split = {"step_time_median_s": float(np.median(measured.steps["step_s"].max(1)))}
+    rows = [row | {"network": MEASURED} | split for row in rows]
+    time_again = partial(time_method, spec, trained, spec.network)
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
+    return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds, **facts}
+
+
+def _write(folder: RunFolder, spec: RunSpec, options: Launch, measured: MeasuredRun, simulated: Clock | None) -> None:
+    """Write the tables, the trace and, last, the figures."""
+    trained, clock = measured.trained, measured.clock
+    folder.long_table("metrics", metrics_tables([trained]))
+    folder.table("ledger", ledger_columns([trained]))
+    if clock is None or simulated is None:
+        return
+    steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
+    place = "worker" if options.workers_per_process == 1 else "process"
+    columns: dict[str, Any] = {"step": steps, place: ranks}
+    folder.table("steps", columns | {name: values.ravel() for name, values in measured.steps.items()})
+    clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
+    write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", spec.network.name: spec.network})
+    first_steps = clock.timeline.head(spec.timeline_steps)
+    named = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
+    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
+    worlds = {f"{MEASURED}: {place}": first_steps, "simulated: worker": simulated.timeline}
+    folder.trace(chrome_trace(*worlds_together(worlds)))
+    run_figures(folder, spec, trained, replace(clock, timeline=first_steps))
+
+
+def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
+    """Join several timelines into one, the workers of one after those of another; return it with the workers' names."""
+    parts, names, first = [], [], 0
+    for world, timeline in timelines.items():
+        columns = timeline.to_columns()
+        parts.append(columns | {"worker": columns["worker"] + first})
+        names += [f"{world} {worker}" for worker in range(timeline.workers)]
+        first += timeline.workers
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Timeline.of_columns(joined, first), names
+
+
+def _join_parameters(parameter_files: dict[int, Path], target: Path) -> None:
+    """Write each process's parameters as rows of one tensor each, ``(P, *s)``."""
+    import torch
+
+    ranks = [torch.load(path, weights_only=True) for path in parameter_files.values()]
+    with whole_file(target) as working:
+        torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)

@@ -1,0 +1,247 @@
+"""The lines that each process of a launched training wrote, and the training that they add up to.
+
+A process appends a line of JSON after every step, so that its measurements survive it, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel import Call, TensorShape
+from syncline.costmodel.traffic.call import bytes_of_worker
+from syncline.runs.training.train_and_time import Trained
+from syncline.sim import Clock, Span, Timeline
+from syncline.specs import RunSpec
+from syncline.training import History, diverged_at
+
+if TYPE_CHECKING:
+    from syncline.measure.processes.stopwatch import Lap, Stopwatch
+
+
+class RankPart:
+    """The file of one process."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.path = folder / f"{rank}.jsonl"
+        self._file = self.path.open("a", encoding="utf-8", buffering=1)
+
+    def facts(self, **facts: Any) -> None:
+        """Write the facts that are known before the first step."""
+        self._line(facts)
+
+    def evaluated(self, seed: int, step: int, metrics: dict[str, float]) -> None:
+        """Write an evaluation after this number of steps."""
+        self._line({"seed": seed, "evaluated": step, "metrics": metrics})
+
+    def step(
+        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **also: Any
+    ) -> None:  # fmt: skip
+        """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""
+        self._line({
+            "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
+            "laps": watch.taken(), "ledger": calls, **also,
+        })  # fmt: skip
+
+    def close(self) -> None:
+        """Close the file of the process."""
+        self._file.close()
+
+    def _line(self, fields: dict[str, Any]) -> None:
+        self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
+
+
+@dataclass
+class MeasuredRun:
+    """A training on real processes.
+
+    Args:
+        trained: its losses and its traffic.
+        clock: the end of each step and the parts of its time, for the first seed; None if no step was completed.
+        steps: ``(T, P)`` seconds of each step and process: ``start_s``, ``step_s`` from there to its end, and as parts
+            of it ``compute_s`` for gradients, ``optimizer_s`` in the optimizer's step outside of collectives, and
+            ``exposed_communication_s`` during which the process waits for collectives.
+        machines: name of each rank's machine.
+        device: name of rank 0's device.
+    """
+
+    trained: Trained
+    clock: Clock | None
+    steps: dict[str, np.ndarray]
+    machines: list[str]
+    device: str
+
+
+def lines_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the complete lines of a file; the last line may have been cut off."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            return
+
+
+def last_step(folder: Path, rank: int) -> int:
+    """Return the last step that a process wrote; -1 if it wrote none."""
+    path = folder / f"{rank}.jsonl"
+    steps = [line["step"] for line in lines_of(path) if "step" in line] if path.exists() else []
+    return steps[-1] if steps else -1
+
+
+class _Rank:
+    """The lines of one process: its facts, its steps and its evaluations."""
+
+    def __init__(self, path: Path, seeds: Sequence[int]) -> None:
+        self.facts: dict[str, Any] = {}
+        self.steps: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
+        self.evaluations: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
+        for line in lines_of(path) if path.exists() else ():
+            if "step" in line:
+                self.steps[line["seed"]].append(line)
+            elif "evaluated" in line:
+                self.evaluations[line["seed"]].append(line)
+            else:
+                self.facts |= line
+
+
+def read_parts(
+    folder: Path, spec: RunSpec, wall_s: float, interrupted: bool, processes: int | None = None
+) -> MeasuredRun | None:
+    """Return the training that the files of all processes add up to: the steps that all processes have completed.
+
+    Args:
+        folder: folder of the files.
+        spec: the run.
+        wall_s: seconds of the run.
+        interrupted: whether it was stopped before its end.
+        processes: number of processes P; one per worker if None.
+
+    Returns:
+        The training; None if a process had not started.
+    """
+    ranks = [_Rank(folder / f"{rank}.jsonl", spec.seeds) for rank in range(processes or spec.workers)]
+    if not all(rank.facts for rank in ranks):
+        return None
+    facts = ranks[0].facts
+    parts: list[History] = []
+    for seed in spec.seeds:
+        steps = min(len(rank.steps[seed]) for rank in ranks)
+        if parts and not steps:
+            break  # a seed that was not started
+        parts.append(_history(ranks, seed, steps, interrupted))
+    first = spec.seeds[0]
+    lines = ranks[0].steps[first][: parts[0].steps]
+    trained = Trained(
+        spec.method.name,
+        History.side_by_side(parts),
+        [Call.of(fields) for line in lines for fields in line["ledger"]],
+        facts["problem"],
+        facts["flops_per_step"],
+        wall_s,
+        read_tensors(facts["tensors"]),
+        {line["step"]: line["readbacks"] for line in lines},
+    )
+    timeline, start_s, ended_s = _times(ranks, first, parts[0].steps)
+    within = {
+        "compute_s": timeline.what == "compute",
+        "optimizer_s": timeline.what == "optimizer",
+        "exposed_communication_s": timeline.what == "wait",
+    }
+    seconds = {"start_s": start_s, "step_s": ended_s - start_s}
+    seconds |= {name: _by_step(timeline[rows], start_s.shape) for name, rows in within.items()}
+    clock = _clock(timeline, seconds, trained) if parts[0].steps else None
+    return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks], facts["device"])
+
+
+def written_tensors(tensors: Iterable[TensorShape]) -> list[list[Any]]:
+    """Return shapes of parameters in the form of JSON lines."""
+    return [[tensor.name, tensor.shape, tensor.is_matrix] for tensor in tensors]
+
+
+def read_tensors(written: Iterable[Sequence[Any]]) -> tuple[TensorShape, ...]:
+    """Return the shapes from the output of `written_tensors`."""
+    return tuple(TensorShape(name, tuple(shape), matrix) for name, shape, matrix in written)
+
+
+def _history(ranks: Sequence[_Rank], seed: int, steps: int, interrupted: bool) -> History:
+    losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
+    evaluations = [line for line in ranks[0].evaluations[seed] if line["evaluated"] <= steps]
+    names = evaluations[0]["metrics"] if evaluations else ()
+    history = History(
+        seeds=(seed,),
+        steps=steps,
+        loss=losses.reshape(len(ranks), steps).mean(0)[:, None],
+        trace={},
+        eval_step=np.array([line["evaluated"] for line in evaluations], dtype=np.int64),
+        evaluation={name: np.array([[line["metrics"][name]] for line in evaluations]) for name in names},
+        diverged_at=(),
+        interrupted=interrupted,
+    )
+    history.diverged_at = diverged_at(history)
+    return history
+
+
+def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.ndarray, np.ndarray]:
+    """Return all laps on rank 0's clock from the first step on, and the begin and end of each step, ``(T, P)``."""
+    offsets = np.array([rank.facts["offset_ns"] for rank in ranks])
+    start_ns, end_ns = (
+        np.array([[line[name] for line in rank.steps[seed][:steps]] for rank in ranks]).reshape(len(ranks), steps).T
+        - offsets
+        for name in ("begun_ns", "ended_ns")
+    )
+    zero = int(start_ns[0].min()) if steps else 0
+    spans: list[Span] = []
+    for worker, rank in enumerate(ranks):
+        laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
+        shift = rank.facts["offset_ns"] + zero
+        for stream, activity, label, start, end, nbytes, step in in_lanes(laps):
+            span = Span(worker, stream, activity, label, (start - shift) / 1e9, (end - shift) / 1e9, nbytes, step)
+            spans.append(span)
+    return Timeline.of(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
+
+
+def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, ...]]:
+    """Return laps in order of time; collectives that run at the same time get separate streams."""
+    free_at: list[int] = []
+    out = []
+    for stream, *rest in sorted(laps, key=lambda lap: lap[3]):
+        start, end = rest[2], rest[3]
+        if stream == "network":
+            lane = next((i for i, free_ns in enumerate(free_at) if free_ns <= start), len(free_at))
+            free_at[lane : lane + 1] = [end]
+            stream = "network" if lane == 0 else f"network {lane + 1}"  # noqa: PLW2901
+        out.append((stream, *rest))
+    return out
+
+
+def _by_step(spans: Timeline, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the seconds of spans by step and worker, ``(T, P)``."""
+    out = np.zeros(shape)
+    np.add.at(out, (spans.step, spans.worker), spans.duration_s)
+    return out
+
+
+def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
+    """Return the clock of the steps end to end; the time between steps, for evaluations and notes, is left out."""
+    steps, ends = len(seconds["step_s"]), seconds["step_s"].cumsum(0)
+    wall_s = float(ends[-1].max())
+    return Clock(
+        step_end_s=ends.max(1),
+        end_s=ends[-1],
+        step_time_s=wall_s / steps,
+        compute_s=float(seconds["compute_s"].mean()),
+        encode_s=0.0,
+        trigger_s=0.0,
+        optimizer_s=float(seconds["optimizer_s"].mean()),
+        communication_s=float(timeline.communication_s().mean()) / steps,
+        exposed_communication_s=float(seconds["exposed_communication_s"].mean()),
+        bytes_per_worker=bytes_of_worker(trained.ledger, len(ends[-1])) / steps,
+        wall_s=wall_s,
+        evaluator="measured",
+        timeline=timeline,
+    )

@@ -1,0 +1,196 @@
+"""The command ``syncline launch`` for a pipeline: its stages as real processes of this machine, measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.errors import SpecError
+from syncline.files import whole_file
+from syncline.measure.launching.launch import MEASURED, on_local_processes, worlds_together
+from syncline.measure.launching.process import Launch
+from syncline.measure.launching.replay import replayed_s
+from syncline.measure.launching.stage_process import stage_process
+from syncline.measure.processes.rendezvous import host_store
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.training_tables import timeline_columns
+from syncline.runs.pipeline import schedule_row
+from syncline.runs.training.limits import check_processes
+from syncline.sim import Timeline, chrome_trace, report, run_pipeline
+from syncline.sim.program.timeline import WAITING
+from syncline.specs import PipelineSpec
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+
+def launch_pipeline(
+    spec: PipelineSpec,
+    out: Path,
+    how: Launch | None = None,
+    *,
+    exact: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train through the spec's schedules with a process per stage, measure, and write the folder.
+
+    Args:
+        spec: a spec with a ``training``.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        how: device, timeout; the backend is gloo.
+        on_progress: called with the number of tasks that all stages have completed.
+
+    Returns:
+        ``rows`` (one per schedule, measured: of the repeat of median length; and replayed, see
+        `syncline.measure.launching.replay`), ``simulated`` (the same from the events, on the spec's first network),
+        ``folder``, ``interrupted``, ``failed``.
+
+    Raises:
+        SynclineError: the training cannot start.
+    """
+    how = how or Launch()
+    check_pipeline(spec, how)
+    check_processes("stages", spec.stages)
+    how.devices(spec.stages)
+    store = host_store(how.port)
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        ended = on_local_processes(
+            stage_process, spec.stages, (spec.model_dump(mode="json"), how, store.port, parts), how, parts, on_progress
+        )
+        failure = ended.failure
+        record: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
+        record |= {"failed": None if failure is None else str(failure)}
+        record |= {"launch": asdict(how) | {"processes": spec.stages}} | _write(folder, spec, parts)
+        folder.json("run", environment() | record)
+        if how.keep_parameters and failure is None:
+            _join_parameters(parts, folder.working / "parameters.pt", spec)
+        shutil.rmtree(parts)
+    names = ("rows", "simulated", "interrupted", "failed")
+    return {name: record[name] for name in names} | {"folder": str(folder.path)}
+
+
+def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
+    """Refuse settings that only the simulator supports.
+
+    Raises:
+        SpecError: no training, a model that cannot be cut, replicas, an order that depends on timing, several workers
+            in a process, or NCCL.
+    """
+    if spec.training is None:
+        raise SpecError("training", None, "a problem and a method, as in {problem: ..., method: ddp-adam}")
+    problem = spec.training.problem
+    parts = spec.stages * max(map(spec.chunks_of, spec.schedules))
+    if problem.name != "text-gpt":
+        raise SpecError("training.problem.kind", problem.name, "'text-gpt': a model of stages")
+    if problem.layers < parts:
+        raise SpecError("training.problem.layers", problem.layers, f"at least {parts}, a block for each part")
+    if problem.tied and parts > 1:
+        raise SpecError("training.problem.tied", True, "false in a pipeline, both ends of which have a table")
+    if spec.replicas > 1:
+        raise SpecError("replicas", spec.replicas, "1: real stages do not average over replicas")
+    for i, name in enumerate(spec.schedules):
+        if not spec.build_schedule(name).orders:
+            raise SpecError(f"schedules.{i}", name, "one with a fixed order: processes do not choose what to run")
+    if how.workers_per_process > 1:
+        raise SpecError("workers_per_process", how.workers_per_process, "1: a stage is a process")
+    if how.backend == "nccl":
+        raise SpecError("backend", how.backend, "gloo: stages send through the host's memory")
+
+
+def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
+    """Write tables and the trace of the measurements, next to the simulated events."""
+    rows, simulated, timelines = [], [], []
+    worlds: dict[str, Timeline] = {}
+    losses: dict[str, list[float]] = {}
+    lines = [_lines(parts / f"{stage}.jsonl") for stage in range(spec.stages)]
+    for name in spec.schedules:
+        repeats = _repeats(lines, name)
+        if not repeats:
+            continue
+        lengths = [timeline.makespan_s for timeline in repeats]
+        middle = repeats[int(np.argsort(lengths)[len(lengths) // 2])]
+        schedule = spec.build_schedule(name)
+        losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
+        tasks = middle[middle.what != "optimizer"]
+        update_s = float(middle.duration_s[middle.what == "optimizer"].sum()) / spec.stages
+        measured = schedule_row(spec, name, MEASURED, _reported(middle, tasks, spec, name))
+        replay_s = replayed_s(repeats, schedule, spec.stages)
+        more = {"repeats": len(repeats), "repeat_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
+        more |= {"replayed_s": replay_s, "replayed_error": replay_s / measured["makespan_s"] - 1}
+        rows.append(measured | more)
+        played = run_pipeline(spec.pipeline(name), spec.links[0])
+        simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, schedule, spec.stages)))
+        timelines += [(name, MEASURED, middle), (name, spec.links[0].name, played)]
+        worlds |= {f"{MEASURED}, {name}: worker": middle, f"simulated, {name}: worker": played}
+    if timelines:
+        folder.table("timeline", timeline_columns(timelines))
+        folder.trace(chrome_trace(*worlds_together(worlds)))
+        folder.table("losses", {
+            "schedule": [name for name, values in losses.items() for _ in values],
+            "microbatch": [i for values in losses.values() for i in range(len(values))],
+            "loss": [loss for values in losses.values() for loss in values],
+        })  # fmt: skip
+    return {"rows": rows, "simulated": simulated}
+
+
+def _reported(middle: Timeline, tasks: Timeline, spec: PipelineSpec, name: str) -> Any:
+    """Return the report of the tasks; updates count as computing."""
+    task_report = report(tasks, spec.build_schedule(name), spec.stages)
+    utilisation = middle.utilisation()
+    stages = [replace(s, utilisation=float(u)) for s, u in zip(task_report.stages, utilisation, strict=True)]
+    makespan_s = middle.makespan_s
+    return replace(
+        task_report, makespan_s=makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stages),
+        microbatches_per_s=spec.microbatches / makespan_s,
+    )  # fmt: skip
+
+
+def _lines(path: Path) -> dict[str, list[Record]]:
+    """Return a stage's repeats by schedule."""
+    repeats: dict[str, list[Record]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            break
+        repeats.setdefault(line["schedule"], []).append(line)
+    return repeats
+
+
+def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
+    """Return the repeats that all stages have completed; the time of each is from its own start."""
+    out = []
+    for of_repeat in zip(*(stage_lines.get(name, []) for stage_lines in lines), strict=False):
+        laps = [
+            (stage, *lap[:3], *(time_ns - line["offset_ns"] for time_ns in lap[3:5]), *lap[5:])
+            for stage, line in enumerate(of_repeat)
+            for lap in sorted(line["laps"], key=lambda lap: lap[3])
+        ]
+        zero = min(lap[4] for lap in laps if lap[1] == "compute" and lap[2] not in WAITING)
+        # Before the first task the stages only wait.
+        spans = [(*lap[:4], max(lap[4] - zero, 0) / 1e9, (lap[5] - zero) / 1e9, *lap[6:]) for lap in laps]
+        out.append(Timeline.of([span for span in spans if span[5] > 0], len(lines)))
+    return out
+
+
+def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
+    """Write the parameters of all stages for each schedule, by the model's names."""
+    import torch
+
+    loaded = {
+        name: [torch.load(parts / f"{name}.{k}.pt", weights_only=True) for k in range(spec.stages)]
+        for name in spec.schedules
+    }
+    with whole_file(target) as working:
+        torch.save(
+            {name: {key: p for stage in stages for key, p in stage.items()} for name, stages in loaded.items()}, working
+        )

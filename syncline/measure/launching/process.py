@@ -1,0 +1,213 @@
+"""One process of a launched training: its workers, its stopwatch, and its file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+from torch.distributed import Store
+
+from syncline.comm import ProcessGroupCommunicator
+from syncline.comm.devices import Devices, devices
+from syncline.errors import SpecError, SynclineError
+from syncline.files import whole_file
+from syncline.measure.launching.parts import RankPart, written_tensors
+from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, timed
+from syncline.measure.processes.progress import Progress
+from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
+from syncline.measure.processes.stopwatch import Stopwatch
+from syncline.measure.processes.watchdog import START_S
+from syncline.runs.folders.json_values import plain
+from syncline.runs.training.train_and_time import build_task, optimizer_s, task_tensors
+from syncline.specs import PipelineSpec, RunSpec
+from syncline.training import parameter_groups, rows_of, train
+
+if TYPE_CHECKING:
+    from syncline.problems import Task
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Options of a spec's run on real processes.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``, see `syncline.comm.devices`.
+        backend: ``auto``, ``gloo`` or ``nccl``.
+        timeout_s: seconds without a new step or collective on any process after which the run fails.
+        reproducible: whether sums are made in the simulator's order, see `syncline.comm.ProcessGroupCommunicator`.
+        port: port of the store at which processes meet; 0: any free port.
+        keep_parameters: whether the folder gets the parameters that each worker ended with, ``parameters.pt``.
+        workers_per_process: number of workers R in each process, as rows of its tensors.
+        rejoins: for workers at their own pace, number of restarts of a worker's process that dies.
+
+    Raises:
+        SpecError: a timeout below a second, no port, no worker in a process, or a negative number of rejoins.
+    """
+
+    device: str = "auto"
+    backend: str = "auto"
+    timeout_s: float = 120.0
+    reproducible: bool = False
+    port: int = 0
+    keep_parameters: bool = False
+    workers_per_process: int = 1
+    rejoins: int = 3
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s >= 1:
+            raise SpecError("timeout", self.timeout_s, "at least 1 s")
+        if not 0 <= self.port <= 65535:
+            raise SpecError("port", self.port, "a free port up to 65535; 0 for any")
+        if self.workers_per_process < 1:
+            raise SpecError("workers_per_process", self.workers_per_process, "an integer of at least 1")
+        if self.rejoins < 0:
+            raise SpecError("rejoins", self.rejoins, "an integer of at least 0")
+
+    def processes(self, workers: int) -> int:
+        """Return the number of processes for a number of workers.
+
+        Raises:
+            SpecError: a process would have fewer workers than others.
+        """
+        if workers % self.workers_per_process:
+            expected = f"a multiple of the {self.workers_per_process} workers of each process"
+            raise SpecError("workers", workers, expected)
+        return workers // self.workers_per_process
+
+    @property
+    def meeting_s(self) -> float:
+        """Return the seconds that processes wait for each other before the training."""
+        return max(self.timeout_s, START_S)
+
+    def of(self, spec: RunSpec | PipelineSpec) -> Launch:
+        """Return the options with the spec's device, if the device is ``auto`` and the spec's is ``cuda``."""
+        spec_device = getattr(spec, "device", "cpu")
+        return replace(self, device=spec_device) if self.device == "auto" and spec_device == "cuda" else self
+
+    def devices(self, local_processes: int) -> Devices:
+        """Return the devices of the processes of one machine."""
+        return devices(self.device, self.backend, local_processes)
+
+
+def rank_process(rank: int, packed: bytes, how: Launch, port: int, folder: Path) -> None:
+    """Run a process of ``syncline launch``; cloudpickle packs the spec, because it may hold objects from a notebook."""
+    # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    spec: RunSpec = cloudpickle.loads(packed)
+    store = join_store(port, how.meeting_s)
+    processes = how.processes(spec.workers)
+    place = Place(rank, processes, rank, processes)
+    progress = Progress.shared(folder / "progress", processes, rank)
+    take_part(spec, how, store, place, meet(spec, how, store, place), progress, folder)
+
+
+def meet(spec: RunSpec | PipelineSpec, how: Launch, store: Store, place: Place) -> dict[int, str]:
+    """Check, before the training, that all processes can run the same spec, and return the machine of each.
+
+    Raises:
+        SynclineError: the reason why they cannot; the same on every process.
+    """
+    # A process that cannot take part informs the others, because they would wait for it.
+    mine, mistake = None, None
+    try:
+        mine = how.devices(place.local_processes)
+    except SynclineError as error:
+        mistake = str(error)
+    run_as = {"reproducible": how.reproducible, "workers_per_process": how.workers_per_process}
+    same = identity(spec.model_dump(mode="json") | run_as)
+    same |= {"device": mine.kind, "backend": mine.backend} if mine else {"device": "", "backend": ""}
+    return agree(store, place, same, how.meeting_s, mistake)
+
+
+def take_part(
+    spec: RunSpec, how: Launch, store: Store, place: Place, machines: dict[int, str], progress: Progress, folder: Path
+) -> None:
+    """Join the other processes, train, and write this process's lines into the folder.
+
+    Raises:
+        SynclineError: a mistake that only the built problem shows; raised before training.
+    """
+    torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
+    mine = how.devices(place.local_processes)
+    device = mine.of(place.local_rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    # The watching process ends a training that hangs; this timeout is for a run without one.
+    with group(store, place, mine.backend, 1.5 * how.timeout_s + 10.0):
+        offset_ns = clock_offset_ns(place, machines)
+        part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
+        facts: dict[str, Any] = {"machine": machines[place.rank], "device": _name(device), "backend": mine.backend}
+        for number, seed in enumerate(spec.seeds):
+            group_of_all = ProcessGroupCommunicator(how.workers_per_process, reproducible=how.reproducible)
+            comm = MeasuredCommunicator(group_of_all, watch)
+            built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
+            if number == 0:
+                shapes = task_tensors(built)
+                optimizer_s(spec, spec.method, shapes, built.flops_per_step)  # fails now rather than after the training
+                facts |= {
+                    "problem": plain(built.describe()),
+                    "flops_per_step": built.flops_per_step,
+                    "tensors": written_tensors(shapes),
+                }
+                part.facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
+            train_seed(spec, seed, built, comm, watch, part, dist.barrier)
+            if how.keep_parameters and number == 0:
+                parameters = {name: p.detach().cpu() for name, p in built.params.items()}
+                with whole_file(folder / f"{place.rank}.pt") as working:
+                    torch.save(parameters, working)
+        dist.barrier()  # no process leaves while others still communicate
+
+
+def train_seed(
+    spec: RunSpec,
+    seed: int,
+    built: Task,
+    comm: MeasuredCommunicator,
+    watch: Stopwatch,
+    part: RankPart,
+    meet: Callable[[], object],
+    also: Callable[[], dict[str, Any]] = dict,
+) -> None:
+    """Train one seed; each step's laps and traffic become a line of ``part``.
+
+    Args:
+        spec: the run.
+        seed: one of its ``seeds``.
+        built: its problem, for this process's workers.
+        comm: communicator that joins the workers.
+        watch: stopwatch that times ``comm``.
+        part: file that gets the lines.
+        meet: function that waits for all processes.
+        also: function that gives further fields of each step's line.
+    """
+    before = watch.done
+    noted = len(comm.ledger)
+
+    def on_evaluation(metrics: dict[str, torch.Tensor]) -> None:
+        values = {name: float(value[0]) for name, value in metrics.items()}
+        part.evaluated(seed, watch.done - before, values)
+
+    first = comm.local_workers[0] == 0
+    task = MeasuredTask(built, watch, on_evaluation if first else None, meet)
+    optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
+    timed(optimizer, watch)
+    schedule = spec.schedule.build(optimizer, spec.steps)
+
+    def on_step(done: int) -> None:
+        nonlocal noted
+        if done:
+            calls, readbacks = comm.ledger.records[noted:], comm.ledger.readbacks[done - 1]
+            noted = len(comm.ledger)
+            part.step(seed, done - 1, float(task.loss.mean()), watch, calls, readbacks=readbacks, **also())
+
+    train(task, optimizer, (seed,), spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

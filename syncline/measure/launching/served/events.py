@@ -1,0 +1,252 @@
+"""The lines that a server writes, and the training that they add up to."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from syncline.measure.launching.parts import in_lanes, lines_of
+from syncline.sim import Span, Timeline
+from syncline.sim.failures.outcome import FailureCosts
+from syncline.sim.online.server_interface import Contribution, PlayedApart
+from syncline.training import History, diverged_at
+
+if TYPE_CHECKING:
+    from syncline.specs import RunSpec
+
+FILE = "server.jsonl"
+
+
+class Telling(Protocol):
+    """An object that gives the time and the place of an event."""
+
+    place: int
+
+    def time_s(self) -> float:
+        """Return the seconds from the beginning."""
+
+
+class Written:
+    """The server's file: its lines survive the server, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / FILE).open("a", encoding="utf-8", buffering=1)
+
+    def line(self, fields: dict[str, Any]) -> None:
+        """Write facts, an evaluation, a worker's report without its tensors, or the end."""
+        self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
+
+    def event(self, event: str, at: Telling, **fields: Any) -> None:
+        """Write an event with its time and its place among all steps."""
+        self.line({"event": event, "at_s": at.time_s(), "place": at.place, **fields})
+
+
+@dataclass
+class ServerLines:
+    """The content of a server's file.
+
+    Attributes:
+        facts: facts known before the first step; empty if the training had not started.
+        letters: reports of workers, without their tensors, in the order of their arrival.
+        evaluations: evaluations of the model.
+        events: events, in order.
+        end: the last line; empty if the training did not finish.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    letters: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    end: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path) -> ServerLines:
+        """Read the server's file of a folder."""
+        out = cls()
+        for line in lines_of(folder / FILE) if (folder / FILE).exists() else ():
+            if "event" in line:
+                out.events.append(line)
+            elif "steps" in line:
+                out.letters.append(line)
+            elif "evaluated" in line:
+                out.evaluations.append(line)
+            elif "versions" in line:
+                out.end = line
+            else:
+                out.facts |= line
+        return out
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        """Return the events of this name."""
+        return [line for line in self.events if line["event"] == event]
+
+    def steps(self) -> list[Step]:
+        """Return all steps that have arrived, in their order."""
+        arrived = []
+        for letter in self.letters:
+            for (number, place, counted, begun_ns, ended_ns), loss in zip(
+                letter["steps"], letter["losses"], strict=True
+            ):
+                arrived.append(Step(letter["worker"], number, place, counted, begun_ns, ended_ns, loss))
+        return sorted(arrived, key=lambda step: step.place)
+
+
+class Step(NamedTuple):
+    """A local step that has arrived.
+
+    Attributes:
+        worker: number of the worker.
+        number: number of the step among its worker's, from 0: it decides the data.
+        place: number of the step among all that were drawn.
+        counted: number of the step among all that were not known to be lost: schedules depend on it.
+        begun_ns: time of its start.
+        ended_ns: time of its end.
+        loss: loss of each seed.
+    """
+
+    worker: int
+    number: int
+    place: int
+    counted: int
+    begun_ns: int
+    ended_ns: int
+    loss: list[float]
+
+
+def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
+    """Return the events as a table, with the arrived steps at their places between the server's events.
+
+    Columns: ``event``, ``worker``, ``value`` (the number of a step, the age of an arrived update, the number of updates
+    of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
+    value.
+    """
+    values = {"arrive": "age", "version": "count", "fail": "lost"}
+    steps, rows, index = lines.steps(), list[tuple[Any, ...]](), 0
+    zero_ns = lines.facts["zero_ns"]
+
+    def stepped(before: float) -> None:
+        nonlocal index
+        while index < len(steps) and steps[index].place < before:
+            step = steps[index]
+            rows.append(("step", step.worker, step.number, step.counted, (step.ended_ns - zero_ns) / 1e9))
+            index += 1
+
+    for event in lines.events:
+        if event["event"] in ("arrive", "version", "reply", "fail"):
+            stepped(event["place"])
+            name = values.get(event["event"])
+            rows.append((event["event"], event.get("worker"), event[name] if name else None, None, event["at_s"]))
+    stepped(math.inf)
+    names = ("event", "worker", "value", "count", "at_s")
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> PlayedApart:
+    """Return the arrivals of the workers' updates as measured, in seconds since all workers had joined."""
+    steps_done, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
+    ended = sorted((step.ended_ns, step.worker) for step in steps_done)
+    contributions: list[Contribution] = []
+    last: dict[int, int] = {}
+    for event in lines.events:
+        if event["event"] == "arrive":
+            last[event["worker"]] = len(contributions)
+            contributions.append(Contribution(**{name: event[name] for name in KNOWN}, replied_s=math.nan))
+        elif event["event"] == "reply" and event["worker"] in last:
+            index = last[event["worker"]]
+            contributions[index] = contributions[index]._replace(replied_s=event["at_s"])
+    timeline = _timeline(lines, workers)
+    worker_spans = timeline[timeline.worker < workers]
+    computing, waiting = np.zeros(workers), np.zeros(workers)
+    np.add.at(
+        computing,
+        worker_spans.worker[worker_spans.what == "compute"],
+        worker_spans.duration_s[worker_spans.what == "compute"],
+    )
+    np.add.at(
+        waiting, worker_spans.worker[worker_spans.what == "recv"], worker_spans.duration_s[worker_spans.what == "recv"]
+    )
+    done_s = [(ns - zero_ns) / 1e9 for ns, _ in ended]
+    versions = lines.named("version")
+    end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
+    return PlayedApart(
+        np.array(done_s),
+        np.array([worker for _, worker in ended], dtype=np.int64),
+        tuple(contributions),
+        len(versions),
+        end_s,
+        computing,
+        waiting,
+        timeline,
+        failed=_costs(lines, spec, end_s, steps),
+    )
+
+
+KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version", "age")
+"""Fields of an arrival that are known when it comes."""
+
+
+def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
+    """Return the costs of the processes that died."""
+    costs = FailureCosts(spec.workers, wall_s, steps)
+    since: dict[int, float] = {}  # time since which a worker has steps that have not arrived
+    down: dict[int, float] = {}
+    for event in lines.events:
+        worker, at_s = event.get("worker", -1), event["at_s"]
+        if event["event"] == "sent":
+            since[worker] = at_s
+        elif event["event"] == "arrive":
+            since.pop(worker, None)
+        elif event["event"] == "join" and worker in down:
+            costs.down_s += at_s - down.pop(worker)
+        elif event["event"] == "fail" and worker not in down:
+            costs.interruptions += 1
+            costs.lost_steps += event["lost"] / spec.workers
+            costs.lost_s += at_s - since.pop(worker, at_s)
+            down[worker] = at_s
+    costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in down.values())
+    costs.useful_s = max(spec.workers * wall_s - costs.lost_s - costs.down_s, 0.0)
+    costs.stuck = lines.end.get("stuck")
+    return costs
+
+
+def _timeline(lines: ServerLines, workers: int) -> Timeline:
+    """Return the spans of all workers whose steps have arrived, and of the server's sends."""
+    zero_ns = lines.facts["zero_ns"]
+    spans = [
+        Span(letter["worker"], stream, activity, label, (start - zero_ns) / 1e9, (end - zero_ns) / 1e9, nbytes, step)
+        for letter in lines.letters
+        for stream, activity, label, start, end, nbytes, step in in_lanes(letter["laps"])
+    ]
+    spans += [
+        Span(
+            workers, f"send to {event['worker']}", "send", f"model {event['model']}", event["start_s"], event["at_s"],
+            lines.facts["model_bytes"], event["first"],
+        )
+        for event in lines.named("sent")
+    ]  # fmt: skip
+    return Timeline.of(spans, workers + 1)
+
+
+def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
+    """Return the losses, each over P steps of any workers, and the evaluations."""
+    losses = np.array([step.loss for step in lines.steps()]).reshape(-1, len(spec.seeds))
+    steps = len(losses) // spec.workers
+    evaluations = [line for line in lines.evaluations if line["evaluated"] <= steps]
+    names = evaluations[0]["metrics"] if evaluations else ()
+    history = History(
+        seeds=spec.seeds,
+        steps=steps,
+        loss=losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds)).mean(1),
+        trace={},
+        eval_step=np.array([line["evaluated"] for line in evaluations], dtype=np.int64),
+        evaluation={name: np.array([line["metrics"][name] for line in evaluations]) for name in names},
+        diverged_at=(),
+        interrupted=interrupted,
+    )
+    history.diverged_at = diverged_at(history)
+    return history

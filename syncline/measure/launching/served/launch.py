@@ -1,0 +1,259 @@
+"""The command ``syncline launch`` for workers at their own pace: a server's process and one per worker, measured."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from syncline.comm.devices import training_device
+from syncline.costmodel import Network
+from syncline.errors import SpecError, SynclineError
+from syncline.measure.launching.launch import MEASURED, worlds_together
+from syncline.measure.launching.parts import read_tensors
+from syncline.measure.launching.process import Launch
+from syncline.measure.launching.served.events import ServerLines, history_of, order_columns, played_of
+from syncline.measure.launching.served.server import server_process
+from syncline.measure.launching.served.worker import worker_process
+from syncline.measure.processes.messages import check_encryption, make_keys
+from syncline.measure.processes.progress import DONE, Progress
+from syncline.measure.processes.register import Register
+from syncline.measure.processes.rejoining import ServedEnd, ServedProcesses
+from syncline.measure.processes.rendezvous import open_listener
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.planner.bounds import Factors
+from syncline.problems import Problem, Rows, Task
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.training_tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
+from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
+from syncline.runs.training.curves import write_curves
+from syncline.runs.training.elastic.async_clock import PlanApart, TrainedApart, plan_apart
+from syncline.runs.training.elastic.async_training import batch_work
+from syncline.runs.training.figures import run_figures
+from syncline.runs.training.limits import check_processes, check_training
+from syncline.runs.training.measured_step import with_measured_step
+from syncline.runs.training.records import clock_record, run_records
+from syncline.runs.training.train_and_time import Trained, base_s, build_task
+from syncline.sim import Clock, chrome_trace
+from syncline.specs import RunSpec
+from syncline.specs.problem import check_kept
+
+PRELOAD = ("syncline.measure.launching.served.server", "syncline.measure.launching.served.worker")
+"""Modules that every process would otherwise load."""
+
+
+def check_served(spec: RunSpec, how: Launch) -> None:
+    """Refuse settings that real servers do not support.
+
+    Raises:
+        SpecError: the field or the option that is not supported.
+        SynclineError: a libzmq that cannot encrypt.
+    """
+    check_encryption()
+    check_kept(spec.problem)
+    asynchronous = asynchronous_of(spec.method)
+    assert asynchronous is not None
+    if asynchronous.above is not None:
+        expected = "none in a launch, whose workers have one server"
+        raise SpecError("method.asynchronous.above", asynchronous.above.model_dump(), expected)
+    travels_as = spec.method.in_precision(spec.number_format).travels_as
+    if asynchronous.start == "server" and travels_as != "dense":
+        expected = "dense beside start: server, as workers send their whole models"
+        raise SpecError("method.wire", travels_as, expected)
+    if spec.failures is not None:
+        raise SpecError("failures", "given", "none, as real processes have their own")
+    if spec.faults.absences:
+        absences = [absence.model_dump() for absence in spec.faults.absences]
+        raise SpecError("faults.absences", absences, "none, as real processes do not leave by plan")
+    if spec.watch.measures:
+        raise SpecError("watch.measures", list(spec.watch.measures), "none, as no process sees all workers")
+    if how.workers_per_process != 1:
+        expected = "1, as each worker has a pace of its own"
+        raise SpecError("workers_per_process", how.workers_per_process, expected)
+    if how.backend == "nccl":
+        raise SpecError("backend", how.backend, "auto or gloo, as a server has no collectives")
+    if how.reproducible:
+        raise SpecError("reproducible", True, "false, as a server adds up what comes in the order in which it comes")
+
+
+def launch_served(
+    spec: RunSpec,
+    out: Path,
+    how: Launch | None = None,
+    *,
+    exact: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train workers at their own pace on local processes, measure, and write the folder of a run.
+
+    Args:
+        spec: the run; its seeds are trained side by side.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        how: device, timeout, rejoins; the defaults of `Launch` if None.
+        exact: see ``RunFolder``.
+        on_progress: called with the number of steps that are completed, of ``steps * len(seeds)``.
+
+    Returns:
+        The same as `syncline.measure.launching.launch.launch`, and ``departures`` of workers.
+
+    Raises:
+        SynclineError: a mistake in the spec, a missing GPU, or a port in use; raised before training.
+    """
+    how = (how or Launch()).of(spec)
+    check_served(spec, how)
+    check_processes("workers", spec.workers)
+    check_training(spec, spec.method)
+    how.devices(spec.workers + 1)
+    spec, step_s = with_measured_step(spec)
+    listener = open_listener(how.port)
+    with RunFolder(out, exact) as folder, listener:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        progress = Progress.shared(parts / "progress", spec.workers + 1, spec.workers)
+        packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
+        server_keys, worker_keys = make_keys(spec.workers)  # these keys reach the processes only through pipes
+        processes = ServedProcesses(
+            server_process, worker_process, (packed, how, listener, server_keys, parts),
+            [(packed, how, port, keys, parts) for keys in worker_keys], progress,
+            Register(parts / "register", spec.workers), parts, how.timeout_s, how.rejoins, PRELOAD,
+        )  # fmt: skip
+
+        def on_poll(seen: Progress) -> None:
+            if on_progress:
+                on_progress(int(seen.words[spec.workers, DONE]))
+
+        started_s, interrupted = time.perf_counter(), False
+        try:
+            processes.run(listener.close, on_poll)
+        except KeyboardInterrupt:
+            interrupted = True
+        ended = processes.ended
+        if ended.failure is not None and ended.failure.mistake:
+            raise SynclineError(str(ended.failure))
+        on_poll(progress)
+        wall_s = time.perf_counter() - started_s
+        result = _write_served(folder, spec, how, parts, wall_s, ended, interrupted=interrupted, step_s=step_s)
+    return result | {"folder": str(folder.path)}
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The results of a launch: the order of arrivals, measured and simulated."""
+
+    trained: Trained
+    clock: Clock
+    simulated: TrainedApart
+
+    @property
+    def clock_there(self) -> Clock:
+        """Return the clock of the simulator."""
+        clock = self.simulated.time(self.simulated.plan.network, Factors())
+        assert clock is not None
+        return clock
+
+
+def _write_served(
+    folder: RunFolder,
+    spec: RunSpec,
+    options: Launch,
+    parts: Path,
+    wall_s: float,
+    ended: ServedEnd,
+    *,
+    interrupted: bool,
+    step_s: float | None,
+) -> dict[str, Any]:
+    lines = ServerLines.of(parts)
+    failed = lines.end.get("stuck") or (None if ended.failure is None else str(ended.failure))
+    record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
+    record |= {"measured_step_s": step_s, "launch": asdict(options) | {"processes": spec.workers + 1}}
+    record |= {"rows": [], "simulated": None, "device": lines.facts.get("device"), "dtype": spec.dtype}
+    record |= {"departures": [asdict(departure) for departure in ended.departures]}
+    record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in lines.named("join")[spec.workers :]]
+    measured = _measured(spec, lines, wall_s, early=interrupted or not lines.end)
+    if measured is not None:
+        record |= {"machines": 1, "problem": lines.facts["problem"]} | _told(spec, measured, step_s is not None)
+    folder.json("run", environment() | record)
+    if (parts / "server.pt").exists():
+        (parts / "server.pt").replace(folder.working / "parameters.pt")
+    if lines.facts:
+        folder.table("order", order_columns(lines))
+    if measured is not None:
+        _write(folder, spec, measured, lines)
+    shutil.rmtree(parts)  # last: after a failed write the files still exist
+    names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")
+    return {name: record[name] for name in names}
+
+
+def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
+    """Return the results of a launch; None if no step of the training was completed."""
+    if not lines.facts:
+        return None
+    history = history_of(lines, spec, early)
+    if not history.steps:
+        return None
+    plan = _plan(spec, lines)
+    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
+    measured_training = TrainedApart(measured_plan, played_of(lines, spec, history.steps), history.steps)
+    trained = Trained(
+        spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
+        read_tensors(lines.facts["tensors"]), apart=measured_training,
+    )  # fmt: skip
+    clock = measured_training.time(measured_training.plan.network, Factors())
+    assert clock is not None
+    completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
+    return _Measured(trained, clock, TrainedApart(completed_plan, completed_plan.play(), history.steps))
+
+
+def _plan(spec: RunSpec, lines: ServerLines) -> PlanApart:
+    """Return the plan that the simulator runs for comparison."""
+    facts = lines.facts
+    tensors = read_tensors(facts["tensors"])
+    method, step_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
+
+    def build(rows: Rows, problem: Problem) -> Task:
+        return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
+
+    return plan_apart(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
+
+
+def _told(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
+    """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
+    steps = measured.trained.history.steps
+    is_worker = measured.clock.timeline.worker < spec.workers
+    updating = measured.clock.timeline[is_worker & (measured.clock.timeline.what == "optimizer")]
+    split = {"optimizer_s": float(updating.duration_s.sum()) / (steps * spec.workers)}
+    rows = [row | split for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
+    simulated = measured.clock_there
+
+    def time_again(factors: Factors) -> Clock | None:
+        return measured.simulated.time(spec.network, factors)
+
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
+    simulated_row = {"network": spec.network.name} | clock_record(simulated) | measured.simulated.record() | bounds
+    return {"rows": [row | {"network": MEASURED} for row in rows], "simulated": simulated_row}
+
+
+def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerLines) -> None:
+    """Write the tables, the trace and, last, the figures."""
+    trained, clock, simulated = measured.trained, measured.clock, measured.clock_there
+    folder.long_table("metrics", metrics_tables([trained]))
+    folder.table("ledger", ledger_columns([trained]))
+    write_contributions(folder, [trained, replace(trained, apart=measured.simulated)])
+    clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
+    networks: dict[str, Network | str] = {MEASURED: "real processes", spec.network.name: spec.network}
+    write_curves(folder, spec, [trained], clocks, networks)
+    first_steps = clock.timeline.head(spec.timeline_steps)
+    named = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
+    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
+    worlds = {f"{MEASURED}: worker": first_steps, "simulated: worker": simulated.timeline}
+    timeline, _ = worlds_together(worlds)
+    names = [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
+    folder.trace(chrome_trace(timeline, [f"{world}: {name}" for world in (MEASURED, "simulated") for name in names]))
+    run_figures(folder, spec, trained, replace(clock, timeline=first_steps))

@@ -1,0 +1,364 @@
+"""The server's process: it applies the workers' updates in the order of their arrival, and sends them its model."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import cloudpickle
+import torch
+from torch import Tensor
+
+from syncline.comm.devices import name_of_device
+from syncline.files import whole_file
+from syncline.measure.launching.parts import written_tensors
+from syncline.measure.launching.process import Launch
+from syncline.measure.launching.served.events import Written
+from syncline.measure.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head
+from syncline.measure.processes.messages import (
+    ConnectionLost,
+    MalformedMessage,
+    Message,
+    ServerKeys,
+    ServerSocket,
+    unpack_tensors,
+)
+from syncline.measure.processes.progress import Progress
+from syncline.measure.processes.register import Register
+from syncline.measure.processes.rendezvous import machine
+from syncline.problems import Rows
+from syncline.runs.folders.json_values import plain
+from syncline.runs.training.elastic.async_clock import plan_apart
+from syncline.runs.training.elastic.async_workers import batches_of
+from syncline.runs.training.elastic.rates import lr_factors
+from syncline.runs.training.elastic.servers import OneServer
+from syncline.runs.training.train_and_time import base_s, build_task, task_tensors
+from syncline.sim.failures.outcome import no_progress
+from syncline.sim.online.server_policy import Serving
+from syncline.sim.online.server_state import Desk
+from syncline.specs import RunSpec
+from syncline.training import CHECK_EVERY
+
+POLL_S = 0.01
+"""Seconds between checks for ended worker processes while no message comes."""
+
+
+def server_process(
+    rank: int, packed: bytes, how: Launch, listener: socket.socket, keys: ServerKeys, folder: Path
+) -> None:
+    """Run the server's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
+    spec: RunSpec = cloudpickle.loads(packed)
+    torch.set_num_threads(spec.threads)
+    device = how.devices(spec.workers + 1).of(rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    server = _Server(spec, how, device, listener, keys, folder)
+    server.run()
+    server.socket.close()
+    if how.keep_parameters:
+        parameters = {name: p.detach().cpu() for name, p in server.math.task.params.items()}
+        with whole_file(folder / "server.pt") as working:
+            torch.save(parameters, working)
+
+
+class _Server:
+    """Connections to workers, joined with the decisions and the math of the simulator's servers."""
+
+    def __init__(
+        self, spec: RunSpec, how: Launch, device: torch.device, listener: socket.socket, keys: ServerKeys, folder: Path
+    ) -> None:
+        self.spec = spec
+        workers = spec.workers
+        self.progress = Progress.shared(folder / "progress", workers + 1, workers)
+        self.progress.step(0, 0)
+        self.register = Register(folder / "register", workers)
+        method = spec.method.in_precision(spec.number_format)
+        task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
+        undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
+        self.math = OneServer(spec, method, task, lr_factors(spec))
+        self.tokens = batches_of(spec, self.math.how)
+        tensors = task_tensors(task)
+        served = plan_apart(spec, method, tensors, undisturbed_s, spec.network).served
+        self.model_bytes = int(served.model_bytes)
+        self.serving = Serving(served, self, self)
+        self.sent_as = self.math.params
+        if not self.math.wire.exact_dtype:
+            self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
+        head_bytes = longest_head(max(served.local_steps), len(spec.seeds))
+        longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.sent_as))
+        self.socket = ServerSocket(listener, keys, longest_bytes, how.timeout_s)
+        self.connections: dict[int, bytes] = {}  # workers that have joined and are not lost
+        self.ends = [0] * workers  # ended processes of each worker, when it joined
+        self.busy: set[int] = set()  # workers that have a model and steps
+        self.going: deque[int] = deque()  # workers that get a model next
+        self.timers: list[tuple[float, int, Callable[[], object]]] = []
+        self.numbers = itertools.count()
+        self.made = [0] * workers  # arrived steps of each worker
+        self.latest: tuple[list[Tensor], int] = ([], 0)
+        self.place = 0  # place of the next step at the time of the current event
+        self.evaluated = -1  # no evaluation yet
+        self.waiting = False
+        self.losses: list[list[float]] = []
+        self.failed_s = 0.0
+        self.zero_ns = time.monotonic_ns()
+        self.written = Written(folder)
+        self.facts = {
+            "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
+            "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
+            "model_bytes": self.model_bytes, "tensors": written_tensors(tensors),
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """Run the whole training."""
+        while len(self.connections.keys() | self.register.gone()) < self.spec.workers:
+            self._hear()
+        self.zero_ns = time.monotonic_ns()
+        self.written.line(self.facts | {"zero_ns": self.zero_ns})
+        self._evaluate(0)
+        for worker in self.register.gone() - self.connections.keys():
+            self.serving.leave(worker)
+        for worker in self.serving.begin():
+            self.reply(worker)
+            self._send(worker)
+        self._go()
+        while any(desk.under_way for desk in self.serving.desks) and not self._diverged():
+            self._hear()
+        done = sum(self.made) // self.spec.workers
+        if self.evaluated != done:
+            self._evaluate(done)
+        stuck = None
+        if self.serving.left and not self._diverged():
+            stuck = no_progress(self.failed_s)
+        self.written.line({"versions": sum(desk.versions for desk in self.serving.desks), "stuck": stuck})
+        for connection in self.connections.values():
+            with suppress(ConnectionLost):
+                self.socket.send(connection, {"end": True})
+
+    # Workers that join, send updates and leave.
+
+    def _hear(self) -> None:
+        """Wait for the next messages and timers, and process them."""
+        timeout_s = POLL_S
+        if self.timers:
+            timeout_s = min(POLL_S, max(0.0, self.timers[0][0] - time.monotonic()))
+        if self.timers or not self.waiting:  # a short wait while a timer is set; otherwise enter once
+            self.progress.enter()
+        messages = self.socket.receive(timeout_s)
+        self.waiting = not messages
+        if messages:
+            self.progress.leave()
+        for message in messages:
+            self._take(message)
+        for worker in [worker for worker in self.connections if self.register.ends(worker) > self.ends[worker]]:
+            self._lose(worker)
+        if self.evaluated >= 0:
+            self._note_the_gone()
+        while self.timers and self.timers[0][0] <= time.monotonic():
+            self._now()
+            heapq.heappop(self.timers)[2]()
+        self._go()
+
+    def _take(self, message: Message) -> None:
+        """Process a worker's message; the sender of a malformed message counts as lost."""
+        is_joined = self.connections.get(message.worker) == message.connection
+        try:
+            if is_joined:
+                self._update(message)
+            else:
+                self._join(message)
+        except MalformedMessage as error:
+            if is_joined:
+                self._lose(message.worker)
+            with suppress(ConnectionLost):
+                self.socket.send(message.connection, {"refused": str(error)})
+
+    def _join(self, message: Message) -> None:
+        """Register a worker whose process has started, for the first time or again."""
+        worker, request = message.worker, read_head(JoinRequest, message.head)
+        unpack_tensors(message.frames, ())
+        if worker in self.connections:  # the end of its old process was not noticed yet
+            self._lose(worker)
+        self.connections[worker] = message.connection
+        self.ends[worker] = self.register.ends(worker)
+        self._now()
+        self.written.event("join", self, worker=worker, pid=request.pid)
+        if worker in self.serving.failed:
+            self.serving.take([worker])
+        elif not self._is_known_idle(worker):
+            self.serving.asleep.add(worker)
+            self._wake()
+
+    def _is_known_idle(self, worker: int) -> bool:
+        desk = self.serving.of[worker]
+        return worker in desk.idle or worker in desk.buffered or worker in self.going
+
+    def _update(self, message: Message) -> None:
+        """Apply a worker's update after its local steps."""
+        worker, report = message.worker, read_head(RoundReport, message.head)
+        if worker not in self.busy:
+            raise MalformedMessage("an update of a worker that has no model")
+        first, count = self.made[worker], self.serving.granted[worker]
+        report.check(range(first, first + count), self.register.now().place, len(self.spec.seeds), self.zero_ns)
+        tensors = unpack_tensors(message.frames, self.sent_as)
+        self._now()
+        self.written.line({"worker": worker, **report.model_dump()})
+        self.made[worker] += count
+        self.losses += map(list, report.losses)
+        self.busy.discard(worker)
+        self.serving.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
+        self.serving.sent_s[worker] = (report.steps[-1][-1] - self.zero_ns) / 1e9
+        self.latest = tensors, count
+        self.serving.take([worker])
+        done = sum(self.made) // self.spec.workers
+        self.progress.step(done, done * len(self.spec.seeds))
+
+    def _lose(self, worker: int) -> None:
+        """Remove a worker that has gone; the steps that it has not sent are lost."""
+        del self.connections[worker]
+        self._now()
+        self.serving.asleep.discard(worker)
+        self.failed_s = self.time_s()
+        if worker in self.busy:
+            self.busy.discard(worker)
+            self.serving.fail(worker, for_good=False)  # the worker may come back
+        else:
+            self.fail(worker)
+        self._wake()
+
+    def _note_the_gone(self) -> None:
+        """Remove the workers that have left and will not come back."""
+        for worker in self.register.gone() - self.serving.gone - self.connections.keys():
+            self._now()
+            if worker in self.serving.failed:
+                self.serving.gone.add(worker)
+                self.serving.take([worker])
+            else:
+                self.serving.leave(worker)
+                self.serving.wake()
+            self.going = deque(other for other in self.going if other != worker)
+
+    def _wake(self) -> None:
+        if self.serving.left and self.serving.asleep:
+            self.serving.wake()
+
+    def _go(self) -> None:
+        """Send the models that are due."""
+        while self.going:
+            worker = self.going.popleft()
+            self.serving.replied(worker)
+            if worker in self.serving.gone:
+                continue
+            if not self.serving.granted[worker]:
+                if worker in self.connections:
+                    self.serving.asleep.add(worker)
+                    self._wake()
+            elif worker in self.connections:
+                self._send(worker)
+            else:  # the worker gets its steps when it is back
+                self.serving.fail(worker, for_good=False)
+
+    def _send(self, worker: int) -> None:
+        """Send a worker the model and its next steps."""
+        head = {
+            "steps": self.serving.granted[worker], "first": self.made[worker], "model": self.serving.model[worker],
+            "nbytes": self.model_bytes,
+        }  # fmt: skip
+        self.busy.add(worker)
+        start_s = self.time_s()
+        try:
+            self.socket.send(self.connections[worker], head, self.math.params)
+        except ConnectionLost:
+            self._lose(worker)
+            return
+        self.written.event("sent", self, worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])
+
+    # The server's clock.
+
+    def time_s(self) -> float:
+        """Return the seconds from the beginning."""
+        return (time.monotonic_ns() - self.zero_ns) / 1e9
+
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call a function after this number of seconds."""
+        heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.numbers), call))
+
+    def let_go(self, worker: int) -> None:
+        """Queue a worker to get the model when all messages of this instant are processed."""
+        self.going.append(worker)
+
+    def went_on(self, desk: Desk) -> None:
+        """Do nothing, because there is no server above."""
+
+    def _now(self) -> None:
+        """Read the number of steps before the next event, and evaluate the unchanged model if an evaluation is due."""
+        self.place, count = self.register.now()
+        self._evaluations(count)
+
+    # Reactions to the decisions of the simulator's servers.
+
+    def step(self, worker: int, number: int) -> None:
+        """Do nothing, because the worker reports its steps."""
+
+    def arrive(self, worker: int, age: int) -> None:
+        """Apply the update of a worker's steps."""
+        sent, steps = self.latest
+        if not self.math.wire.exact_dtype:
+            pairs = zip(sent, self.math.params, strict=True)
+            sent = [self.math.wire.decode(u, p.dtype) for u, p in pairs]
+        self.math.take(sent, age, steps, self.tokens[worker])
+        came = self.serving.noted[-1]._asdict()
+        self.written.event("arrive", self, **{name: came[name] for name in came if name != "replied_s"})
+
+    def version(self, count: int, server: int) -> None:
+        """Make a new version of the model."""
+        self.math.version(count)
+        self.written.event("version", self, count=count)
+
+    def reply(self, worker: int) -> None:
+        """Record that a worker gets the current model."""
+        self.written.event("reply", self, worker=worker)
+
+    def fail(self, worker: int) -> None:
+        """Record the loss of a worker's unsent steps and of its optimizer's state."""
+        lost = self.register.lose(worker, self.made[worker])
+        self.written.event("fail", self, worker=worker, lost=lost)
+
+    def send_up(self, server: int) -> None:
+        """Do nothing, because there is no server above."""
+
+    def arrive_up(self, server: int, age: int) -> None:
+        """Do nothing, because there is no server above."""
+
+    def reply_up(self, server: int) -> None:
+        """Do nothing, because there is no server above."""
+
+    def merge(self, server: int) -> None:
+        """Do nothing, because there is no server above."""
+
+    # Evaluations and losses.
+
+    def _evaluations(self, count: int) -> None:
+        every, done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
+        if every and self.evaluated >= 0:
+            for due in range((self.evaluated // every + 1) * every, done + 1, every):
+                self._evaluate(due)
+
+    def _evaluate(self, done: int) -> None:
+        self.evaluated = done
+        metrics = {name: value.double().tolist() for name, value in self.math.evaluate().items()}
+        self.written.line({"evaluated": done, "metrics": metrics})
+
+    def _diverged(self) -> bool:
+        """Return whether each seed has had a loss that is not finite among the last steps."""
+        last = self.losses[-CHECK_EVERY * self.spec.workers :]
+        if len(last) < CHECK_EVERY * self.spec.workers or math.isfinite(sum(self.losses[-1])):
+            return False
+        return all(any(not math.isfinite(loss[s]) for loss in last) for s in range(len(self.spec.seeds)))

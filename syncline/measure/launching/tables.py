@@ -1,0 +1,106 @@
+"""The tables of ``syncline launch``: the losses, and the measured clock next to the simulated one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+
+from syncline.runs.pipeline_tables import COLUMNS, NOTE
+from syncline.runs.training.records import failure_record
+from syncline.sim.failures.outcome import FailureCosts
+from syncline.specs import PipelineSpec, RunSpec
+from syncline.specs.tables.display import (
+    Column,
+    clock_columns,
+    clock_note,
+    network_title,
+    run_tables,
+    seconds_of,
+    table,
+)
+
+SPLIT = ("step_time_median_s", "optimizer_s")
+"""Fields that only a measured row has."""
+
+AGES = ("versions", "age_mean", "age_max", "ages")
+"""Fields that have a separate table, for workers at their own pace."""
+
+FAILED = tuple(failure_record(FailureCosts(1)))
+"""Fields that matter only if a process died."""
+
+REPLAYED_NOTE = (
+    "Replayed: the makespan by the events with each stage's measured times, the medians, and sends that take nothing."
+)
+
+
+def launched_steps(spec: RunSpec | PipelineSpec) -> int:
+    """Return the total of a progress bar: steps of all seeds, or tasks of a stage."""
+    if isinstance(spec, RunSpec):
+        return spec.steps * len(spec.seeds)
+    repeats = spec.training.repeats if spec.training else 1
+    return repeats * sum(max(map(len, spec.build_schedule(name).orders), default=0) for name in spec.schedules)
+
+
+def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[Group]:
+    """Return the results of each seed, then the measured and the simulated clock; for a pipeline both per schedule."""
+    if isinstance(spec, PipelineSpec):
+        return _pipeline_tables(result, spec)
+    rows = result["rows"]
+    if not rows:
+        return []
+    elsewhere = {*SPLIT, *AGES, *(FAILED if not rows[0].get("interruptions") else ())}
+    plain = [{name: value for name, value in row.items() if name not in elsewhere} for row in rows]
+    tables = run_tables(plain, spec)[:1]
+    if "step_time_s" in rows[0]:
+        simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
+        clocks = [rows[0], simulated]
+        world: Column = ("world", lambda row: row["network"])
+        split: list[Column] = [
+            (heading, lambda row, name=name: seconds_of(name)(row) if name in row else "-")  # type: ignore[misc]
+            for heading, name in (("gradients", "compute_s"), ("optimizer", SPLIT[1]), ("median", SPLIT[0]))
+        ]
+        title = network_title(spec.network, spec.workers, rows[0]["steps"])
+        note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
+        tables.append(table(title, [world, *clock_columns(clocks), *split], clocks, note))
+        if "ages" in rows[0]:
+            tables.append(_ages(clocks))
+    return tables
+
+
+def _ages(worlds: list[dict[str, Any]]) -> Group:
+    """Return the table of the ages of updates and of the updates by worker, measured and simulated."""
+    columns: list[Column] = [
+        ("world", lambda row: row["network"]),
+        ("versions", lambda row: f"{row['versions']:,}"),
+        ("mean\nage", lambda row: f"{row['age_mean']:.2f}"),
+        ("most", lambda row: str(row["age_max"])),
+        ("ages: how many updates", lambda row: ", ".join(f"{a}: {n}" for a, n in enumerate(row["ages"]) if n)),
+        ("updates\nby worker", lambda row: ", ".join(map(str, row["contributions"]))),
+    ]
+    note = "Ages of updates: versions of the model since a worker took its own."
+    return table("who came, and how late", columns, worlds, note)
+
+
+def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
+    simulated = {row["schedule"]: row for row in result["simulated"]}
+    rows = [row for measured in result["rows"] for row in (measured, simulated[measured["schedule"]])]
+    if not rows:
+        return []
+    columns: list[Column] = [
+        *COLUMNS[:1],
+        ("world", lambda row: row["network"]),
+        *COLUMNS[1:2],
+        ("replayed", _replayed),
+        *COLUMNS[3:],
+        ("optimizer", lambda row: seconds_of("optimizer_s")(row) if "optimizer_s" in row else "-"),
+        ("loss", lambda row: f"{row['loss']:.4g}" if "loss" in row else "-"),
+    ]
+    played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
+    title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
+    note = f"{NOTE}\nMeasured: the repeat of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
+    return [table(title, columns, rows, note, (0, 1), section="schedule")]
+
+
+def _replayed(row: dict[str, Any]) -> str:
+    return f"{seconds_of('replayed_s')(row)}\n({row['replayed_error']:+.1%})" if "replayed_s" in row else "-"

@@ -1,0 +1,315 @@
+"""The command ``python -m syncline.torchrun``: a process of a run that torchrun started, perhaps on several machines.
+
+Rank 0 writes the run folder. Processes on its machine write their lines there; others send their lines when they end.
+
+Ctrl-C reaches torchrun, which passes it to all processes; so does a SIGTERM to torchrun. But torchrun also sends
+SIGTERM to the remaining processes when one has died. A process that gets a signal therefore says so, and a rank that
+never does is the dead one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.distributed import PrefixStore, Store
+
+from syncline.errors import SynclineError
+from syncline.measure.launching.launch import check, write_launch
+from syncline.measure.launching.parts import last_step
+from syncline.measure.launching.process import Launch, meet, take_part
+from syncline.measure.processes.progress import COUNT, PROGRESS_WORDS, Progress
+from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
+from syncline.measure.processes.watchdog import GRACE_S, START_S, Failure
+from syncline.runs.folders.folder import RunFolder
+from syncline.runs.training.measured_step import with_measured_step, with_seconds
+from syncline.specs import RunSpec
+
+PIECE = 4 * 2**20
+"""Bytes of a store's value: the store refuses values of more than 8 MiB."""
+
+TELL_S = 0.5
+"""Seconds between reports of progress, and between looks at those of other ranks."""
+
+
+def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = False) -> dict[str, Any]:
+    """Take part in a run whose processes torchrun started.
+
+    Args:
+        spec: the run; its workers live in torchrun's processes.
+        out: the folder that rank 0 writes.
+        how: device, backend, timeout.
+        exact: see ``RunFolder``.
+
+    Returns:
+        On rank 0 the result of `syncline.measure.launching.launch.launch`; on the others only ``failed``, if rank 0
+        cannot report it.
+
+    Raises:
+        SynclineError: the training cannot start.
+        SystemExit: the training failed; on ranks other than 0.
+    """
+    check(spec)
+    how = how.of(spec)
+    store, place = store_of_environment(how.meeting_s)
+    machines = meet(spec, how, store, place)
+    run_store = PrefixStore("syncline", store)
+    if place.rank:
+        if spec.compute.measure:
+            spec = with_seconds(spec, float(run_store.get("step_s")))
+        return {"failed": _follow(spec, how, store, run_store, place, machines)}
+    spec, step_s = with_measured_step(spec)  # measured on this machine while the other ranks wait
+    run_store.set("step_s", repr(step_s))
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        parts = folder.working / "ranks"
+        parts.mkdir()
+        run_store.set("folder", str(parts.absolute()))
+        lead = _Lead(run_store, place, how.timeout_s, parts)
+        started_s = time.perf_counter()
+        failure = lead.run(lambda: take_part(spec, how, store, place, machines, lead.progress, parts))
+        interrupted = lead.interrupted
+        run_store.set("blamed", "1")
+        if failure is not None and failure.mistake:
+            raise SynclineError(str(failure))
+        away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
+        _receive(run_store, away, parts, GRACE_S if failure or interrupted else how.timeout_s)
+        wall_s = time.perf_counter() - started_s
+        result = write_launch(
+            folder, spec, how, parts, wall_s, failure, interrupted=interrupted, measured_step_s=step_s
+        )
+    run_store.set("written", "1")
+    return result | {"folder": str(folder.path)}
+
+
+def _follow(
+    spec: RunSpec, options: Launch, store: Store, run_store: Store, place: Place, machines: dict[int, str]
+) -> str | None:  # fmt: skip
+    """Take part as a rank other than 0; return the failure, on rank 1, if rank 0 has died."""
+    with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
+        parts = (
+            Path(run_store.get("folder").decode())
+            if machines[place.rank] == machine() == machines[0]
+            else Path(temporary)
+        )
+        shared = parts.is_dir()  # containers of one machine may have separate files
+        parts = parts if shared else Path(temporary)
+        to_end = threading.Thread(target=_asked, args=(run_store, place.rank, None if shared else parts), daemon=True)
+
+        def end(*_: Any) -> None:
+            if to_end.ident is None:  # a second signal has no effect
+                to_end.start()
+
+        for kind in (signal.SIGTERM, signal.SIGINT):  # the main thread may hang in a collective, or hold the store
+            signal.signal(kind, end)
+        progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
+        is_over = threading.Event()
+        threading.Thread(target=_publish, args=(run_store, place.rank, progress, is_over), daemon=True).start()
+        try:
+            take_part(spec, options, store, place, machines, progress, parts)
+            _note(run_store, place.rank, None)
+        except Exception as error:
+            if to_end.ident is not None:
+                to_end.join()  # this ends the process: other ranks have ended as they were asked to
+            _note(run_store, place.rank, error)
+            mistake = isinstance(error, SynclineError)
+            if not mistake and place.rank == 1 and not _leads(run_store):
+                return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
+            raise SystemExit(2 if mistake else 1) from None
+        finally:
+            is_over.set()
+            if not shared or machines[place.rank] != machines[0]:
+                _send(run_store, place.rank, parts)
+        # torchrun ends all processes when one fails, so this one stays until its files are written.
+        with suppress(RuntimeError):
+            run_store.wait(["written"], timedelta(seconds=options.timeout_s))
+    return None
+
+
+def _asked(store: Store, rank: int, parts: Path | None) -> None:
+    """Report that this rank was asked to end, send its files, and end after rank 0 has had time to read the report."""
+    with suppress(RuntimeError):
+        store.set(f"asked/{rank}", "1")
+    if parts is not None:
+        _send(store, rank, parts)
+    # A lost peer is an error in this process; rank 0 must read it before torchrun ends this process.
+    time.sleep(3 * GRACE_S)
+    os._exit(1)
+
+
+def _leads(store: Store) -> bool:
+    """Return whether rank 0 is alive to report the failure."""
+    try:
+        store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _publish(store: Store, rank: int, progress: Progress, is_over: threading.Event) -> None:
+    """Publish the progress of this rank, with a growing number as a sign of life that a stopped process lacks."""
+    with suppress(RuntimeError):
+        for beat in itertools.count():
+            if is_over.wait(TELL_S):
+                return
+            store.set(f"progress/{rank}", json.dumps([beat, *progress.words[rank].tolist()]))
+
+
+def _note(store: Store, rank: int, error: BaseException | None) -> None:
+    """Report the end of this rank."""
+    mistake = isinstance(error, SynclineError)
+    text = "" if error is None else str(error) if mistake else f"{type(error).__name__}: {_line(error)}"
+    with suppress(RuntimeError):
+        store.set(f"ended/{rank}", json.dumps([text, mistake]))
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+class _Lead:
+    """Rank 0, which watches the others in its main thread and trains in another, which may hang in a collective."""
+
+    def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
+        self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
+        self.progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), 0)
+        self._over = threading.Event()
+        self._beats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # with its time
+        self.interrupted = False
+
+    def run(self, work: Any) -> Failure | None:
+        """Run the work in a thread, and watch all ranks in this one."""
+        errors: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                errors.append(error)
+            finally:
+                self._over.set()
+
+        # The measurements are written before the process ends.
+        signals: list[int] = []
+
+        def end(number: int, _: Any) -> None:
+            signals.append(number)
+            self._over.set()
+
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(kind, end)
+        threading.Thread(target=guarded, daemon=True).start()
+        failure = self._watch()
+        if failure is not None:
+            return failure
+        if errors and isinstance(errors[0], SynclineError):
+            return Failure(0, None, str(errors[0]), mistake=True)
+        if signal.SIGINT in signals or (signals and self._all_asked()):
+            self.interrupted = True
+            return None
+        if errors or signals:
+            return self._blame(errors)
+        return None
+
+    def _all_asked(self) -> bool:
+        """Return whether all other ranks were asked to end too, so that no rank has died."""
+        with suppress(RuntimeError):
+            self._store.wait([f"asked/{rank}" for rank in self._beats], timedelta(seconds=GRACE_S))
+            return True
+        return False
+
+    def _watch(self) -> Failure | None:
+        """Watch until the work is over, or until no rank has made progress for too long."""
+        counts, changed_s, begun_s = None, time.monotonic(), time.monotonic()
+        while not self._over.wait(TELL_S):
+            self._look()
+            now_s, seen = time.monotonic(), self.progress.words[:, COUNT].copy()
+            if counts is None or (seen != counts).any():
+                counts, changed_s = seen, now_s
+            started = len(self.progress.started()) == self._place.processes
+            if not started and now_s - begun_s > max(START_S, self._timeout_s):
+                return Failure(int(np.argmin(seen)), None, "did not begin")
+            if started and now_s - changed_s > self._timeout_s:
+                return self._still((self._stopped() or self.progress.behind())[0])
+        self._look()
+        return None
+
+    def _still(self, rank: int) -> Failure:
+        return Failure(rank, self._step(rank), f"did nothing for {self._timeout_s:g} s")
+
+    def _look(self) -> None:
+        for rank in range(1, self._place.processes):
+            key = f"progress/{rank}"
+            with suppress(RuntimeError):
+                if self._store.check([key]):
+                    beat, *self.progress.words[rank] = json.loads(self._store.get(key))
+                    if beat != self._beats[rank][0]:
+                        self._beats[rank] = beat, time.monotonic()
+
+    def _stopped(self) -> list[int]:
+        """Return the ranks without a sign of life for half of the timeout, the longest silent first."""
+        since_s = time.monotonic() - max(self._timeout_s / 2, 2 * TELL_S)
+        quiet = sorted((at_s, rank) for rank, (_, at_s) in self._beats.items() if at_s < since_s)
+        return [rank for _, rank in quiet if not self._store.check([f"ended/{rank}"])]  # an ended rank is silent
+
+    def _step(self, rank: int) -> int:
+        """Return the step of a rank, as far as it is known; its report in the store may be old."""
+        return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
+
+    def _blame(self, errors: Sequence[BaseException]) -> Failure:
+        """Return the failure of a rank that hangs or died; else of one with its own error; else of this rank."""
+        self._look()
+        stopped = self._stopped()
+        if stopped:
+            return self._still(stopped[0])
+        until = time.monotonic() + GRACE_S
+        others = range(1, self._place.processes)
+        while time.monotonic() < until and not self._store.check([f"ended/{rank}" for rank in others]):
+            time.sleep(0.05)
+        notes = {r: json.loads(self._store.get(f"ended/{r}")) for r in others if self._store.check([f"ended/{r}"])}
+        silent = [rank for rank in others if rank not in notes]
+        if silent:
+            rank = min(silent, key=lambda r: int(self.progress.words[r, COUNT]))
+            return Failure(rank, self._step(rank), "died")
+        own_errors = {0: [f"{type(errors[0]).__name__}: {_line(errors[0])}", False]} if errors else {}
+        failed = {rank: text for rank, (text, _) in (own_errors | notes).items() if text}
+        lost = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
+        first = [rank for rank, text in failed.items() if not text.startswith(lost)] or list(failed) or [0]
+        rank = first[0]
+        return Failure(rank, self._step(rank), f"failed ({failed.get(rank, 'ended by torchrun')})")
+
+
+def _send(store: Store, rank: int, folder: Path) -> None:
+    """Send the files of this rank in pieces."""
+    with suppress(RuntimeError):
+        for path in sorted(folder.glob(f"{rank}.*")):
+            packed = b64encode(zlib.compress(path.read_bytes())).decode()
+            pieces = [packed[start : start + PIECE] for start in range(0, len(packed), PIECE)]
+            for number, piece in enumerate(pieces):
+                store.set(f"file/{path.name}/{number}", piece)
+            store.set(f"file/{path.name}", str(len(pieces)))
+        store.set(f"sent/{rank}", json.dumps([path.name for path in folder.glob(f"{rank}.*")]))
+
+
+def _receive(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:
+    """Write the files of other machines, as far as they arrive."""
+    for rank in ranks:
+        with suppress(RuntimeError):
+            store.wait([f"sent/{rank}"], timedelta(seconds=timeout_s))
+            for name in json.loads(store.get(f"sent/{rank}")):
+                count = int(store.get(f"file/{name}"))
+                packed = b"".join(store.get(f"file/{name}/{number}") for number in range(count))
+                (folder / name).write_bytes(zlib.decompress(b64decode(packed)))

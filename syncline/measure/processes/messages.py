@@ -1,0 +1,281 @@
+"""Messages between a server and its workers: a head of JSON, and tensors as raw frames, over encrypted sockets.
+
+The server and each worker have a pair of CURVE keys that are made for one run. The server admits the keys of its
+workers alone. The sender of a message is the worker whose key the connection has, whatever the message claims. Nothing
+in a message is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import zmq
+from torch import Tensor
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
+
+from syncline.errors import SynclineError
+from syncline.measure.processes.rendezvous import LOOPBACK
+
+HANDSHAKE_S = 5.0
+"""After how long the server closes a connection that has not shown an admitted key."""
+
+QUEUED_MESSAGES = 8
+"""Messages that wait in one direction of a connection; a worker and its server exchange one at a time."""
+
+OVERHEAD_BYTES = 256
+"""What encryption adds to a frame, at most."""
+
+LONGEST_HEARTBEAT_S = 6000.0
+"""Just below the longest lifetime that a heartbeat can carry."""
+
+SENDER = "User-Id"
+"""The property of a received frame in which libzmq keeps the identity that the authenticator gave its connection."""
+
+
+class ConnectionLost(Exception):
+    """The other end of a connection is gone, or does not take more."""
+
+
+class MalformedMessage(Exception):
+    """A message that its sender may not send."""
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A CURVE key pair, in Z85."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ServerKeys:
+    """Keys of a server.
+
+    Args:
+        pair: its own.
+        workers: the public key of each worker.
+    """
+
+    pair: KeyPair
+    workers: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class WorkerKeys:
+    """Keys of a worker.
+
+    Args:
+        pair: its own.
+        server: the server's public key.
+    """
+
+    pair: KeyPair
+    server: bytes
+
+
+class Message(NamedTuple):
+    """A message as the server receives it.
+
+    Attributes:
+        worker: the worker whose key the connection has.
+        connection: the connection's name, to which an answer goes.
+        head: JSON.
+        frames: what follows the head.
+    """
+
+    worker: int
+    connection: bytes
+    head: bytes
+    frames: list[zmq.Frame]
+
+
+def check_encryption() -> None:
+    """Refuse a libzmq that cannot encrypt.
+
+    Raises:
+        SynclineError: if libzmq is built without CURVE.
+    """
+    if not zmq.has("curve"):
+        raise SynclineError(f"pyzmq: got libzmq {zmq.zmq_version()} without CURVE; expected one that is built with it")
+
+
+def make_keys(workers: int) -> tuple[ServerKeys, list[WorkerKeys]]:
+    """Make the keys of one run: those of the server, and those of each worker."""
+    server = KeyPair(*zmq.curve_keypair())
+    pairs = [KeyPair(*zmq.curve_keypair()) for _ in range(workers)]
+    return ServerKeys(server, tuple(pair.public for pair in pairs)), [WorkerKeys(pair, server.public) for pair in pairs]
+
+
+class ServerSocket:
+    """The server's end of the connections to its workers.
+
+    Args:
+        listener: of `syncline.measure.processes.rendezvous.open_listener`; the socket takes it over.
+        keys: of the server.
+        longest_bytes: of a frame that a worker may send; libzmq closes a connection that sends a longer one.
+        timeout_s: after how long without a sign of life libzmq closes a connection.
+    """
+
+    def __init__(self, listener: socket.socket, keys: ServerKeys, longest_bytes: int, timeout_s: float) -> None:
+        self._workers = len(keys.workers)
+        self._context = zmq.Context()
+        self._authenticator = _Authenticator(self._context, keys.workers)
+        self._authenticator.start()
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        self._socket = self._context.socket(zmq.ROUTER)
+        _configure(self._socket, keys.pair, timeout_s)
+        self._socket.curve_server = True
+        self._socket.handshake_ivl = int(1000 * HANDSHAKE_S)
+        self._socket.maxmsgsize = longest_bytes + OVERHEAD_BYTES
+        self._socket.router_mandatory = True
+        self._socket.use_fd = listener.detach()
+        self._socket.bind(f"tcp://{LOOPBACK}:{port}")
+
+    def receive(self, timeout_s: float) -> list[Message]:
+        """Return the messages that are there, at most one for each worker; wait for the first one so long."""
+        messages: list[Message] = []
+        if not self._socket.poll(math.ceil(1000 * timeout_s)):
+            return messages
+        while len(messages) < self._workers:
+            try:
+                connection, head, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            messages.append(Message(int(head.get(SENDER)), connection.bytes, head.bytes, frames))
+        return messages
+
+    def send(self, connection: bytes, head: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
+        """Send a message; the tensors are copied.
+
+        Raises:
+            ConnectionLost: the connection is gone, or too many messages wait in it.
+        """
+        try:
+            self._socket.send_multipart([connection, *_frames(head, tensors)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            raise ConnectionLost(str(error)) from None
+
+    def close(self) -> None:
+        """Send what waits, for a few seconds at most, and close all connections."""
+        self._socket.close(linger=2000)
+        self._authenticator.stop()
+        self._context.term()
+
+
+class WorkerSocket:
+    """A worker's end of its connection to the server.
+
+    Args:
+        port: of the server, on this machine.
+        keys: of the worker.
+        timeout_s: after how long without a sign of life the connection counts as lost.
+    """
+
+    def __init__(self, port: int, keys: WorkerKeys, timeout_s: float) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        _configure(self._socket, keys.pair, timeout_s)
+        self._socket.curve_serverkey = keys.server
+        self._socket.handshake_ivl = 0  # the server may listen long before it answers
+        failures = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        self._events = self._socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | failures
+        )
+        self._is_admitted = False
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._events, zmq.POLLIN)
+        self._socket.connect(f"tcp://{LOOPBACK}:{port}")
+
+    def send(self, head: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
+        """Send a message; the tensors may not change before the server's answer."""
+        self._socket.send_multipart(_frames(head, tensors), copy=False)
+
+    def receive(self) -> tuple[dict[str, Any], list[zmq.Frame]]:
+        """Wait for the server's next message, and return its head and what follows.
+
+        Raises:
+            ConnectionLost: the server is gone, or does not admit the worker.
+        """
+        while True:
+            ready = dict(self._poller.poll())
+            if self._socket in ready:
+                head, *frames = self._socket.recv_multipart(copy=False)
+                return json.loads(head.bytes), frames
+            self._check_connection()
+
+    def close(self) -> None:
+        """Close the connection; what waits is not sent."""
+        self._context.destroy(linger=0)
+
+    def _check_connection(self) -> None:
+        """Raise if the connection has ended; until the server has admitted the worker, libzmq connects again."""
+        event = zmq.Event(recv_monitor_message(self._events)["event"])
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._is_admitted = True
+        elif self._is_admitted or event != zmq.EVENT_DISCONNECTED:
+            raise ConnectionLost(f"the server's socket: {event.name}")
+
+
+class _Authenticator(ThreadAuthenticator):
+    """Admits workers by their public keys, and names each by its number."""
+
+    def __init__(self, context: zmq.Context, workers: Sequence[bytes]) -> None:
+        super().__init__(context)
+        self._numbers = {key: worker for worker, key in enumerate(workers)}
+        self.configure_curve_callback("*", self)
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Return whether a key is a worker's."""
+        return key in self._numbers
+
+    def curve_user_id(self, client_public_key: bytes) -> str:
+        """Return the number of the worker that has the key."""
+        return str(self._numbers[z85.encode(client_public_key)])
+
+
+def unpack_tensors(frames: Sequence[zmq.Frame], like: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors of a message's frames, in the shapes, types and devices of others.
+
+    Raises:
+        MalformedMessage: another number of frames, or a frame of another size.
+    """
+    if len(frames) != len(like):
+        raise MalformedMessage(f"{len(frames)} tensors in place of {len(like)}")
+    tensors = []
+    for frame, pattern in zip(frames, like, strict=True):
+        tensor = torch.empty(pattern.shape, dtype=pattern.dtype)
+        memory, content = _memory(tensor), frame.buffer
+        if content.nbytes != memory.nbytes:
+            raise MalformedMessage(f"a tensor of {content.nbytes} bytes in place of {memory.nbytes}")
+        memory[:] = content
+        tensors.append(tensor.to(pattern.device))
+    return tensors
+
+
+def _configure(end: zmq.Socket, pair: KeyPair, timeout_s: float) -> None:
+    """Set the options that both ends have."""
+    end.curve_publickey, end.curve_secretkey = pair.public, pair.secret
+    end.sndhwm = end.rcvhwm = QUEUED_MESSAGES
+    silence_ms = int(1000 * min(timeout_s, LONGEST_HEARTBEAT_S))
+    end.heartbeat_ivl, end.heartbeat_timeout, end.heartbeat_ttl = silence_ms // 4, silence_ms, silence_ms
+
+
+def _frames(head: dict[str, Any], tensors: Sequence[Tensor]) -> list[Any]:
+    content = json.dumps(head, separators=(",", ":"), default=list).encode()
+    return [content, *(_memory(tensor.detach().cpu().contiguous()) for tensor in tensors)]
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    """Return the bytes of a contiguous tensor of the CPU, without a copy."""
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -1,0 +1,207 @@
+"""Scripts that say ``cuda``, on the CPU: the places of torch that name a device are told another."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils.data import DataLoader
+
+from syncline.measure.recording import cuda_calls
+from syncline.measure.recording.cuda_devices import (
+    CPU,
+    CudaOnCpu,
+    Current,
+    cuda_of,
+    device_count,
+    from_torch,
+    marked,
+    on_cpu,
+)
+
+
+def install_cuda() -> AbstractContextManager[object]:
+    """Let this process believe that it has GPUs, if it is to see any.
+
+    Returns:
+        The mode in which the script is to run.
+    """
+    if not device_count():
+        return nullcontext()
+    dist.is_nccl_available = lambda: True
+    cuda_calls.install_cuda_calls()
+    torch._C._nn._parse_to = parsing(torch._C._nn._parse_to)
+    replace(torch.nn.parallel.DistributedDataParallel, "__init__", without_devices)
+    replace(DeviceMesh, "__init__", meshed)
+    replace(DataLoader, "__init__", unpinned)
+    replace(torch.amp.autocast_mode.autocast, "__init__", autocasting)
+    replace(torch.amp.grad_scaler.GradScaler, "__init__", scaling)
+    replace(torch.amp.grad_scaler.GradScaler, "scale", noting_scale)
+    replace(torch, "set_default_device", defaulting)
+    replace(torch, "get_default_device", told_default)
+    replace(torch, "load", loading)
+    for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype"):
+        replace(torch, name, of_device)
+    for name in ("custom_fwd", "custom_bwd"):
+        replace(torch.amp, name, of_device_kwarg)
+    torch.get_autocast_gpu_dtype = torch.get_autocast_cpu_dtype
+    torch.Generator = Generator  # type: ignore[misc]
+    return CudaOnCpu()
+
+
+def replace(owner: Any, name: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """A function of a module or a class, by one that calls it."""
+    plain = getattr(owner, name)
+    setattr(owner, name, functools.wraps(plain)(by(plain)))
+
+
+def parsing(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``Module.to`` is given, of which a bare number is a GPU's."""
+
+    def parsed(*args: Any, **kwargs: Any) -> Any:
+        told = [torch.device("cuda", x) if isinstance(x, int) and not isinstance(x, bool) else x for x in args[:1]]
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        return plain(*told, *args[1:], **kwargs)
+
+    return parsed
+
+
+def without_devices(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``DistributedDataParallel(module, device_ids, output_device)``: a rank has one device, where its module is.
+
+    Of a module on the CPU torch refuses both arguments, so it is handed them.
+    """
+
+    def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any) -> None:
+        on_gpu = any(marked(parameter) is not None for parameter in module.parameters())
+        plain(self, module, *((None, None) if on_gpu else (device_ids, output_device)), *args, **kw)
+
+    return init
+
+
+def meshed(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``DeviceMesh("cuda", ...)``."""
+
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        plain(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+        if device_type == "cuda":
+            Current.touched = True
+
+    return init
+
+
+def unpinned(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``DataLoader(pin_memory=True)``: there is no GPU for which to pin."""
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        args = (*args[:7], False, *args[8:]) if len(args) > 7 else args
+        plain(self, *args, **{name: x for name, x in kwargs.items() if not name.startswith("pin_memory")})
+
+    return init
+
+
+def autocasting(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``autocast("cuda")``, which is of float16 if none is named, as ``autocast("cpu")`` of the same type."""
+
+    def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda":
+            Current.touched = True
+            device_type, dtype = "cpu", dtype or torch.float16
+        plain(self, device_type, dtype, *args, **kwargs)
+
+    return init
+
+
+def scaling(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``GradScaler("cuda")``."""
+
+    def init(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+        plain(self, "cpu" if device == "cuda" else device, *args, **kwargs)
+
+    return init
+
+
+def noting_scale(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``GradScaler.scale``, whose result remembers the loss that was scaled."""
+
+    def scale(self: Any, outputs: Any) -> Any:
+        scaled = plain(self, outputs)
+        if isinstance(scaled, torch.Tensor):
+            scaled.traced_loss = outputs.detach()  # type: ignore[attr-defined]
+        return scaled
+
+    return scale
+
+
+def defaulting(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.set_default_device("cuda")``."""
+
+    def set_default_device(device: Any) -> None:
+        plain(on_cpu(device))
+        Current.default = None if device is None else cuda_of(device)
+
+    return set_default_device
+
+
+def told_default(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.get_default_device``."""
+    return lambda: plain() if Current.default is None or from_torch(1) else Current.default
+
+
+def loading(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.load``, to the device that is named: a file of a GPU's tensors, too."""
+
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        device = None
+        if isinstance(map_location, dict):
+            map_location = CPU
+        elif map_location is not None and not callable(map_location):
+            device, map_location = cuda_of(map_location), on_cpu(map_location)
+        before, Current.default = Current.default, device or Current.default
+        try:
+            return plain(f, map_location, *args, **kwargs)
+        finally:
+            Current.default = before
+
+    return load
+
+
+def of_device(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose first argument is a kind of device; without it, CUDA's."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not args and not kwargs and Current.touched and not from_torch(1):
+            args = ("cpu",)
+        return plain(*("cpu" if x == "cuda" else x for x in args[:1]), *args[1:], **kwargs)
+
+    return called
+
+
+def of_device_kwarg(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is told the kind of device by name."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("device_type") == "cuda":
+            kwargs["device_type"] = "cpu"
+        return plain(*args, **kwargs)
+
+    return called
+
+
+class _AnyGenerator(type):
+    def __instancecheck__(cls, one: Any) -> bool:
+        return isinstance(one, torch._C.Generator)
+
+
+class Generator(metaclass=_AnyGenerator):
+    """``torch.Generator(device="cuda")``."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        """A generator of the CPU."""
+        return torch._C.Generator(device=on_cpu(device))

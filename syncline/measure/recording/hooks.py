@@ -1,0 +1,158 @@
+"""Where a script is listened to: its groups, its optimizers' steps, its losses."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from syncline.measure.recording.child_ranks import end_if_child
+from syncline.measure.recording.cuda_devices import device_count, from_torch
+from syncline.measure.recording.group import NAME, traced_group
+from syncline.measure.recording.record import Lost, Stepped
+from syncline.measure.recording.recorder import RECORDER, Refusal
+from syncline.measure.recording.streams import install_streams
+
+ON_CPU = ("gloo", "undefined", "cpu:gloo", "cpu:gloo,cuda:nccl", NAME)
+"""Backends that a script may ask for without a GPU: it gets ours."""
+
+ON_GPU = ("nccl", "cuda:nccl")
+"""Backends that need a GPU."""
+
+FOR_NCCL = ("device_id", "pg_options")
+"""Arguments that mean nothing to gloo."""
+
+
+def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) -> None:
+    """Listen to everything in this process, from now on.
+
+    Args:
+        make_group: what torch asks for when a script makes a group.
+        losses: whether there are values to note.
+    """
+    install_streams()
+    dist.Backend.register_backend(NAME, make_group, extended_api=True, devices=["cpu"])
+    for name, make in (
+        ("init_process_group", starting),
+        ("new_group", grouping),
+        ("get_backend", told_backend),
+        ("monitored_barrier", asking_who_is_late),
+    ):
+        plain = getattr(distributed_c10d, name)
+        replace_everywhere(plain, make(plain))
+    depth = 0  # an optimizer may step others; the outermost one's is the step
+
+    def begins(*_: Any) -> None:
+        nonlocal depth
+        depth += 1
+
+    def ends(*_: Any) -> None:
+        nonlocal depth
+        depth -= 1
+        if not depth:
+            RECORDER.note(Stepped())
+
+    register_optimizer_step_pre_hook(begins)
+    register_optimizer_step_post_hook(ends)
+    if losses:
+        torch.autograd.backward = noting_losses(torch.autograd.backward)
+
+
+def replace_everywhere(old: Any, new: Any) -> None:
+    """Put one function in another's place, also where torch's modules have imported it by name."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("torch"):
+            for name, value in list(vars(module).items()):
+                if value is old:
+                    setattr(module, name, new)
+
+
+ASKED: dict[str, str] = {}
+"""Backends that the script asked for, by group."""
+
+
+def check_backend(backend: Any) -> None:
+    """Refuse a backend of which nothing is known here."""
+    name = "undefined" if backend is None else str(backend).lower()
+    if name in ON_GPU and not device_count():
+        raise Refusal(f"backend: got {name!r}; expected 'gloo' or none, as the script sees no GPU")
+    if name not in (*ON_CPU, *ON_GPU):
+        raise Refusal(f"backend: got {str(backend)!r}; a traced script may ask for 'gloo' or 'nccl', or for none")
+
+
+def starting(init: Callable[..., Any]) -> Callable[..., Any]:
+    """``init_process_group`` with our backend."""
+
+    @functools.wraps(init)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        end_if_child()
+        check_backend(backend)
+        for name in FOR_NCCL:
+            kwargs.pop(name, None)
+        RECORDER.worlds += 1
+        ASKED["default"] = str(backend or "undefined").lower()
+        with RECORDER.silence():
+            return init(NAME, *args, **kwargs)
+
+    return init_process_group
+
+
+def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
+    """``new_group`` with our backend."""
+
+    @functools.wraps(new)
+    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        check_backend(backend)
+        for name in FOR_NCCL:
+            kwargs.pop(name, None)
+        with RECORDER.silence():
+            made = new(ranks, timeout, None, *args, **kwargs)
+        if isinstance(made, dist.ProcessGroup) and backend is not None:
+            ASKED[made.group_name] = str(backend).lower()
+        return made
+
+    return new_group
+
+
+def told_backend(get: Callable[..., Any]) -> Callable[..., Any]:
+    """``get_backend``, which tells the script what it asked for."""
+
+    @functools.wraps(get)
+    def get_backend(group: Any = None) -> Any:
+        told = get(group)
+        if told != NAME or from_torch(1):
+            return told
+        asked = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
+        return "nccl" if asked == "undefined" and device_count() else asked.rpartition(":")[2]
+
+    return get_backend
+
+
+def asking_who_is_late(_: Callable[..., Any]) -> Callable[..., Any]:
+    """``monitored_barrier``, which is refused: who is late is what a record cannot know."""
+
+    def monitored_barrier(*_: Any, **__: Any) -> None:
+        raise Refusal("monitored_barrier() asks who is late; a record cannot know that")
+
+    return monitored_barrier
+
+
+def noting_losses(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """``autograd.backward`` that notes a loss of one number."""
+
+    @functools.wraps(backward)
+    def noted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+        if loss.numel() == 1:
+            with RECORDER.silence():
+                value = float(getattr(loss, "traced_loss", loss).detach())  # as it was before a GradScaler
+            RECORDER.note(Lost(value))
+        return backward(tensors, *args, **kwargs)
+
+    return noted

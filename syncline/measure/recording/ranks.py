@@ -1,0 +1,282 @@
+"""The processes of a traced script: forked from one that has imported torch, watched until the last has ended."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import multiprocessing.util
+import os
+import pickle
+import runpy
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from syncline.errors import SpecError, SynclineError, one_of
+from syncline.files import temporary_folder
+from syncline.measure.recording.child_ranks import Identity, TracedRank, leave_words
+from syncline.measure.recording.columns import read_rank, write_rank
+from syncline.measure.recording.forks import begin_alike, begin_as_a_process, forked
+from syncline.measure.recording.record import RankRecord, say_notes
+from syncline.measure.recording.recorder import Refusal, is_library
+from syncline.measure.recording.watch import tells_where, watched_ranks
+from syncline.registry import refuse_code
+
+
+class ForeignScript(NamedTuple):
+    """What is run.
+
+    Attributes:
+        target: a file, or a module's name.
+        args: its own.
+        is_module: whether it is a module's name.
+        function: to call in place of a script, as cloudpickle has it; ``target`` is its name.
+    """
+
+    target: str
+    args: tuple[str, ...] = ()
+    is_module: bool = False
+    function: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        """For a folder."""
+        if self.function is not None:
+            return self.target.strip("<>")
+        return (self.target.rpartition(".")[2] if self.is_module else Path(self.target).stem) or "script"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As `script_of` takes them."""
+        return (*(("-m",) if self.is_module else ()), self.target, *self.args)
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """How a script is recorded.
+
+    Args:
+        gpu: ``none``: the script sees no GPU; ``auto``: those of ``CUDA_VISIBLE_DEVICES``, else one for each rank.
+        clock: ``refuse``: a script that decides by the clock is refused; ``allow``: its decisions are those of the
+            recording.
+
+    Raises:
+        SpecError: other words.
+    """
+
+    gpu: str = "auto"
+    clock: str = "refuse"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("--gpu", self.gpu, ("auto", "none")), ("--clock", self.clock, ("refuse", "allow"))):
+            if value not in known:
+                raise SpecError(name, value, one_of(known, str(value)))
+
+
+DEFAULT_OPTIONS = TraceOptions()
+
+
+def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT_OPTIONS) -> list[RankRecord]:
+    """Run a program on so many ranks and note what each does; what it prints goes to standard error.
+
+    Raises:
+        SynclineError: a rank failed, whose traceback is on standard error, or all wait for ever.
+    """
+    import_before_forking()
+    from syncline.measure.recording.measured import share_medians
+
+    with temporary_folder() as folder:
+        port = free_port()
+        ranks: dict[int, int] = {}
+        for rank in range(workers):
+            pid = forked()
+            if not pid:
+                be_rank(program, rank, workers, port, folder, options)
+            ranks[pid] = rank
+        watched_ranks(dict(ranks), folder)
+        for rank in range(workers):
+            if not (folder / f"{rank}").exists():
+                raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
+        records = [read_rank(folder / f"{rank}", rank) for rank in range(workers)]
+    share_medians(records)
+    return say_notes(records)
+
+
+def import_before_forking() -> None:
+    """What scripts import of torch, once for all ranks; of the environment, in which torch names a folder, nothing."""
+    before = set(os.environ)
+    import torch
+    import torch.distributed.fsdp
+    import torch.distributed.optim
+    import torch.distributed.pipelining
+    import torch.distributed.tensor
+    import torch.nn.parallel  # noqa: F401
+
+    for name in set(os.environ) - before:
+        del os.environ[name]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody has."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+NO_RECORD = "left no record: it ended by other means than its last line, sys.exit() or os._exit(), such as os.execv()"
+"""What a rank did whose process ended with 0."""
+
+
+def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path, options: TraceOptions) -> None:
+    """The life of a rank, from its birth to its end."""
+    code = 1
+    Identity.rank = TracedRank(folder, rank, os.getpid())
+    try:
+        begin_as_a_process()
+        where = tells_where(folder, rank)
+        rank_environment(rank, workers, port, options)
+        keep_at_exit(lambda: write_rank(folder / f"{rank}", rank, finished_record()))
+        run_recorded(program, rank, options)
+        write_rank(folder / f"{rank}", rank, finished_record())
+        end_as_python_does()
+        where.close()
+        code = 0
+    except SystemExit as asked:
+        code = asked.code if isinstance(asked.code, int) else 1
+        leave_words(folder, rank, f"{asked.code}\n" if isinstance(asked.code, str) else "")
+    except Refusal as refused:
+        leave_words(folder, rank, reason=str(refused))
+    except BaseException as error:
+        words = "".join(traceback.format_exception(without_our_frames(error)))
+        leave_words(folder, rank, words, line=failing_line(error))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _exit(code)
+
+
+_exit = os._exit
+"""Ends a process at once, also where a script's ``os._exit`` keeps the record first."""
+
+
+def keep_at_exit(keep: Callable[[], None]) -> None:
+    """Let ``os._exit(0)`` of this process, and not of its children, keep the record first."""
+    pid = os.getpid()
+
+    def exit_at_once(status: int) -> None:
+        if status == 0 and os.getpid() == pid:
+            keep()
+        _exit(status)
+
+    os._exit = exit_at_once  # type: ignore[assignment]
+
+
+def end_as_python_does() -> None:
+    """Threads that are waited for, exit functions, processes that the script started."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+    logging.shutdown()
+
+
+def without_our_frames(error: BaseException) -> BaseException:
+    """An error whose traceback begins in the script."""
+    ours = str(Path(__file__).parent)
+    while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename.startswith((ours, "<frozen runpy")):
+        error.__traceback__ = error.__traceback__.tb_next
+    return error
+
+
+def failing_line(error: BaseException) -> str:
+    """Return the innermost line of the user's files in a traceback; empty if there is none."""
+    stack = traceback.extract_tb(error.__traceback__)
+    lines = [
+        f"{at.filename}:{at.lineno}" for at in stack if not at.filename.startswith("<") and not is_library(at.filename)
+    ]
+    return lines[-1] if lines else ""
+
+
+def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) -> None:
+    """As torchrun sets it on one machine; without GPUs, if the script is to see none."""
+    if options.gpu == "none":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers), "RANK": str(rank),
+        "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(workers), "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "trace",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+    }  # fmt: skip
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    if loopback:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+
+
+def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
+    """Run the program as ``python`` would, and listen."""
+    from syncline.measure.recording import clocks, cuda, eager, hooks, measured, operations
+    from syncline.measure.recording.recorder import RECORDER
+
+    begin_alike(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
+    os.register_at_fork(after_in_child=RECORDER.stop)
+    hooks.install()
+    eager.install_eager()
+    clocks.install_clocks(options.clock == "allow")
+    operations.register_attention()
+    RECORDER.clock.begin(measured.counting_s())
+    counter = operations.OperationCounter(RECORDER.operation, RECORDER.listens, RECORDER.host_waits)
+    with counter.know_steps(RECORDER.known_operations, RECORDER.others), cuda.install_cuda():
+        run_script(program)
+
+
+def finished_record() -> RankRecord:
+    """Return what this process has recorded, with what it took."""
+    from syncline.measure.recording.recorder import RECORDER
+
+    RECORDER.flush()
+    RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
+    RECORDER.record.cpu_s = time.process_time()
+    return RECORDER.record
+
+
+_LEFT: list[object] = []
+"""What the script of this process leaves, until it ends: torch can hang where a model with hooks in Python is freed, as
+it then waits for a thread of its group, which waits for Python. Where Python ends, nobody waits."""
+
+
+def run_script(program: ForeignScript) -> None:
+    """Run a program as ``python`` would, in this process; one that exits with 0 has ended well."""
+    try:
+        if program.function is not None:
+            pickle.loads(program.function)()
+            return
+        sys.argv = [program.target, *program.args]
+        if program.is_module:
+            sys.path.insert(0, os.getcwd())
+            _LEFT.append(runpy.run_module(program.target, run_name="__main__", alter_sys=True))
+        else:
+            sys.path.insert(0, str(Path(program.target).resolve().parent))
+            _LEFT.append(runpy.run_path(program.target, run_name="__main__"))
+    except SystemExit as asked:
+        if asked.code:
+            raise
+
+
+def script_of(words: Sequence[str]) -> ForeignScript:
+    """Return the script behind ``--``: a file and its arguments, or ``-m`` and a module and its arguments.
+
+    Raises:
+        SpecError: ``-m`` alone; or no code may run (`refuse_code`).
+    """
+    refuse_code("script", " ".join(words), "no script")
+    if words[0] == "-m":
+        if len(words) < 2:
+            raise SpecError("script", "-m", "a module's name behind it")
+        return ForeignScript(words[1], tuple(words[2:]), True)
+    return ForeignScript(words[0], tuple(words[1:]))

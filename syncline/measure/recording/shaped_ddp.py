@@ -1,0 +1,167 @@
+"""`DistributedDataParallel` on shapes: its reducer reads data in C++, so this one sends what it would send.
+
+Gradients travel in buckets, in the order in which they came in the first step, in which all travel in one: a bucket
+leaves as soon as its last gradient is there. The first is full at 1 MiB, the others at ``bucket_cap_mb``; if that is
+given, all are. With ``find_unused_parameters`` buckets are in the reverse order of the parameters, from the first step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from syncline.costmodel.traffic.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from syncline.measure.recording.group import size_of
+from syncline.measure.recording.recorder import RECORDER, Refusal
+
+SYNC_BYTES = 250 * 2**20
+"""That the first rank's parameters are sent in. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
+
+
+def buckets_of(tensors: Sequence[Tensor], limit: float, first: float | None = None) -> list[list[Tensor]]:
+    """What travels together: tensors in their order, of one type each, until a bucket holds the limit.
+
+    Args:
+        tensors: in the order in which they come.
+        limit: bytes at which a bucket is full.
+        first: of the first bucket of a type, if it differs.
+
+    Source: ``torch.distributed._compute_bucket_assignment_by_size``.
+    """
+    buckets: list[list[Tensor]] = []
+    held: dict[torch.dtype, list[Tensor]] = {}
+    closed: set[torch.dtype] = set()
+    for x in tensors:
+        own = held.setdefault(x.dtype, [])
+        own.append(x)
+        if size_of(own) >= (limit if first is None or x.dtype in closed else first):
+            buckets.append(held.pop(x.dtype))
+            closed.add(x.dtype)
+    return [*buckets, *held.values()]
+
+
+class ShapedDataParallel(nn.Module):
+    """A module whose gradients are averaged over a group, with the arguments of DDP.
+
+    Raises:
+        ValueError: ``device_ids`` of a module that is not on a GPU.
+        Refusal: a communication hook, or an uneven number of batches (``join``), which need values.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        **rest: Any,
+    ) -> None:
+        super().__init__()
+        if device_ids or output_device:
+            raise ValueError(
+                f"device_ids: got {device_ids} with a module on the CPU; expected None, or a module on a GPU"
+            )
+        self.module = module
+        self.process_group: Any = process_group or dist.group.WORLD
+        self.broadcast_buffers, self.as_view = broadcast_buffers, gradient_as_bucket_view
+        self.require_backward_grad_sync = True
+        cap_bytes = None if bucket_cap_mb is None else bucket_cap_mb * 2**20
+        self.limit, self.first = cap_bytes or BUCKET_BYTES, FIRST_BUCKET_BYTES if cap_bytes is None else None
+        ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.sent = [p for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
+        if init_sync:
+            everything = [x.detach() for x in (*module.parameters(), *module.buffers())]
+            for bucket in buckets_of(everything, SYNC_BYTES):
+                self._broadcast(bucket)
+        self.rebuilt = find_unused_parameters
+        limits = (self.limit, self.first) if find_unused_parameters else (math.inf, None)
+        self.buckets = buckets_of(self.sent[::-1], *limits)
+        self.came: list[Tensor] = []
+        self.works: list[Any] = []
+        for parameter in self.sent:
+            parameter.register_post_accumulate_grad_hook(self._ready)
+
+    def _broadcast(self, tensors: list[Tensor]) -> None:
+        flat = torch.cat([x.reshape(-1) for x in tensors])
+        dist.broadcast(flat, dist.get_global_rank(self.process_group, 0), group=self.process_group)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's, after its buffers are the first rank's."""
+        buffers = list(self.module.buffers())
+        if self.broadcast_buffers and buffers and self.require_backward_grad_sync and self.training:
+            for bucket in buckets_of(buffers, SYNC_BYTES):
+                self._broadcast(bucket)
+        return self.module(*args, **kwargs)
+
+    def _ready(self, parameter: Tensor) -> None:
+        if not self.require_backward_grad_sync:
+            return
+        if not self.came:
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+            self.left = [{id(x) for x in bucket} for bucket in self.buckets]
+            self.next = 0
+        self.came.append(parameter)
+        for left in self.left:
+            left.discard(id(parameter))
+        self._send(lambda left: not left)
+
+    def _send(self, full: Any) -> None:
+        while self.next < len(self.buckets) and full(self.left[self.next]):
+            bucket = self.buckets[self.next]
+            self.next += 1
+            nbytes = size_of(bucket)
+            with RECORDER.silence():
+                flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
+            RECORDER.operation(0.0, 2.0 * nbytes)  # into the bucket, and divided
+            self.works.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
+
+    def _finish(self) -> None:
+        self._send(lambda left: True)  # what got no gradient travels as zeros
+        for work, nbytes in self.works:
+            work.wait()
+            if not self.as_view:
+                RECORDER.operation(0.0, 2.0 * nbytes)  # out of it
+        if not self.rebuilt:
+            self.rebuilt = True
+            missing = [x for x in self.sent if all(x is not one for one in self.came)]
+            self.buckets = buckets_of([*self.came, *missing], self.limit, self.first)
+        self.works, self.came = [], []
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes in here send nothing."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def register_comm_hook(self, *args: Any, **kwargs: Any) -> None:
+        """Refused."""
+        raise Refusal("a communication hook of DDP is not known with --shapes; trace without it")
+
+    def join(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused."""
+        raise Refusal("join() needs what other ranks say, of which --shapes has none")
+
+
+def replace_ddp() -> None:
+    """Scripts that ask for DDP get this one, from now on."""
+    import torch.nn.parallel
+    import torch.nn.parallel.distributed
+
+    for module in (torch.nn.parallel, torch.nn.parallel.distributed):
+        setattr(module, "DistributedDataParallel", ShapedDataParallel)  # noqa: B010 - a class is replaced

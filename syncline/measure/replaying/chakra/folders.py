@@ -1,0 +1,183 @@
+"""Folders of Chakra traces: ``NAME.RANK.et``, and ``comm_groups.json`` if a group has only some of the ranks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from syncline.errors import SpecError
+from syncline.files import read_json, whole_file
+from syncline.measure.recording.record import RankRecord
+from syncline.measure.replaying.chakra.export import ChakraNumbers, NodesOfRank, head_of
+from syncline.measure.replaying.chakra.load import GivenPlaces, RecordOfRank, groups_in, issued
+from syncline.measure.replaying.chakra.schema import (
+    ChakraMessage,
+    attributes_of,
+    chakra_messages,
+    read_messages,
+    write_messages,
+)
+from syncline.measure.replaying.computing import computing_on, segment_seconds
+from syncline.measure.replaying.programs import known_host
+from syncline.measure.replaying.record_files import parts_of_record, read_record
+from syncline.runs.folders.folder import RunFolder, environment
+
+GROUPS = "comm_groups.json"
+"""The file name for ASTRA-sim's ``--comm-group-configuration``."""
+
+NAME = "trace"
+"""The name of the trace files; ASTRA-sim's ``--workload-configuration`` is ``FOLDER/trace``."""
+
+FILE = re.compile(r"(.*)\.(\d+)\.et")
+
+
+def export_record(
+    source: Path, machine: Any, host: str | None, out: Path, exact: bool = False
+) -> tuple[list[dict[str, Any]], Path]:
+    """Write the record of a folder as Chakra traces, with the microseconds of a machine.
+
+    Args:
+        source: the folder of a trace.
+        machine: hardware, or ``measured``, as a user writes it.
+        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+
+    Returns:
+        Rows, one per rank, and the folder.
+
+    Raises:
+        SynclineError: a record, hardware or folder that cannot be used; or protobuf is missing.
+    """
+    on = computing_on(machine, "--hardware")
+    host_mode = known_host(host, on, "--host")
+    ranks = read_record(source)
+    seconds = [segment_seconds(record, on) for record in ranks]
+    return give_chakra(ranks, seconds, host_mode == "ahead", {"hardware": on.name, "host": host_mode}, out, exact)
+
+
+def give_chakra(
+    ranks: Sequence[RankRecord],
+    seconds: Sequence[Sequence[float]],
+    ahead: bool,
+    told: dict[str, str],
+    out: Path,
+    exact: bool = True,
+) -> tuple[list[dict[str, Any]], Path]:
+    """Write a record as Chakra traces.
+
+    Args:
+        ranks: the record.
+        seconds: seconds of each rank's segments.
+        ahead: whether the host runs ahead of its streams.
+        told: fields that the head of each file has.
+        out: a new folder; see ``RunFolder`` for ``exact``.
+
+    Returns:
+        Rows, one per rank: its file, nodes and bytes; and the folder.
+
+    Raises:
+        SynclineError: the folder exists already, or protobuf is missing.
+    """
+    chakra_messages()
+    with RunFolder(out, exact) as folder:
+        (folder.working / "figures").rmdir()
+        numbering = ChakraNumbers(ranks)
+        rows = []
+        for rank, (record, segment_s) in enumerate(zip(ranks, seconds, strict=True)):
+            file = f"{NAME}.{rank}.et"
+            nodes: list[ChakraMessage] = list(NodesOfRank(rank, record, segment_s, numbering, ahead))
+            size = write_messages(folder.working / file, [head_of(record, len(ranks), told), *nodes])
+            rows.append({"rank": rank, "file": file, "nodes": len(nodes), "bytes": size})
+        if numbering.groups:
+            with whole_file(folder.working / GROUPS) as target:
+                target.write_text(numbering.file(), encoding="utf-8")
+    return rows, folder.path
+
+
+def take_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[dict[str, Any]], Path]:
+    """Read Chakra traces and write them as a record.
+
+    Args:
+        source: the folder of the traces.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+
+    Returns:
+        Rows, one per rank: the number of its events and of its computing segments; and the record's folder.
+
+    Raises:
+        SynclineError: the traces cannot be read, or are not of a training; or protobuf is missing.
+    """
+    ranks = read_chakra(source)
+    with RunFolder(out, exact) as folder:
+        for name, parts in parts_of_record(ranks).items():
+            folder.long_table(name, parts)
+        folder.json("run", environment() | {"chakra": str(source), "workers": len(ranks)})
+    rows = [
+        {"rank": rank, "events": len(record.events), "segments": len(record.segments)}
+        for rank, record in enumerate(ranks)
+    ]
+    return rows, folder.path
+
+
+def read_chakra(source: Path) -> list[RankRecord]:
+    """Return the record of a folder of Chakra traces.
+
+    Raises:
+        SynclineError: see `take_chakra`.
+    """
+    chakra_messages()
+    files = files_of(source)
+    groups = _groups_of(source, len(files))
+    places = GivenPlaces(len(files), groups, {})
+    read = []
+    for file in files:
+        head, *nodes = read_messages(file)
+        for name, ranks in groups_in(nodes).items():
+            groups.setdefault(name, _checked(ranks, len(files), str(file)))
+        read.append((file, attributes_of(head), issued(nodes, str(file))))
+    return [RecordOfRank(rank, head, places, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(read)]
+
+
+def files_of(source: Path) -> list[Path]:
+    """Return the trace files of a folder, by rank.
+
+    Raises:
+        SpecError: the folder has no trace, traces of several programs, or lacks a rank.
+    """
+    expected = "a folder of Chakra execution traces, NAME.0.et, NAME.1.et and so on"
+    programs: dict[str, dict[int, Path]] = {}
+    for path in source.iterdir() if source.is_dir() else ():
+        if (match := FILE.fullmatch(path.name)) and path.is_file():
+            programs.setdefault(match[1], {})[int(match[2])] = path
+    if len(programs) != 1:
+        raise SpecError("trace", str(source), f"{expected}, of one NAME" if programs else expected)
+    ((name, files),) = programs.items()
+    if sorted(files) != list(range(len(files))):
+        lacks = next(rank for rank in range(len(files)) if rank not in files)
+        raise SpecError("trace", str(source), f"{expected} ({name}.{lacks}.et is not there)")
+    return [files[rank] for rank in range(len(files))]
+
+
+def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
+    path = source / GROUPS
+    if not path.is_file():
+        return {}
+    try:
+        content = read_json(path)
+        groups = {str(name): tuple(members) for name, members in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        message = " ".join(str(error).split())
+        raise SpecError("trace", str(path), f"ranks by number of a group, as JSON ({message})") from None
+    return {name: _checked(members, ranks, str(path)) for name, members in groups.items()}
+
+
+def _checked(group: Sequence[Any], ranks: int, path: str) -> tuple[int, ...]:
+    for rank in group:
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks:
+            raise SpecError(f"trace.{path}", rank, f"a rank from 0 to {ranks - 1}")
+    if len(set(group)) < len(group):
+        raise SpecError(f"trace.{path}", json.dumps(list(group)), "ranks of a group, none twice")
+    return tuple(group)

@@ -1,0 +1,326 @@
+"""Chakra nodes as a record.
+
+Nodes are processed in the order in which ASTRA-sim would issue them: among the nodes whose dependencies were issued,
+the lowest number comes first. Computing on the device is queued on stream 0, computing of a host beside it on stream 1.
+A call that waits for anything but the node queued last has its own stream, on which it waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from syncline.errors import SpecError
+from syncline.measure.recording.record import (
+    Computed,
+    Lost,
+    Marked,
+    MessageAwaited,
+    MessageSent,
+    Operations,
+    RankRecord,
+    Started,
+    Stepped,
+    StreamWaited,
+    Waited,
+)
+from syncline.measure.replaying.chakra.export import PREFIX
+from syncline.measure.replaying.chakra.schema import (
+    COLLECTIVE,
+    COLLECTIVE_TYPES,
+    COMPUTE,
+    METADATA,
+    NODE_TYPES,
+    RECV,
+    SEND,
+    ChakraMessage,
+    attributes_of,
+)
+
+TIMED_AS = {
+    "reduce": "broadcast",
+    "scatter": "gather",
+    "barrier": "all_reduce",
+    "reduce_scatter_block": "reduce_scatter",
+}
+"""Collectives without a closed form, with the collective whose closed form times them."""
+
+HOST_STREAM = 1
+"""The stream of operations that a host computes beside its device."""
+
+KNOWN_TYPES = (METADATA, COMPUTE, SEND, RECV, COLLECTIVE)
+
+
+class GivenNode(NamedTuple):
+    """A node with its attributes and the numbers of the nodes that it depends on."""
+
+    id: int
+    name: str
+    type: int
+    duration_s: float
+    of: dict[str, Any]
+    deps: list[int]
+
+
+class GivenPlaces(NamedTuple):
+    """The groups and messages that all ranks have in common.
+
+    Attributes:
+        ranks: number of ranks.
+        groups: ranks of each group, by its ``pg_name``.
+        messages: numbers of messages, by sender, receiver, tag, and the count of earlier messages with these three.
+    """
+
+    ranks: int
+    groups: dict[str, tuple[int, ...]]
+    messages: dict[tuple[int, int, int, int], int]
+
+
+def issued(nodes: Iterable[ChakraMessage], path: str) -> list[GivenNode]:
+    """Return nodes in the order in which they are issued.
+
+    A dependency on a node that takes no time is replaced by the dependencies of that node.
+
+    Raises:
+        SpecError: two nodes have one number, a node has an unknown type, or nodes wait for each other.
+    """
+    by_id: dict[int, ChakraMessage] = {}
+    for node in nodes:
+        if node.id in by_id:
+            raise SpecError("trace", path, f"nodes of different numbers (two have {node.id})")
+        if node.type not in (0, *KNOWN_TYPES):
+            name = NODE_TYPES[node.type] if node.type < len(NODE_TYPES) else str(node.type)
+            supported = ", ".join(NODE_TYPES[kind] for kind in KNOWN_TYPES)
+            raise SpecError("trace", path, f"nodes of the types {supported} (node {node.id} is {name})")
+        by_id[node.id] = node
+    before = {number: {*node.data_deps, *node.ctrl_deps} for number, node in by_id.items()}
+    after: dict[int, list[int]] = {}
+    for number, deps in before.items():
+        for dep in deps:
+            if dep not in by_id:
+                raise SpecError("trace", path, f"dependencies that are there (node {number} waits for {dep})")
+            after.setdefault(dep, []).append(number)
+    num_waiting = {number: len(deps) for number, deps in before.items()}
+    ready = [number for number, count in num_waiting.items() if not count]
+    heapq.heapify(ready)
+    order: list[GivenNode] = []
+    means: dict[int, list[int]] = {}
+    while ready:
+        number = heapq.heappop(ready)
+        node = by_id[number]
+        on = list(dict.fromkeys(other for dep in sorted(before[number]) for other in means[dep]))
+        means[number] = on if node.type in (0, METADATA) else [number]
+        order.append(GivenNode(number, node.name, node.type, 1e-6 * node.duration_micros, attributes_of(node), on))
+        for other in after.get(number, ()):
+            num_waiting[other] -= 1
+            if not num_waiting[other]:
+                heapq.heappush(ready, other)
+    if len(order) < len(by_id):
+        stuck = min(number for number, count in num_waiting.items() if count)
+        raise SpecError("trace", path, f"nodes that do not wait for each other in a circle (node {stuck} does)")
+    return order
+
+
+def groups_in(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
+    """Return the process groups that PyTorch's own traces have: JSON among the inputs of a METADATA node."""
+    groups: dict[str, tuple[int, ...]] = {}
+    for node in nodes:
+        if node.type == METADATA and "pg_name" in node.inputs.values:
+            try:
+                (text,) = json.loads(node.inputs.values)
+                for group in json.loads(text):
+                    groups[str(group["pg_name"])] = tuple(int(rank) for rank in group["ranks"])
+            except (ValueError, TypeError, KeyError):
+                continue  # as in ASTRA-sim: a node that needs the missing group is refused later
+    return groups
+
+
+class RecordOfRank:
+    """A rank's record, built from its nodes.
+
+    Args:
+        rank: number of the rank.
+        head: attributes of the file's head.
+        places: groups and messages of the whole trace.
+        path: path of the file, for error messages.
+    """
+
+    def __init__(self, rank: int, head: dict[str, Any], places: GivenPlaces, path: str) -> None:
+        self.rank, self.places, self.path = rank, places, path
+        self.record = RankRecord()
+        self._kept, self._kept_s = _segments_of(head, path)
+        self._segments: dict[tuple[Operations, float], int] = {}
+        self._stream_of: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._at: dict[int, int] = {}
+        self._marks: dict[int, int] = {}
+        self._calls: dict[int, int] = {}
+        self._waited: set[tuple[int, int]] = set()
+        self._numbers: dict[Any, int] = {}
+        self._streams = HOST_STREAM
+        self._seconds: list[float] = []
+
+    def take(self, nodes: Sequence[GivenNode]) -> RankRecord:
+        """Return the record of the nodes.
+
+        Raises:
+            SpecError: a node lacks an attribute that it needs.
+        """
+        computing = [node for node in nodes if node.type == COMPUTE]
+        mixed = any(not node.of.get("is_cpu_op") for node in computing)
+        streams = [value for node in nodes if isinstance(value := node.of.get("stream"), int)]
+        self._streams = max([HOST_STREAM, *streams])
+        for node in nodes:
+            if node.type == COMPUTE:
+                stream = self._asked(node, HOST_STREAM if mixed and node.of.get("is_cpu_op") else 0)
+                self._await(node, stream)
+                self._compute(node, stream)
+            elif node.type in (SEND, RECV, COLLECTIVE):
+                stream = self._asked(node, None)
+                self._await(node, stream)
+                self._communicate(node, stream)
+            else:
+                self._note(node)
+        for dep, mark in sorted(self._marks.items(), key=lambda pair: -self._at[pair[0]]):
+            self.record.events.insert(self._at[dep], Marked(mark, self._stream_of[dep]))
+        if self._kept is None or self._kept_s:
+            self.record.segment_cpu_s = self._seconds
+        return self.record
+
+    def _asked(self, node: GivenNode, otherwise: int | None) -> int:
+        """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
+        if "stream" in node.of or self._kept is not None:
+            return self._whole(node, "stream", 0)
+        if otherwise is not None:
+            return otherwise
+        if node.deps in ([], [self._last.get(0)]):
+            return 0
+        self._streams += 1
+        return self._streams
+
+    def _await(self, node: GivenNode, stream: int) -> None:
+        for dep in node.deps:
+            if dep in self._calls:
+                if (dep, stream) not in self._waited:
+                    self._waited.add((dep, stream))
+                    self.record.events.append(Waited(self._calls[dep], stream))
+            elif self._stream_of.get(dep, stream) != stream and (dep, stream) not in self._waited:
+                self._waited.add((dep, stream))
+                mark = self._marks.setdefault(dep, len(self._marks) + 1)
+                self.record.events.append(StreamWaited(mark, stream))
+
+    def _compute(self, node: GivenNode, stream: int) -> None:
+        if self._kept is not None:
+            number = self._whole(node, "segment")
+            if number >= len(self._kept):
+                raise self._refused(node, f"a segment below {len(self._kept)}", number)
+            operations = self._kept[number]
+            seconds = self._kept_s[number] if self._kept_s else 0.0
+        else:
+            number = -1
+            flops, nbytes = (float(self._whole(node, name, 0)) for name in ("num_ops", "tensor_size"))
+            operations, seconds = ((flops, nbytes),), node.duration_s
+        key = operations, seconds if number < 0 else float(number)
+        if key not in self._segments:
+            self._segments[key] = len(self.record.segments)
+            self.record.segments.append(operations)
+            self._seconds.append(seconds)
+        self.record.events.append(Computed(self._segments[key], stream))
+        self._stream_of[node.id], self._last[stream] = stream, node.id
+        self._at[node.id] = len(self.record.events)  # the position after which a mark may be inserted
+
+    def _communicate(self, node: GivenNode, stream: int) -> None:
+        call, site = node.id + 1, str(node.of.get("site", node.name))
+        nbytes = self._whole(node, "comm_size")
+        if node.type == COLLECTIVE:
+            number = self._whole(node, "comm_type")
+            if number >= len(COLLECTIVE_TYPES):
+                raise self._refused(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", number)
+            collective = str(node.of.get("asked", COLLECTIVE_TYPES[number].lower()))
+            kind = COLLECTIVE_TYPES[number].lower()
+            ranks = self._group(node)
+            name = str(node.of.get("group", node.of.get("pg_name", "") or "0"))
+            key = name, self._next((name, ranks))
+            self.record.events.append(
+                Started(call, TIMED_AS.get(kind, kind), collective, nbytes, ranks, key, site, stream)
+            )
+            if len(ranks) > 1:
+                self._calls[node.id] = call
+            return
+        sends = node.type == SEND
+        other = self._whole(node, "comm_dst" if sends else "comm_src")
+        if other >= self.places.ranks or other == self.rank:
+            raise self._refused(node, f"another one of {self.places.ranks} ranks", other)
+        ends = (self.rank, other) if sends else (other, self.rank)
+        tagged = (*ends, self._whole(node, "comm_tag", 0))
+        message = (*tagged, self._next((sends, *tagged)))
+        number = self.places.messages.setdefault(message, len(self.places.messages))
+        tag = (str(node.of.get("group", "")), *ends, number)
+        if sends:
+            self.record.events.append(MessageSent(call, other, nbytes, tag, site, stream))
+        else:
+            self.record.events.append(MessageAwaited(call, other, tag, site, stream))
+            self._calls[node.id] = call
+
+    def _note(self, node: GivenNode) -> None:
+        """Append a step or a loss, which only files of this package have, and the waits before it."""
+        if self._kept is None:
+            return
+        self._await(node, self._whole(node, "stream", 0))
+        if node.name == "step":
+            self.record.events.append(Stepped())
+        elif node.name == "loss" and isinstance(node.of.get("loss"), float):
+            self.record.events.append(Lost(node.of["loss"]))
+
+    def _group(self, node: GivenNode) -> tuple[int, ...]:
+        name = str(node.of.get("pg_name", ""))
+        ranks = self.places.groups.get(name)
+        if ranks is None:
+            if name not in ("", "0"):
+                raise self._refused(node, "a pg_name that comm_groups.json has", name)
+            return tuple(range(self.places.ranks))
+        if not ranks:  # PyTorch writes the group of all ranks as an empty list
+            return tuple(range(self.places.ranks))
+        if self.rank not in ranks:
+            raise self._refused(node, f"a group with rank {self.rank}", name)
+        return ranks
+
+    def _next(self, key: Any) -> int:
+        number = self._numbers.get(key, 0)
+        self._numbers[key] = number + 1
+        return number
+
+    def _whole(self, node: GivenNode, name: str, otherwise: int | None = None) -> int:
+        value = node.of.get(name, otherwise)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or value < 0:
+            raise self._refused(node, f"{name}, a number that is not negative", value)
+        return value
+
+    def _refused(self, node: GivenNode, expected: str, value: object) -> SpecError:
+        return SpecError(f"trace.{self.path}.node {node.id}", value, expected)
+
+
+def _segments_of(head: dict[str, Any], path: str) -> tuple[list[Operations] | None, list[float]]:
+    """Return the operations and measured seconds of each segment; None and [] if another program wrote the file."""
+    if f"{PREFIX}ranks" not in head:
+        return None, []
+    segments: list[Operations] = []
+    while f"{PREFIX}segment.{len(segments)}" in head:
+        flat = head[f"{PREFIX}segment.{len(segments)}"]
+        usable = isinstance(flat, list) and len(flat) % 2 == 0
+        if not usable or not all(isinstance(value, float) and 0 <= value < math.inf for value in flat):
+            raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
+        segments.append(tuple(zip(flat[::2], flat[1::2], strict=True)))
+    seconds = head.get(f"{PREFIX}cpu_s", [])
+    if seconds and (
+        not isinstance(seconds, list)
+        or len(seconds) != len(segments)
+        or not all(isinstance(value, float) and 0 <= value < math.inf for value in seconds)
+    ):
+        raise SpecError("trace", path, f"seconds of each segment in {PREFIX}cpu_s")
+    return segments, seconds

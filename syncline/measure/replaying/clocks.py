@@ -1,0 +1,215 @@
+"""Clocks of records: the parts of a mean step, the losses by step, and the lines of the script that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.analysis import time_to_target_s
+from syncline.costmodel import Call, Network
+from syncline.costmodel.network.paths import Floats
+from syncline.measure.recording.record import Lost, MessageAwaited, MessageSent, RankRecord, Started, Stepped
+from syncline.measure.replaying.replay import Replayed
+from syncline.sim import Clock, Timeline
+from syncline.sim.program.timeline import WAITING
+
+
+class TraceRecord(NamedTuple):
+    """A record with its name.
+
+    Attributes:
+        name: name of the script, as rows show it.
+        ranks: the record of each rank.
+        folder: the folder that holds the record, for messages.
+    """
+
+    name: str
+    ranks: Sequence[RankRecord]
+    folder: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps of the rank that has the most steps."""
+        return max((rank.steps for rank in self.ranks), default=0)
+
+
+class Window(NamedTuple):
+    """The steps that a mean step averages: all steps after the first, because the first one includes the start-up.
+
+    Attributes:
+        first: the first step of the window.
+        last: the step after the last step of the window.
+    """
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, steps: int) -> Window:
+        """Return the window of a run with this number of steps; a single step is its own window."""
+        return cls(min(1, steps - 1), steps) if steps else cls(0, 1)
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps in the window."""
+        return self.last - self.first
+
+    def of_timeline(self, timeline: Timeline) -> Timeline:
+        """Return the spans of these steps, or all spans if the window begins at step 0."""
+        if self.first == 0:
+            return timeline
+        return timeline[(timeline.step >= self.first) & (timeline.step < self.last)]
+
+
+def clock_of(record: TraceRecord, played: Replayed) -> Clock:
+    """Return the clock of a replay, which splits a mean step into parts; the mean is over the steps after the first."""
+    ranks, timeline = record.ranks, played.timeline
+    window = Window.of(record.steps)
+    inside = window.of_timeline(timeline)
+    per_step = 1 / (len(ranks) * window.steps)
+    wall_s = timeline.makespan_s
+    ends = np.zeros(len(ranks))
+    np.maximum.at(ends, timeline.worker, timeline.end_s)
+    is_single_step = window.first == 0
+    step_s = wall_s if is_single_step else float(played.step_end_s[-1] - played.step_end_s[0]) / window.steps
+    sent = bytes_by_step(record)
+    return Clock(
+        step_end_s=played.step_end_s,
+        end_s=ends,
+        step_time_s=step_s,
+        compute_s=float(inside.compute_s().sum()) * per_step,
+        encode_s=0.0,
+        trigger_s=0.0,
+        optimizer_s=0.0,
+        communication_s=float(inside.communication_s().sum()) * per_step,
+        exposed_communication_s=float(inside.exposed_communication_s().sum()) * per_step,
+        bytes_per_worker=float(sent.sum() if is_single_step else sent[window.first : window.last].sum()) / window.steps,
+        wall_s=wall_s,
+        evaluator="events",
+        timeline=timeline,
+    )
+
+
+def bytes_by_step(record: TraceRecord) -> Floats:
+    """Return the payload bytes that a worker sends in each step, ``(T + 1,)``, as the mean over the workers.
+
+    The last entry has the bytes that are sent after the last step.
+    """
+    sent = np.zeros(record.steps + 1)
+    for rank in record.ranks:
+        for step, event in rank.by_step():
+            if isinstance(event, Started | MessageSent):
+                sent[step] += event.payload_bytes
+    return sent / len(record.ranks)
+
+
+def losses_by_step(record: TraceRecord) -> Floats:
+    """Return the loss of each step, ``(T,)``: the mean over its backward passes, then over the ranks that have a loss.
+
+    A step without a loss has NaN.
+    """
+    total, ranks = np.zeros(record.steps), np.zeros(record.steps)
+    for rank in record.ranks:
+        step_losses = list[float]()
+        for step, event in rank.by_step():
+            if isinstance(event, Lost):
+                step_losses.append(event.loss)
+            elif isinstance(event, Stepped) and step_losses:
+                total[step] += float(np.mean(step_losses))
+                ranks[step] += 1
+                step_losses = []
+    return np.divide(total, ranks, out=np.full(record.steps, np.nan), where=ranks > 0)
+
+
+def trailing_means(losses: Floats) -> Floats:
+    """Return for each step the mean loss of the last tenth of all steps up to it; steps without a loss are left out.
+
+    >>> trailing_means(np.array([4.0, 2.0, np.nan])).tolist()
+    [4.0, 2.0, nan]
+    """
+    width = max(1, len(losses) // 10)
+    finite = np.isfinite(losses)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, losses, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(finite)])
+    ends = np.arange(1, len(losses) + 1)
+    begins = np.maximum(ends - width, 0)
+    number = counts[ends] - counts[begins]
+    return np.divide(sums[ends] - sums[begins], number, out=np.full(len(losses), np.nan), where=number > 0)
+
+
+def loss_reached_s(clock: Clock, losses: Floats, target: float | None) -> float:
+    """Return the seconds until the trailing mean of the losses reached the target; infinity if it never did."""
+    if target is None:
+        return np.inf
+    finite = np.isfinite(losses)
+    return time_to_target_s(clock.step_end_s[finite], trailing_means(losses)[finite], target)
+
+
+def reachable_loss(records: Iterable[Floats]) -> float | None:
+    """Return the highest final loss among the records whose loss fell, by trailing means; None if there is none."""
+    means = [mean[np.isfinite(mean)] for mean in map(trailing_means, records)]
+    learned = [float(mean[-1]) for mean in means if len(mean) and mean[-1] < mean[0]]
+    return max(learned) if learned else None
+
+
+def ledger_of(record: TraceRecord) -> list[Call]:
+    """Return each collective and message once, from the first rank that has it, in the order of the ranks' programs."""
+    all_ranks, seen, calls = tuple(range(len(record.ranks))), set[Any](), list[Call]()
+    for sender, rank in enumerate(record.ranks):
+        for step, event in rank.by_step():
+            if isinstance(event, Started):
+                if len(event.ranks) > 1 and event.key not in seen:
+                    seen.add(event.key)
+                    group = None if event.ranks == all_ranks else event.ranks
+                    calls.append(Call(step, event.kind, event.payload_bytes, group, label=event.site))
+            elif isinstance(event, MessageSent):
+                calls.append(Call(step, "send", event.payload_bytes, (sender, event.to), label=event.site))
+    return sorted(calls, key=lambda call: call.step)
+
+
+def sites_of(record: TraceRecord, on: Network, played: Replayed) -> list[dict[str, Any]]:
+    """Return the lines of the script that communicate, with the workers' waits for each, the longest wait first.
+
+    All values are means per worker and step, over the steps of `Window`. A wait is charged to the line that started the
+    awaited call, wherever in the script the worker waits.
+    """
+    window = Window.of(record.steps)
+    inside = window.of_timeline(played.timeline)
+    totals: dict[str, dict[str, float]] = {}
+
+    def totals_of(line: str) -> dict[str, float]:
+        return totals.setdefault(
+            line, dict.fromkeys(("calls", "bytes", "communication_s", "exposed_communication_s"), 0.0)
+        )
+
+    collectives: dict[str, dict[str, None]] = {}
+    for rank in record.ranks:
+        for step, event in rank.by_step():
+            if isinstance(event, Started | MessageSent | MessageAwaited):
+                if isinstance(event, Started) and len(event.ranks) < 2:
+                    continue
+                word = (
+                    event.asked if isinstance(event, Started) else "send" if isinstance(event, MessageSent) else "recv"
+                )
+                collectives.setdefault(event.site, {})[word] = None
+                site_totals = totals_of(event.site)
+                if window.first == 0 or window.first <= step < window.last:
+                    site_totals["calls"] += 1
+                    site_totals["bytes"] += getattr(event, "payload_bytes", 0)
+    waits = inside.what.isin(WAITING)
+    for name, spans in (("exposed_communication_s", waits), ("communication_s", ~inside.on_compute)):
+        labels, seconds = inside.label[spans], inside.duration_s[spans]
+        sums = np.bincount(labels.codes, seconds, minlength=len(labels.words)) if len(labels) else np.zeros(0)
+        for label, total in zip(labels.words.tolist(), sums.tolist(), strict=False):
+            if total:
+                totals_of(label)[name] += total
+    scale = 1 / (len(record.ranks) * window.steps)
+    identity = {"method": record.name, "network": on.name}
+    rows = [
+        identity | {"site": line, "collective": ", ".join(collectives.get(line, ()))}
+        | {name: value * scale for name, value in values.items()}
+        for line, values in totals.items()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (-row["exposed_communication_s"], -row["communication_s"]))

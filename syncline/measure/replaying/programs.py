@@ -1,0 +1,185 @@
+"""A record as programs of the event simulation, for a host that waits or for a host that runs ahead.
+
+A CPU's host is the device: it waits where the script waits, and streams have no meaning. A GPU's host queues work on
+streams and continues: a wait of the script holds a stream, and holds the host only if it reads a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from syncline.costmodel import Hardware
+from syncline.errors import SpecError, one_of
+from syncline.measure.recording.record import (
+    EVERYTHING,
+    Computed,
+    HostWaited,
+    Marked,
+    MessageAwaited,
+    MessageSent,
+    RankRecord,
+    Started,
+    Stepped,
+    StreamWaited,
+    Waited,
+)
+from syncline.measure.replaying.computing import MeasuredComputing, segment_seconds
+from syncline.sim import (
+    Collective,
+    Compute,
+    HostWait,
+    Program,
+    Queued,
+    Recv,
+    Send,
+    StreamMark,
+    StreamWait,
+    Wait,
+)
+
+Host: TypeAlias = Literal["ahead", "waits"]
+"""The behaviour of a host while its device is busy."""
+
+HOSTS: tuple[str, ...] = get_args(Host)
+
+
+def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
+    """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and any other runs ahead.
+
+    Raises:
+        SpecError: ``host`` is another word.
+    """
+    if host is None:
+        return "waits" if isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu") else "ahead"
+    if host not in HOSTS:
+        raise SpecError(path, host, one_of(HOSTS, host))
+    return host
+
+
+def programs_of(
+    ranks: Sequence[RankRecord],
+    hardware: Hardware | MeasuredComputing,
+    algorithm: Callable[[Started], str | None],
+    stream: Callable[[Started], str],
+    host: str = "waits",
+    price: Callable[[Started], float] | None = None,
+) -> list[Program]:
+    """Return the instructions of each rank.
+
+    Args:
+        ranks: the record.
+        hardware: hardware that computes.
+        algorithm: function that gives the algorithm of each collective.
+        stream: function that gives the stream of each collective.
+        host: one of ``HOSTS``.
+        price: function that gives the seconds of each collective, if none is simulated message by message.
+    """
+    programs: list[Program] = []
+    for rank in ranks:
+        seconds = segment_seconds(rank, hardware)
+        translated = _Translated(rank, len(ranks), seconds, algorithm, stream, host == "ahead", price)
+        programs.append(
+            Queued(translated.instructions, translated.streams) if host == "ahead" else translated.instructions
+        )
+    return programs
+
+
+class _Translated:
+    """A rank's record as instructions, with the stream of each.
+
+    Args:
+        rank: the record of the rank.
+        ranks: number of ranks.
+        seconds: seconds of each segment.
+        algorithm: function that gives the algorithm of each collective.
+        stream: function that gives the stream of each collective.
+        ahead: whether the host runs ahead.
+        price: function that gives the seconds of collectives that are not simulated.
+    """
+
+    def __init__(
+        self,
+        rank: RankRecord,
+        ranks: int,
+        seconds: Sequence[float],
+        algorithm: Callable[[Started], str | None],
+        stream: Callable[[Started], str],
+        ahead: bool,
+        price: Callable[[Started], float] | None,
+    ) -> None:
+        self.instructions: list[Any] = []
+        self.streams: list[str] = []
+        self._ranks, self._seconds, self._algorithm, self._ahead = ranks, seconds, algorithm, ahead
+        self._stream = stream
+        self._price = price
+        self._waits: dict[int, Wait | Recv | None] = {}
+        self._sites: dict[int, str] = {}
+        self._behind: dict[int, str] = {}  # line of the call that a stream has waited for last
+        self._marked: dict[int, str] = {}  # the same for a mark
+        self._asked = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
+        step = 0
+        for event in rank.events:
+            if type(event) is Stepped:
+                step += 1
+            else:
+                self._add(event, step)
+
+    def _put(self, instruction: Any, stream: int) -> None:
+        self.instructions.append(instruction)
+        self.streams.append(f"compute {stream}" if stream else "compute")
+
+    def _add(self, event: Any, step: int) -> None:
+        kind = type(event)
+        if kind is Computed:
+            self._put(Compute(self._seconds[event.segment], step=step), event.stream)
+        elif kind is Started:
+            self._join(event, step)
+        elif kind is MessageSent:
+            self._put(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
+            self._waits[event.call] = None  # a sent buffer is free at once
+        elif kind is MessageAwaited:
+            self._waits[event.call] = Recv(event.source, event.tag, step, label=event.site)
+            self._sites[event.call] = event.site
+        elif kind is Waited:
+            wait = self._waits.get(event.call)
+            if wait is not None:
+                self._put(wait, event.stream)
+                self._behind[event.stream] = self._sites[event.call]
+                if not self._ahead or isinstance(wait, Recv):  # all later events find the message received
+                    self._waits[event.call] = None
+        elif self._ahead:
+            self._order(event, step)
+
+    def _order(self, event: Any, step: int) -> None:
+        """Append an event that holds a stream or the host."""
+        kind = type(event)
+        if kind is Marked:
+            if event.mark in self._asked:
+                self._put(StreamMark(event.mark), event.stream)
+            self._marked[event.mark] = self._behind.get(event.stream, "")
+        elif kind is StreamWaited:
+            site = self._marked.get(event.mark, "")
+            self._put(StreamWait(event.mark, site, step), event.stream)
+            if site:
+                self._behind[event.stream] = site
+        elif kind is HostWaited:
+            site = self._marked.get(event.mark, "")
+            self._put(HostWait(None if event.mark == EVERYTHING else event.mark, site, step), 0)
+
+    def _join(self, event: Started, step: int) -> None:
+        group = event.ranks
+        if len(group) < 2:
+            self._waits[event.call] = None
+            return
+        self._waits[event.call] = Wait(event.key, step=step)
+        self._sites[event.call] = event.site
+        is_world = len(group) == self._ranks
+        self._put(
+            Collective(
+                event.kind, event.payload_bytes, event.key, event.site, step,
+                None if self._price else self._algorithm(event), group=None if is_world else group,
+                takes_s=self._price(event) if self._price else None, stream=self._stream(event),
+            ),
+            event.stream,
+        )  # fmt: skip

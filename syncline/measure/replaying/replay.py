@@ -1,0 +1,104 @@
+"""The replay of a record on a network, as a simulated timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from syncline.allocator import no_collection
+from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
+from syncline.costmodel.collectives.policies import unless_named
+from syncline.costmodel.collectives.table import OF_GLOO, first_on
+from syncline.errors import SpecError
+from syncline.measure.recording.record import RankRecord, Started
+from syncline.measure.replaying.computing import MeasuredComputing
+from syncline.measure.replaying.prices import group_price
+from syncline.measure.replaying.programs import known_host, programs_of
+from syncline.sim import Timeline, run_events
+
+MOST_PLAYED = 32
+"""Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
+
+
+def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
+    """Return a function that gives the algorithm of each collective.
+
+    It returns None, so that the simulator uses its default, if no algorithm is wanted, or if only a part of the workers
+    takes part and the links differ.
+    """
+
+    @cache
+    def chosen(kind: str, size: int, nbytes: float) -> str | None:
+        if wanted is None or (size < workers and not isinstance(network, Link)):
+            return None
+        return chosen_algorithm(wanted, kind, size, max(nbytes, 1.0), network)
+
+    return lambda event: chosen(event.kind, len(event.ranks), event.payload_bytes)
+
+
+def lanes(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
+    """Return a function that gives the stream on which a collective runs.
+
+    Each group has one stream; with gloo it has two, because torch starts two threads for each group of gloo.
+    """
+
+    def stream(event: Started) -> str:
+        name = f"group {event.key[0]}"
+        algorithm_name = algorithm(event) or first_on(event.kind, network)
+        return f"{name}, {event.key[1] % GLOO_THREADS + 1}" if algorithm_name in OF_GLOO[event.kind] else name
+
+    return stream
+
+
+GLOO_THREADS = 2
+"""Number of threads that torch starts for each group of gloo: collectives of one group run two at a time."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A record on a network.
+
+    Args:
+        timeline: the simulated spans.
+        step_end_s: the seconds at which each step ended on the last rank that had it, ``(T,)``.
+    """
+
+    timeline: Timeline
+    step_end_s: np.ndarray
+
+
+def replay(
+    ranks: Sequence[RankRecord],
+    network: Network,
+    hardware: Hardware | MeasuredComputing,
+    algorithm: str | None = None,
+    host: str | None = None,
+) -> Replayed:
+    """Simulate a record on a network, and return its timeline.
+
+    Args:
+        ranks: the record.
+        network: network that joins the ranks.
+        hardware: hardware that computes.
+        algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
+        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
+
+    Raises:
+        SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
+    """
+    wanted = unless_named(algorithm, network)
+    price = group_price(network, len(ranks), wanted) if len(ranks) > MOST_PLAYED else None
+    with no_collection():
+        carried = carrier(network, len(ranks), wanted)
+        programs = programs_of(ranks, hardware, carried, lanes(network, carried), known_host(host, hardware), price)
+        timeline = run_events(programs, network)
+    steps = max((rank.steps for rank in ranks), default=0)
+    if not len(timeline.end_s):
+        raise SpecError("script", "no computing and no communication", "one that computes or communicates")
+    ends = np.zeros(steps + 1)
+    np.maximum.at(ends, np.minimum(timeline.step, steps), timeline.end_s * timeline.on_compute)
+    step_end_s = np.maximum.accumulate(ends)[:steps]
+    return Replayed(timeline, step_end_s)

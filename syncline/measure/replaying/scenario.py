@@ -1,0 +1,203 @@
+"""The network and hardware on which a record is replayed, and the changes that are made to them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syncline.costmodel import Hardware, Network
+from syncline.costmodel.network.scaled_links import scaled
+from syncline.costmodel.network.slowdown import slowed
+from syncline.errors import SpecError
+from syncline.measure.recording.record import (
+    Event,
+    HostWaited,
+    Lost,
+    MessageAwaited,
+    MessageSent,
+    RankRecord,
+    Started,
+    Stepped,
+    Waited,
+)
+from syncline.measure.replaying.computing import MeasuredComputing, computing_on
+from syncline.measure.replaying.programs import known_host
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.specs import hardware_fields, network, network_fields
+from syncline.specs.clock import known_algorithm
+from syncline.specs.experiment import check_distinct
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes to a record, and to the described network and hardware.
+
+    Args:
+        bandwidth: factor on all links' bandwidth.
+        latency: factor on all links' latency.
+        compute: factor on the hardware's speed, for arithmetic and memory alike.
+        overlap: whether calls overlap with computing, as in the script; if not, each call is waited for at once.
+    """
+
+    bandwidth: float = 1.0
+    latency: float = 1.0
+    compute: float = 1.0
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("bandwidth", "latency", "compute"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise SpecError(f"--scale-{name}", getattr(self, name), "a positive number")
+
+    def describe(self) -> str:
+        """Return the changes as text for people; an empty text if nothing is changed.
+
+        >>> Changes(bandwidth=0.5, overlap=False).describe()
+        'bandwidth x0.5, no overlap'
+        """
+        factors = [
+            f"{name} x{factor:g}"
+            for name in ("bandwidth", "latency", "compute")
+            if (factor := getattr(self, name)) != 1
+        ]
+        return ", ".join([*factors, *([] if self.overlap else ["no overlap"])])
+
+    def record(self) -> dict[str, Any]:
+        """Return the changes as fields of a row."""
+        fields = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
+        return fields | {"overlap": self.overlap}
+
+    def of_record(self, ranks: Sequence[RankRecord]) -> Sequence[RankRecord]:
+        """Return a record with the changes that concern the record: without overlap if ``overlap`` is false."""
+        return ranks if self.overlap else without_overlap(ranks)
+
+
+@dataclass(frozen=True)
+class ReplayedOn:
+    """The networks, the hardware and the settings of a replay.
+
+    Attributes:
+        networks: the networks; each gets one row.
+        hardware: the hardware that computes.
+        algorithm: algorithm of all collectives; None: ``auto``, or that of a network's library.
+        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
+        changes: changes of networks, hardware and records.
+        target_loss: the loss whose time is reported; None: the highest final loss of several records.
+    """
+
+    networks: Sequence[Network]
+    hardware: Hardware | MeasuredComputing
+    algorithm: str | None = None
+    host: str | None = None
+    changes: Changes = Changes()
+    target_loss: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        networks: Sequence[Any],
+        machine: Any,
+        algorithm: str | None = None,
+        host: str | None = None,
+        changes: Changes = Changes(),
+        target_loss: float | None = None,
+    ) -> ReplayedOn:
+        """Return the settings that a user's options describe.
+
+        Raises:
+            SpecError: names the option that cannot be used.
+        """
+        joined = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
+        check_distinct("--network", [value.name for value in joined])
+        computes = computing_on(machine, "--hardware")
+        carried, does = known_algorithm(algorithm, "--algorithm"), known_host(host, computes, "--host")
+        return cls(joined, computes, carried, does, changes, target_loss)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the settings as fields for a run folder, see `read`."""
+        return {
+            "networks": [network_fields(joined) for joined in self.networks],
+            "hardware": machine_fields(self.hardware),
+            "algorithm": self.algorithm,
+            "host": self.host,
+            "changes": dataclasses.asdict(self.changes),
+            "target_loss": self.target_loss,
+        }
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> ReplayedOn:
+        """Return the settings from the output of `fields`."""
+        changes = Changes(**fields["changes"])
+        networks, machine, algorithm, host = (fields[name] for name in ("networks", "hardware", "algorithm", "host"))
+        return cls.of(networks, machine, algorithm, host, changes, fields["target_loss"])
+
+    def there(self, on: Network, off: Factors = AS_PREDICTED) -> tuple[Network, Hardware | MeasuredComputing]:
+        """Return a network and the hardware with all changes, and slowed by the factors ``off``."""
+        joined, machine = scaled(on, self.changes.bandwidth, self.changes.latency), self.hardware
+        machine = faster(machine, self.changes.compute / float(off.computing))
+        return joined if off == AS_PREDICTED else slowed(joined, float(off.communication)), machine
+
+
+def machine_fields(of: Hardware | MeasuredComputing) -> Any:
+    """Return the hardware as a run folder stores it and as a user writes it."""
+    return of.name if isinstance(of, MeasuredComputing) else hardware_fields(of)
+
+
+def faster(of: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:
+    """Return the hardware with every operation faster by a factor."""
+    if factor == 1:
+        return of
+    if isinstance(of, MeasuredComputing):
+        return replace(of, scale=of.scale / factor)
+    memory = of.memory_bytes_per_s
+    return replace(
+        of, peak_flops=of.peak_flops * factor, memory_bytes_per_s=None if memory is None else memory * factor
+    )
+
+
+def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
+    """Return a record on one stream in which every collective is waited for immediately after its start.
+
+    Messages stay as they are, because a worker that waits for a message before it sends its own may wait for ever.
+    """
+
+    def at_once(rank: RankRecord) -> list[Event]:
+        events: list[Event] = []
+        calls: set[int] = set()
+        for event in rank.events:
+            if isinstance(event, Waited) and event.call in calls:
+                continue
+            changed = event if isinstance(event, HostWaited | Stepped | Lost) else event._replace(stream=0)
+            events.append(changed)
+            if isinstance(changed, Started):
+                calls.add(changed.call)
+                events.append(Waited(changed.call))
+        return events
+
+    return [dataclasses.replace(rank, events=at_once(rank)) for rank in ranks]
+
+
+def without_site(ranks: Sequence[RankRecord], site: str) -> list[RankRecord]:
+    """Return a record without the communication of one line of the script, and without the waits for it."""
+    tags = {
+        event.tag
+        for rank in ranks
+        for event in rank.events
+        if isinstance(event, MessageSent | MessageAwaited) and event.site == site
+    }
+
+    def remaining(rank: RankRecord) -> list[Event]:
+        events: list[Event] = []
+        removed: set[int] = set()
+        for event in rank.events:
+            of_line = isinstance(event, Started) and event.site == site
+            of_line |= isinstance(event, MessageSent | MessageAwaited) and event.tag in tags
+            if of_line:
+                removed.add(event.call)  # type: ignore[union-attr]
+            elif not (isinstance(event, Waited) and event.call in removed):
+                events.append(event)
+        return events
+
+    return [dataclasses.replace(rank, events=remaining(rank)) for rank in ranks]

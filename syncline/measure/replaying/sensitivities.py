@@ -1,0 +1,132 @@
+"""Sensitivities of a record's step time on a network: to links, to computing, to lines of the script, and to ranks.
+
+For links and computing it is the elasticity of a mean step, by central differences of the replay,
+
+    d log T / d log x = (log T(x (1 + h)) - log T(x / (1 + h))) / (2 log(1 + h)),   h = 0.01:
+
+-1 if this alone decides the step time, 0 if it does not matter. For a line it is the step time without the data that
+the line sends, for a rank the time that the others wait for this rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import Network
+from syncline.costmodel.network.scaled_links import links_of, scaled
+from syncline.measure.replaying.clocks import Window
+from syncline.measure.replaying.rows import TimedReplay, replay_timed
+from syncline.measure.replaying.scenario import ReplayedOn, without_site
+from syncline.sim import Timeline
+
+CHANGE = 0.01
+"""The relative change h of the central differences."""
+
+MOST_LINES = 8
+"""Number of lines of a script that are removed one at a time: the lines with the longest waits."""
+
+LEAST_WAIT = 1e-3
+"""Smallest wait for a line, as a part of a step, at which the line is removed."""
+
+
+def sensitivities(one: TimedReplay, question: ReplayedOn, sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sensitivities of a record's step time on a network.
+
+    Args:
+        one: the replay of the record.
+        question: the networks, hardware and changes of the replay.
+        sites: the lines of the script, the longest waits first.
+
+    Returns:
+        A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several links the first two for each
+        link; rows for lines (``site``) and ranks (``rank``).
+    """
+    links = links_of(one.on)
+    rows = [_row(one, "compute", "hardware", elasticity=_elasticity(one, question, "compute"))]
+    for only in [None, *(links if len(links) > 1 else ())]:
+        name = "all links" if only is None else only.name or only.describe()
+        for field in ("bandwidth", "latency"):
+            rows.append(_row(one, field, name, elasticity=_elasticity(one, question, field, only)))
+    step_s = one.clock.step_time_s
+    for site in [site_row for site_row in sites if site_row["exposed_communication_s"] > LEAST_WAIT * step_s][
+        :MOST_LINES
+    ]:
+        without_line = one.record._replace(ranks=without_site(one.record.ranks, site["site"]))
+        without_s = replay_timed(without_line, one.on, question)[1].step_time_s
+        share = 1 - without_s / step_s
+        rows.append(_row(one, "site", site["site"], step_time_s=without_s, share=share))
+    waited_s = waited_for_s(one.replayed.timeline, Window.of(one.record.steps))
+    all_s = one.clock.exposed_communication_s
+    for rank, seconds in enumerate(waited_s.tolist()):
+        rows.append(_row(one, "rank", str(rank), waited_for_s=seconds, share=seconds / all_s if all_s else 0.0))
+    return rows
+
+
+def _row(replayed: TimedReplay, kind: str, name: str, **values: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": replayed.record.name, "network": replayed.on.name, "by": kind, "name": name}
+    return row | {key: values.get(key) for key in ("elasticity", "step_time_s", "waited_for_s", "share")}
+
+
+def _elasticity(replayed: TimedReplay, question: ReplayedOn, field: str, only: Any = None) -> float:
+    """Return the elasticity of the step with respect to computing, or to a field of links."""
+
+    def step_s(factor: float) -> float:
+        if field == "compute":
+            changes = replace(question.changes, compute=question.changes.compute * factor)
+            return replay_timed(replayed.record, replayed.on, replace(question, changes=changes))[1].step_time_s
+        network: Network = scaled(replayed.on, **{field: factor}, only=only)
+        return replay_timed(replayed.record, network, question)[1].step_time_s
+
+    return elasticity(step_s(1 + CHANGE), step_s(1 / (1 + CHANGE)))
+
+
+def elasticity(more_s: float, less_s: float) -> float:
+    """Return ``d log T / d log x`` from the times with more of x and with less."""
+    return math.log(more_s / less_s) / (2 * math.log1p(CHANGE)) if more_s > 0 and less_s > 0 else 0.0
+
+
+def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
+    """Return the seconds that the workers wait for each rank as the last to join a collective, ``(P,)``.
+
+    The values are per step and worker, so that their sum is a part of the mean exposed communication.
+    """
+    waits = timeline.what == "wait"
+    collective = ~timeline.on_compute & (timeline.what != "send")
+    came = timeline[collective]
+    number = _number_on_stream(came)
+    keys: dict[tuple[str, str, int], list[int]] = {}
+    groups = zip(came.stream.tolist(), came.label.tolist(), number.tolist(), strict=True)
+    for row, key in enumerate(groups):
+        keys.setdefault(key, []).append(row)
+    last = {}  # (worker, end of its call): the rank that came last, and its time
+    for rows in keys.values():
+        arrival_s = came.start_s[rows]
+        latest = rows[int(np.argmax(arrival_s))]
+        for row in rows:
+            last[int(came.worker[row]), float(came.end_s[row])] = int(came.worker[latest]), float(arrival_s.max())
+    out = np.zeros(timeline.workers)
+    waited = window.of_timeline(timeline[waits])
+    for worker, start_s, end_s in zip(
+        waited.worker.tolist(), waited.start_s.tolist(), waited.end_s.tolist(), strict=True
+    ):
+        latest, came_s = last.get((worker, end_s), (worker, start_s))
+        if latest != worker:
+            out[latest] += max(0.0, min(came_s, end_s) - start_s)
+    return out / (timeline.workers * window.steps)
+
+
+def _number_on_stream(spans: Timeline) -> np.ndarray:
+    """Return for each span its number, from 0, among its worker's spans with the same label on the same stream.
+
+    All ranks of a collective have the same number there.
+    """
+    counts: dict[tuple[int, str, str], int] = {}
+    out = np.zeros(len(spans), dtype=np.int64)
+    for row, key in enumerate(zip(spans.worker.tolist(), spans.stream.tolist(), spans.label.tolist(), strict=True)):
+        out[row] = counts[key] = counts.get(key, -1) + 1
+    return out

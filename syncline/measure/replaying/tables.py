@@ -1,0 +1,233 @@
+"""Tables of ``syncline trace`` and ``whatif`` for people."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from syncline.specs.tables.columns import NOTE_WIDTH, Column, four_digits, seconds_of, table, text_of, times_of
+from syncline.specs.tables.display import (
+    bounds_note,
+    clock_columns,
+    clock_note,
+    lost_or_number,
+    network_title,
+    speedup_column,
+)
+from syncline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from syncline.costmodel import Network
+    from syncline.measure.replaying.scenario import ReplayedOn
+
+MOST_SITES = 5
+"""Largest number of lines of a script that a table has for each network."""
+
+LEAST_OF_STEP = 1e-3
+"""Part of a step: a line with less time on the network is in no table; ``--json`` has all lines."""
+
+LEAST_ELASTICITY, LEAST_SHARE, MOST_LINES_TOLD = 0.01, 0.1, 3
+"""Limits of the text: smallest elasticity, smallest share of the waiting, largest number of lines of the script."""
+
+ReplayRows = Sequence[Mapping[str, Any]]
+
+
+def trace_tables(told: Mapping[str, Any], question: ReplayedOn) -> list[Group]:
+    """Return tables of the rows, the lines that workers wait for, the links, and the causes of the step time."""
+    rows = list(told["rows"])
+    several = len({row["method"] for row in rows}) > 1
+    tables = _compared(rows, question) if several else [_of_one(rows, question)]
+    times = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
+    sites = [row for group in _by(told["sites"], "network", "method") for row in _longest(group, times)]
+    if sites:
+        tables.append(_sites(sites, several))
+    if told.get("links"):
+        tables.append(_links(told["links"], several))
+    if told.get("sensitivities"):
+        tables.append(_decides(told["sensitivities"], rows, several))
+    return tables
+
+
+def _of_one(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
+    """Return the table of one script: a row per network."""
+    first = rows[0]
+    columns = [
+        text_of("network"),
+        *_changed(question),
+        *clock_columns(rows),
+        *_losses(rows),
+    ]
+    title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_machine(question)}"
+    return table(title, columns, rows, _note(rows, question))
+
+
+def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
+    """Return the tables of several scripts: one table per network."""
+    columns = [
+        ("script", lambda row: row["method"]),
+        *_changed(question),
+        *_losses(rows),
+        *clock_columns(rows),
+        speedup_column(rows),
+        *_reached(rows),
+    ]
+    note = f"{_note(rows, question)}\nSpeedups: over {rows[0]['method']}."
+    return [
+        table(
+            f"{_title(on, rows)}, {_machine(question)}",
+            columns,
+            [row for row in rows if row["network"] == on.name],
+            note if on is question.networks[-1] else "",
+        )
+        for on in question.networks
+    ]
+
+
+def _title(on: Network, rows: ReplayRows) -> str:
+    workers, steps = {row["workers"] for row in rows}, {row["steps"] for row in rows}
+    if len(workers) == len(steps) == 1:
+        return network_title(on, *workers, *steps)
+    return f"{on.name}: {on.describe()}"
+
+
+def _machine(question: ReplayedOn) -> str:
+    changed = question.changes.describe()
+    return f"computing on {question.hardware.name}" + (f"; {changed}" if changed else "")
+
+
+def _changed(question: ReplayedOn) -> list[Column]:
+    """Return the column of the step time without changes, if something is changed."""
+    return [("before", seconds_of("unchanged_step_time_s"))] if question.changes.describe() else []
+
+
+def _losses(rows: ReplayRows) -> list[Column]:
+    return [("loss", lost_or_number("loss"))] if any(row["last_loss"] is not None for row in rows) else []
+
+
+def _reached(rows: ReplayRows) -> list[Column]:
+    target = rows[0]["target_loss"]
+    if target is None:
+        return []
+    return [
+        (f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
+        ("speedup\nto it", times_of("time_to_target_speedup")),
+    ]
+
+
+def _note(rows: list[dict[str, Any]], question: ReplayedOn) -> str:
+    steps = "" if rows[0]["steps"] < 2 else " Means are of the steps after the first."
+    loss = " Loss: of the last tenth of the steps." if rows[0]["last_loss"] is not None else ""
+    return f"{clock_note(rows)}{steps}{loss}{bounds_note(rows)}"
+
+
+def _by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
+    """Return the rows grouped by the values of the named columns."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return list(groups.values())
+
+
+def _longest(rows: ReplayRows, times: Mapping[tuple[str, str], float]) -> ReplayRows:
+    least_s = LEAST_OF_STEP * times[rows[0]["method"], rows[0]["network"]]
+    return [row for row in rows if row["communication_s"] > least_s][:MOST_SITES]
+
+
+def _sites(sites: ReplayRows, several: bool) -> Group:
+    name = line_names([row["site"] for row in sites])
+    columns: list[Column] = [
+        ("line", lambda row: name(row["site"])),
+        *([("script", lambda row: row["method"])] if several else []),
+        ("network", lambda row: row["network"]),
+        ("calls", lambda row: f"{row['calls']:.4g}"),
+        ("bytes", lambda row: format_bytes(row["bytes"])),
+        ("on the\nnetwork", seconds_of("communication_s")),
+        ("waited\nfor", seconds_of("exposed_communication_s")),
+    ]
+    note = (
+        "Means per worker and step. Waited for: with nothing to compute, wherever the script waits for what the line "
+        "began."
+    )
+    left_aligned = range(2 + several)
+    return table("lines that communicate", columns, list(sites), note, left=left_aligned, section="network")  # type: ignore[arg-type]
+
+
+def _links(links: ReplayRows, several: bool) -> Group:
+    columns: list[Column] = [
+        ("link", lambda row: row["link"]),
+        *([("script", lambda row: row["method"])] if several else []),
+        ("network", lambda row: row["network"]),
+        ("ways", lambda row: f"{row['channels']:,}"),
+        ("bytes\nof each", lambda row: format_bytes(row["bytes"])),
+        ("of the\nbusiest", lambda row: format_bytes(row["most_bytes"])),
+        ("busy", lambda row: f"{row['busy']:.0%}"),
+    ]
+    note = "Per step. Ways: directions of links that carry anything. Busy: of a step, at the busiest link's full rate."
+    left_aligned = range(2 + several)
+    return table("links", columns, list(links), note, left=left_aligned, section="network")  # type: ignore[arg-type]
+
+
+def line_names(sites: Sequence[str]) -> Callable[[str], str]:
+    """Return a function that names a line of a script without its folder, unless another file has the same name.
+
+    >>> line_names(["/a/b/train.py:7"])("/a/b/train.py:7"), line_names(["/a/x.py:1", "/b/x.py:1"])("/b/x.py:1")
+    ('train.py:7', 'b/x.py:1')
+    """
+    files = {site.rpartition(":")[0] for site in sites}
+    bases = [os.path.basename(file) for file in files]
+
+    def name(site: str) -> str:
+        file, colon, line = site.rpartition(":")
+        base = os.path.basename(file)
+        if bases.count(base) > 1:
+            base = os.path.join(os.path.basename(os.path.dirname(file)), base)
+        return f"{base}{colon}{line}" if file else site or "-"
+
+    return name
+
+
+def _decides(rows: ReplayRows, replays: ReplayRows, several: bool) -> Group:
+    """Return text about what decides a step, some lines per record and network."""
+    from rich.console import Group
+    from rich.constrain import Constrain
+    from rich.text import Text
+
+    times = {(row["method"], row["network"]): row["step_time_s"] for row in replays}
+    lines: list[Any] = [Text("what decides a step", style="bold")]
+    for group in _by(rows, "method", "network"):
+        key = group[0]["method"], group[0]["network"]
+        begin = f"{key[0]} on {key[1]}" if several else key[1]
+        lines.append(Constrain(Text(f"{begin}: {' '.join(decisive(group, times[key]))}"), NOTE_WIDTH))
+    return Group(*lines, Text(""))
+
+
+def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
+    """Return sentences about the sensitivities of a record on a network, the strongest first."""
+    by_kind = {
+        kind: [row for row in rows if row["by"] == kind] for kind in ("compute", "bandwidth", "latency", "site", "rank")
+    }
+    rates = by_kind["compute"]
+    for kind in ("bandwidth", "latency"):
+        links = by_kind[kind]  # the first row is for all links together
+        rates = rates + (links[1:] if len(links) > 1 else links)
+    phrases = [
+        f"{abs(row['elasticity']):.2f}% {'shorter' if row['elasticity'] < 0 else 'longer'} with 1% more {_what(row)}"
+        for row in sorted(rates, key=lambda row: -abs(row["elasticity"]))
+        if abs(row["elasticity"]) >= LEAST_ELASTICITY
+    ]
+    out = [f"{format_seconds(step_time_s)}; {', '.join(phrases)}."] if phrases else []
+    name = line_names([row["name"] for row in by_kind["site"]])
+    for row in sorted(by_kind["site"], key=lambda row: row["step_time_s"])[:MOST_LINES_TOLD]:
+        out.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
+    latest, *others = sorted(by_kind["rank"], key=lambda row: -row["share"])
+    if latest["share"] >= max([LEAST_SHARE, *(2 * row["share"] for row in others)]):  # every rank comes last sometimes
+        out.append(f"{latest['share']:.0%} of all waiting is for rank {latest['name']} to come.")
+    return out or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    quantity = {"compute": "speed of computing"}.get(row["by"], row["by"])
+    return quantity if row["name"] in ("all links", "hardware") else f"{quantity} of {row['name']}"

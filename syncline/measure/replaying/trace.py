@@ -1,0 +1,166 @@
+"""The commands ``syncline trace``, which runs foreign scripts once and replays them on networks, and ``whatif``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from syncline.errors import SpecError
+from syncline.measure.recording.ranks import DEFAULT_OPTIONS, ForeignScript, TraceOptions, traced
+from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, notes_of
+from syncline.measure.replaying.clocks import TraceRecord, sites_of
+from syncline.measure.replaying.links import links_of_record
+from syncline.measure.replaying.record_names import read_names, script_names, write_records
+from syncline.measure.replaying.replay_folder import write_replays
+from syncline.measure.replaying.rows import TimedReplay, loss_rows, replay_rows, timed_replays
+from syncline.measure.replaying.scenario import ReplayedOn
+from syncline.measure.replaying.sensitivities import sensitivities
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.specs.cluster.spec_fields import check_joinable
+from syncline.specs.experiment import check_distinct
+
+MOST_WORKERS, MOST_SHAPED = 256, 1024
+"""Largest number of workers: each is a process of some hundred MB; by shapes, its state takes some MB."""
+
+TraceAnswer = dict[str, Any]
+
+
+def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, most: int = MOST_WORKERS) -> None:
+    """Refuse a trace that cannot run, before anything starts.
+
+    Raises:
+        SpecError: a script that does not exist, too many workers, or a network that cannot join them.
+    """
+    if program.function is None and not program.is_module and not Path(program.target).is_file():
+        raise SpecError("script", program.target, "a Python file, or -m and a module's name, behind --")
+    if not 1 <= workers <= most:
+        raise SpecError("--workers", workers, f"a number from 1 to {most}")
+    check_joinable(question.networks, workers)
+
+
+def check_ranks(name: str, ranks: list[RankRecord]) -> list[RankRecord]:
+    """Return the ranks of a script as they are.
+
+    Raises:
+        SpecError: no rank has computed or sent anything, so that there is nothing to store.
+    """
+    if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
+        raise SpecError("script", name, "a script that computes or communicates")
+    return ranks
+
+
+def trace(
+    programs: Sequence[ForeignScript],
+    workers: int,
+    question: ReplayedOn,
+    out: Path,
+    exact: bool = False,
+    run: Callable[[ForeignScript, int, TraceOptions], list[RankRecord]] = traced,
+    most: int = MOST_WORKERS,
+    options: TraceOptions = DEFAULT_OPTIONS,
+) -> TraceAnswer:
+    """Run programs on a number of ranks, one after another, keep their records, and replay them.
+
+    Args:
+        programs: the programs to run; the first is the baseline of speedups.
+        workers: number of ranks, one process each.
+        question: the networks, hardware and changes of the replay.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        exact: see ``RunFolder``.
+        run: function that runs a program on a number of ranks.
+        most: largest number of ranks that ``run`` can run.
+        options: options of the recording.
+
+    Returns:
+        ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
+        program and link, ``losses``, one per program and step, ``notes`` on deviations of the recording from a program,
+        and ``folder``.
+
+    Raises:
+        SynclineError: an input that `check_trace` refuses, or a rank that failed.
+    """
+    if not programs:
+        raise SpecError("script", list(programs), "a script, or several")
+    for program in programs:
+        check_trace(program, workers, question, most)
+    with RunFolder(out, exact) as folder:
+        records = [
+            TraceRecord(name, check_ranks(name, run(program, workers, options)))
+            for name, program in zip(script_names(programs), programs, strict=True)
+        ]
+        write_records(folder, records)
+        words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
+        result = _written(folder, "trace", records, question, {"scripts": words} | asdict(options))
+    return result | {"folder": str(folder.path)}
+
+
+def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = None, exact: bool = False) -> TraceAnswer:
+    """Replay records, and return what decides their step times.
+
+    Args:
+        folders: folders of traces; the first record is the baseline of speedups.
+        question: the networks, hardware and changes of the replay.
+        out: the folder to write; None: no folder is written. See ``RunFolder`` for ``exact``.
+
+    Returns:
+        The result of `trace` with ``sensitivities``; ``folder`` if a folder was written.
+
+    Raises:
+        SpecError: a folder that has no record, networks that cannot join the ranks.
+    """
+    if not folders:
+        raise SpecError("record", list(folders), "the folder of a trace, or several")
+    records = [record for folder in folders for record in read_names(folder)]
+    if len({record.name for record in records}) < len(records):  # several records of the same script
+        records = [record._replace(name=record.folder) for record in records]
+    check_distinct("record", [record.name for record in records])
+    for record in records:
+        check_joinable(question.networks, len(record.ranks))
+    if out is None:
+        return told_of(records, question, whatif=True)[0]
+    with RunFolder(out, exact) as folder:
+        result = _written(folder, "whatif", records, question, {"records": [str(path.resolve()) for path in folders]})
+    return result | {"folder": str(folder.path)}
+
+
+def _written(
+    folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
+) -> TraceAnswer:
+    result, timed = told_of(records, question, command == "whatif")
+    write_replays(folder, timed, result["rows"], question)
+    stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
+    folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored)
+    return result
+
+
+def told_of(
+    records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool
+) -> tuple[TraceAnswer, list[TimedReplay]]:
+    """Return the result of a command for records, and their replays."""
+    timed = timed_replays(records, question)
+    sites = {
+        (timed_replay.record.name, timed_replay.on.name): sites_of(
+            timed_replay.record, timed_replay.on, timed_replay.replayed
+        )
+        for timed_replay in timed
+    }
+    result: TraceAnswer = {
+        "rows": replay_rows(timed, question),
+        "sites": [row for site_rows in sites.values() for row in site_rows],
+        "links": [
+            row
+            for timed_replay in timed
+            for row in links_of_record(timed_replay.record, timed_replay.on, timed_replay.clock.step_time_s, question)
+        ],
+        "losses": loss_rows(records),
+        "notes": [{"script": record.name, "note": note} for record in records for note in notes_of(record.ranks)],
+    }
+    if whatif:
+        result["sensitivities"] = [
+            row
+            for timed_replay in timed
+            for row in sensitivities(timed_replay, question, sites[timed_replay.record.name, timed_replay.on.name])
+        ]
+    return result, timed

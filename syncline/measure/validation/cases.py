@@ -1,0 +1,218 @@
+"""The command ``python -m syncline.measure.validation.cases PLAN``: a process that runs several trainings.
+
+A plan is a JSON file that all processes read. Each case is a run's spec. The group trains it alternately through
+memory, see `syncline.comm.SharedMemory`, and over the network: a step without a network shows the time of the software,
+and a machine that is slower for a while slows both. The first turn is a warm-up. The measurements are in the folders
+``CASE/software/TURN`` and ``CASE/measured/TURN`` of the plan, in the format of `syncline.measure.launching.parts`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from syncline.comm import Carried, ProcessGroupCommunicator, SharedMemory
+from syncline.costmodel import Call, Link
+from syncline.costmodel.collectives.gloo.times import gloo_s
+from syncline.measure.launching.parts import RankPart, written_tensors
+from syncline.measure.launching.process import Launch, meet, train_seed
+from syncline.measure.processes.measured import MeasuredCommunicator
+from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
+from syncline.measure.processes.rendezvous import Place, group, store_of_environment
+from syncline.measure.processes.stopwatch import Stopwatch
+from syncline.runs.folders.json_values import plain
+from syncline.runs.training.train_and_time import build_task, task_tensors
+from syncline.specs import RunSpec
+from syncline.specs.cluster.links import link_of
+from syncline.training import rows_of
+
+MOST_WARM_BYTES = 2**21
+"""Largest number of bytes sent to each other process before any timing, so that connections open their windows."""
+
+WARM_S = 0.2
+"""Seconds that this warm-up may take on a link."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training to time.
+
+    Args:
+        name: name of its folder.
+        spec: fields of a ``RunSpec``; its first seed is trained.
+        repeats: number of turns that count.
+    """
+
+    name: str
+    spec: dict[str, Any]
+    repeats: int
+
+    @property
+    def run(self) -> RunSpec:
+        """Return the fields as a ``RunSpec``."""
+        return RunSpec.model_validate(self.spec)
+
+
+@dataclass(frozen=True)
+class CasePlan:
+    """The work of the processes of a group.
+
+    Args:
+        folder: folder of the results.
+        cases: trainings, in order.
+        timeout_s: timeout of a collective.
+        link: fields of each process's link, which sizes the warm-up and the idle time that replaces the network.
+    """
+
+    folder: Path
+    cases: tuple[Case, ...]
+    timeout_s: float = 120.0
+    link: dict[str, Any] = field(default_factory=lambda: {"latency": 0.0, "bandwidth": 125e6})
+
+    def write(self) -> Path:
+        """Write the plan into its folder, and return the file's path."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / "plan.json"
+        file.write_text(json.dumps(dataclasses.asdict(self), default=str), encoding="utf-8")
+        return file
+
+    @classmethod
+    def read(cls, file: Path) -> CasePlan:
+        """Return the plan of a file from `write`."""
+        fields = json.loads(file.read_text(encoding="utf-8"))
+        cases = tuple(Case(**case) for case in fields["cases"])
+        return cls(Path(fields["folder"]), cases, fields["timeout_s"], fields["link"])
+
+
+class _Tap:
+    """A recorder of the transfers that the collectives of a step request from the transport."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        self._memory, self._seen_ns, self._stood_in_ns = memory, memory.stood_in_ns, 0
+        self._carried: list[list[Any]] = []
+        memory.taken()
+
+    def __call__(self, call: Call | None) -> None:
+        requested, before_ns = self._memory.taken(), self._seen_ns
+        self._seen_ns = self._memory.stood_in_ns
+        if call is not None:  # the collectives of an evaluation are between steps
+            self._stood_in_ns += self._seen_ns - before_ns
+            self._carried.append([call, requested])
+
+    def of_step(self) -> dict[str, Any]:
+        """Return the transfers since the last step; ``stood_in_ns`` is the idle time that replaced the network."""
+        of_step = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
+        self._carried, self._stood_in_ns = [], 0
+        return of_step
+
+
+def device_bytes() -> dict[str, Any]:
+    """Return the bytes that gloo's network device has sent so far; empty for the shared loopback."""
+    device = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    if device == "lo":
+        return {}
+    rows = Path("/proc/net/dev").read_text(encoding="ascii").splitlines()
+    counts = [row.split(":")[1].split() for row in rows if row.strip().startswith(f"{device}:")]
+    return {"device_bytes": int(counts[0][8])} if counts else {}
+
+
+SOFTWARE, MEASURED = "software", "measured"
+"""Folders of trainings through memory, and of trainings over the network."""
+
+
+def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> None:
+    """Train a case as often as it asks, each time through memory and over the network."""
+    for turn in range(case.repeats + 1):
+        for transport in (SOFTWARE, MEASURED):
+            folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")
+            folder.mkdir(parents=True, exist_ok=True)
+            watch = Stopwatch(Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank))
+            if transport == SOFTWARE:
+                tap = _Tap(memory)
+                comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, tap)
+                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, tap.of_step)
+            else:
+                comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
+                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, device_bytes)
+
+
+def _run(
+    spec: RunSpec,
+    comm: MeasuredCommunicator,
+    watch: Stopwatch,
+    part: RankPart,
+    meet: Callable[[], object],
+    also: Callable[[], dict[str, Any]],
+) -> None:
+    seed = spec.seeds[0]
+    built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
+    part.facts(
+        rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", device="cpu",
+        problem=plain(built.describe()),
+        flops_per_step=built.flops_per_step,
+        tensors=written_tensors(task_tensors(built)),
+    )  # fmt: skip
+    train_seed(spec, seed, built, comm, watch, part, meet, also)
+    part.close()
+
+
+@contextmanager
+def memory_file(folder: Path) -> Iterator[Path]:
+    """Yield the path of this folder's file in shared memory, if the system has it, and remove the file at the end."""
+    memory = Path("/dev/shm")
+    name = "syncline-" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    file = memory / name if memory.is_dir() else folder / name
+    file.unlink(missing_ok=True)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def warm(link: Link, place: Place) -> None:
+    """Open the connections' windows by sending data."""
+    nbytes = int(min(MOST_WARM_BYTES, max(2**16, WARM_S * float(link.goodput_bytes_per_s) / place.processes)))
+    sent = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
+    for _ in range(2):
+        dist.all_to_all_single(torch.empty_like(sent), sent)
+        dist.all_reduce(sent)
+
+
+def take_part_in_plan(arguments: Sequence[str]) -> None:
+    """Take part in a plan as one process of its group."""
+    plan = CasePlan.read(Path(arguments[0]))
+    options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
+    store, place = store_of_environment(options.meeting_s)
+    meet(plan.cases[0].run, options, store, place)
+    link = link_of(plan.link, "link")
+
+    def idle_s(transfer: Carried) -> float:
+        return float(gloo_s(transfer.collective, place.processes, transfer.nbytes, link))
+
+    torch.set_num_threads(plan.cases[0].run.threads)
+    with group(store, place, "gloo", plan.timeout_s):
+        warm(link, place)
+        with memory_file(plan.folder) as file:
+            dist.barrier()  # now every older file of that name is removed
+            memory = SharedMemory(file, place.processes, place.rank, idle_s=idle_s)
+            for case in plan.cases:
+                run_case(case, plan, place, memory)
+        dist.barrier()  # no process leaves while others still communicate
+
+
+if __name__ == "__main__":
+    take_part_in_plan(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # torch may abort while the interpreter shuts down

@@ -1,0 +1,283 @@
+"""Tables of published measurements on clusters, recognised by their headers, and predicted with the bundled constants.
+
+| header has                                                            | predicted                                 |
+|-----------------------------------------------------------------------|-------------------------------------------|
+| ``collective, backend, nodes, megabytes, delay_ms, gbit_s``           | ``predicted_ms`` of ``time_ms``           |
+| ``algorithm, bw, steps, n_sync, params, batch, seq``                  | ``predicted_ms`` of ``sync_wall_ms``, and |
+|                                                                       | ``predicted_mean_ms`` of ``mean_wall_ms`` |
+| ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
+| those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
+
+A row may lack the measured time: it is then predicted, and not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.clusters.l40s import l40s_step
+from syncline.costmodel.clusters.p3 import P3, P3Constants, p3_s
+from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, nvlink_all_reduce_s
+from syncline.costmodel.compute.hardware import HARDWARE
+from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
+from syncline.costmodel.numerics import measured_times as measured
+from syncline.errors import SpecError, SynclineError
+from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
+
+COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
+NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
+GPT_STEPS = tuple(COLLECTIVES.with_name(name) for name in ("a100_one_node.csv", "a100_nodes.csv"))
+BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, *GPT_STEPS)
+"""The measurements that come with the package."""
+
+MIB = 2**20
+DEFAULT = "default"
+PIECES_SOURCE = "Simulate_DP.md"
+"""The file of the source whose tensors travel in as many calls as there are nodes."""
+
+_Row = dict[str, Any]
+
+
+class Table(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        columns: columns that identify it, all that a prediction needs.
+        measured: the column of the time that ``predicted_ms`` predicts.
+        per_ms: number of its units in a millisecond.
+        of: function that maps a file's rows to a predictor; the predictor maps a row's columns as written to added
+            columns.
+    """
+
+    columns: tuple[str, ...]
+    measured: str
+    per_ms: float
+    of: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
+
+
+def predicted_rows(path: Path) -> list[_Row]:
+    """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` to the measurement.
+
+    Raises:
+        SpecError: the file does not exist, or has another header.
+        SynclineError: a line that cannot be predicted.
+    """
+    name, lines = read_table(path)
+    kind, rows = TABLES[name], []
+    predict = kind.of(lines)
+    for number, line in enumerate(lines, start=2):
+        try:
+            row: _Row = {**line, **predict(line)}
+            took = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
+            row["error"] = None if took is None else row["predicted_ms"] / (took / kind.per_ms) - 1
+        except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
+            raise SynclineError(f"measurements: {path}, line {number}: {error}") from None
+        rows.append({"file": path.name, **row})
+    return rows
+
+
+def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
+    """Return the kind of a file, and its rows as written.
+
+    Raises:
+        SpecError: the file does not exist, or has another header.
+        SynclineError: the file is not text, or a line has more or fewer columns than the header.
+    """
+    if not path.is_file():
+        raise SpecError("measurements", str(path), "a CSV file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SynclineError(f"measurements: {path} cannot be read: {error}") from None
+    header = set(reader.fieldnames or ())
+    for name, kind in TABLES.items():
+        if header.issuperset(kind.columns):
+            for number, row in enumerate(rows, start=2):
+                if None in row or None in row.values():
+                    raise SynclineError(f"measurements: {path}, line {number}: not as many columns as the header has")
+            if not rows:
+                raise SynclineError(f"measurements: {path} has no row")
+            return name, rows
+    headers = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
+    raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}")
+
+
+def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:
+    """Return the predicted seconds of a row of ``collectives.csv``."""
+    delay, rate = row["delay_ms"], row["gbit_s"]
+    return p3_s(
+        row["collective"],
+        row["backend"],
+        int(_number(row["nodes"], "nodes")),
+        _number(row["megabytes"], "megabytes") * MIB,
+        None if delay == DEFAULT else _number(delay, "delay_ms", least=0.0) / 1e3,
+        None if rate == DEFAULT else _number(rate, "gbit_s") * 1e9 / 8,
+        pieces=in_pieces(row),
+        constants=constants,
+    )
+
+
+def in_pieces(row: Mapping[str, str]) -> bool:
+    """Return whether a tensor travels in several calls."""
+    return row.get("source") == PIECES_SOURCE or "+" in row["collective"]
+
+
+def _collective(row: Mapping[str, str]) -> _Row:
+    return {"predicted_ms": 1e3 * float(collective_row_s(row)), "regime": collective_regime(row)}
+
+
+LONG_MS, LONG_LINK = 50.0, "50 ms and more"
+"""A delay from which the steps of rings wait for it, in milliseconds."""
+
+
+def collective_regime(row: Mapping[str, str]) -> str:
+    """Return the regime of a row: the library, the collective, and the kind of its link."""
+    link = collective_link(row)
+    if in_pieces(row):
+        return f"{row['backend']} in pieces, {link}"
+    return f"{row['backend']} {row['collective']}, {link}"
+
+
+def collective_link(row: Mapping[str, str]) -> str:
+    """Return the kind of a row's link: long, shaped, or as in the data centre."""
+    delay, rate = row["delay_ms"], row["gbit_s"]
+    if delay != DEFAULT and _number(delay, "delay_ms", least=0.0) >= LONG_MS:
+        return LONG_LINK
+    return "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
+
+
+def _l40s(row: Mapping[str, str]) -> _Row:
+    rate = bandwidth_bytes_per_s(row["bw"])
+    flow = row.get("bw_measured") or None
+    syncs = int(_number(row["n_sync"], "n_sync", least=0.0))
+    step = l40s_step(
+        re.sub("[-_ ]", "", row["algorithm"].lower()),
+        _number(row["params"], "params"),
+        _number(row["batch"], "batch"),
+        _number(row["seq"], "seq"),
+        int(_number(row["steps"], "steps")),
+        syncs,
+        rate,
+        None if flow is None else _number(flow, "bw_measured") / 8,
+    )
+    regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
+    regime += ", shaped" if rate else ", not shaped"
+    if syncs == 1:
+        regime = "a first synchronisation, without its warm-up"
+    return {"predicted_ms": 1e3 * step.sync_s, "predicted_mean_ms": 1e3 * step.mean_s, "regime": regime}
+
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)([mg])")
+
+
+def bandwidth_bytes_per_s(text: str) -> float | None:
+    """Return the bytes per second of a rate such as ``50m`` or ``1g`` bits per second; None for ``unshaped``."""
+    if text.strip().lower() in ("unshaped", ""):
+        return None
+    match = _RATE.fullmatch(text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise SpecError("bw", text, "a rate as 200m or 1g (bits per second), or unshaped")
+    return float(match[1]) * {"m": 1e6, "g": 1e9}[match[2]] / 8
+
+
+def _nvlink(row: Mapping[str, str]) -> _Row:
+    gpu, gpus, times = row["gpu"], int(_number(row["gpus"], "gpus")), nvlink_times()
+    if gpu not in times:
+        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(times))}")
+    seconds = nvlink_all_reduce_s(gpu, gpus, _number(row["bytes"], "bytes"), times[gpu])
+    source = KNOWN if gpus in times[gpu] else "other numbers of GPUs"
+    return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
+
+
+KNOWN = "2, 4, 8 GPUs: these times ship"
+"""Mark of times that are predicted from themselves."""
+
+
+@cache
+def nvlink_times() -> dict[str, TimesBySize]:
+    """Return the measured times that come with the package, by GPU."""
+    times_of: dict[str, TimesBySize] = {}
+    for gpu in RINGS:
+        points = np.array(sorted(measured.nvlink_all_reduce(gpu).points))
+        times_of[gpu] = {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
+    return times_of
+
+
+def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:
+    """Return a predictor of GPT steps on A100 nodes; activations are recomputed in all steps of a table or in none."""
+    points = []
+    for row in rows:
+        with contextlib.suppress(SpecError):  # the prediction of its line reports the error
+            points.append(_point(row))
+    machine = HARDWARE["a100"]
+    recomputed = recomputes(points, machine.memory_bytes or math.inf)
+    constants = replace(
+        STEP_TIMES["a100-megatron-deepspeed"],
+        tensor_times=measured.nvlink_all_reduce("a100"),
+        node=Node(A100_NODE_GPUS, A100_NODE_BYTES_PER_S),
+    )
+
+    def predict(row: Mapping[str, str]) -> _Row:
+        point = _point(row)
+        (seconds,) = step_s(layouts([point], recomputed), constants)
+        where = "several nodes" if point.gpus > A100_NODE_GPUS else "one node"
+        tensor = "no tensor parallelism" if point.tensor == 1 else "tensor parallelism"
+        return {"predicted_ms": 1e3 * float(seconds), "regime": f"A100, {where}, {tensor}"}
+
+    return predict
+
+
+A100_NODE_GPUS, A100_NODE_BYTES_PER_S = 8, 100e9
+"""GPUs and bytes per second of vTrain's nodes: 800 Gbit/s in all.
+
+Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
+"""
+
+
+def _point(row: Mapping[str, str]) -> Point:
+    numbers = {name: int(_number(row[column], column, least=1.0)) for name, column in COLUMNS.items()}
+    point = Point(**numbers, measured_s=math.nan)
+    if point.microbatches < 1:
+        raise SpecError("global batch", point.global_batch, "a micro-batch at least for each replica")
+    check_point(point)
+    return point
+
+
+def _number(text: str, name: str, least: float = math.ulp(0.0)) -> float:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value >= least):
+        raise SpecError(
+            name, text, {0.0: "a number, at least 0", 1.0: "a number, at least 1"}.get(least, "a positive number")
+        )
+    return value
+
+
+def _each(predict: Callable[[Mapping[str, str]], _Row]) -> Callable[..., Callable[[Mapping[str, str]], _Row]]:
+    """Return a predictor for rows that do not depend on the other rows of their file."""
+    return lambda rows: predict
+
+
+TABLES = {
+    "collectives": Table(
+        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"), "time_ms", 1.0, _each(_collective)
+    ),
+    "steps": Table(("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, _each(_l40s)),
+    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _each(_nvlink)),
+    "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
+}
+"""Kinds of files, by their content."""

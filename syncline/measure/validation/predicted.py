@@ -1,0 +1,212 @@
+"""Predictions of trainings between processes, from their times without a network and from the cost model.
+
+A prediction has three sources. The simulator trains, which gives the data sent in each step, and the loss. Processes
+that exchange through memory (`syncline.measure.validation.cases`) give the time of each step on this machine
+without a network, and the collectives that each call of the method becomes: an all-reduce of a format that rounds is an
+all-to-all and an all-gather, for example. The cost model gives the rest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS, gloo_wire
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.traffic.call import Call
+from syncline.errors import SynclineError
+from syncline.measure.calibration.collective_times import spread
+from syncline.measure.launching.parts import MeasuredRun, lines_of, read_parts
+from syncline.runs.training.train_and_time import Trained
+from syncline.sim import Clock, clock
+from syncline.specs import RunSpec
+
+
+@dataclass(frozen=True)
+class Software:
+    """The times of a training without a network.
+
+    Args:
+        step_s: seconds of each step, ``(R, T, P)``, for R repetitions.
+        inside_s: seconds of each step in collectives: encoding, decoding, local reduction; same shape.
+        sent: calls of each step, each as `whenever`.
+        carried: the collectives that each call becomes: name and bytes, as the cost model counts them.
+    """
+
+    step_s: NDArray[np.float64]
+    inside_s: NDArray[np.float64]
+    sent: tuple[tuple[Call, ...], ...]
+    carried: dict[Call, tuple[tuple[str, float], ...]]
+
+    def of(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the seconds of steps with these calls: of the same step, or else the median of such steps."""
+        step_s, inside_s = (
+            np.stack([self._of(times, t, sent) for t, sent in enumerate(trained)], 1)
+            for times in (self.step_s, self.inside_s)
+        )
+        return step_s, inside_s
+
+    def _of(self, times: NDArray[np.float64], t: int, sent: tuple[Call, ...]) -> NDArray[np.float64]:
+        if t < len(self.sent) and self.sent[t] == sent:
+            return times[:, t]
+        like = [i for i, of_step in enumerate(self.sent) if of_step == sent]
+        return np.asarray(np.median(times[:, like or slice(None)], axis=1))
+
+
+def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
+    """Return the times from the files of a case's processes without a network.
+
+    Raises:
+        SynclineError: the processes did not finish.
+    """
+    every = [_measured(folder / str(repeat), spec) for repeat in range(repeats)]
+    stood_in_s = np.array([
+        [[line["stood_in_ns"] / 1e9 for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
+         for rank in range(spec.workers)]
+        for repeat in range(repeats)
+    ]).transpose(0, 2, 1)  # fmt: skip
+    steps = [line for line in lines_of(folder / "0" / "0.jsonl") if "step" in line]
+    carried: dict[Call, tuple[tuple[str, float], ...]] = {}
+    for line in steps:
+        for fields, requests in line["carried"]:
+            carried.setdefault(whenever(Call.of(fields)), tuple((kind, size) for kind, size in requests))
+    sent = tuple(tuple(whenever(Call.of(fields)) for fields, _ in line["carried"]) for line in steps)
+    step_s = np.stack([run.steps["step_s"] for run in every]) - stood_in_s
+    inside_s = np.stack([run.steps["exposed_communication_s"] for run in every]) - stood_in_s
+    return Software(step_s, np.maximum(inside_s, 0.0), sent, carried)
+
+
+def _measured(folder: Path, spec: RunSpec) -> MeasuredRun:
+    measured = read_parts(folder, spec, 0.0, interrupted=False)
+    if measured is None or len(measured.steps["step_s"]) < spec.steps:
+        raise SynclineError(f"{spec.method.name}: a training between processes did not finish its {spec.steps} steps")
+    return measured
+
+
+def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:
+    """Return the measured runs from the files of a case's processes, by repetition.
+
+    Raises:
+        SynclineError: the processes did not finish.
+    """
+    return [_measured(folder / str(repeat), spec) for repeat in range(repeats)]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A training with predicted times.
+
+    Args:
+        clocks: one clock for each repetition of the software's times.
+        inside_s: seconds of a mean step in collectives, but not on the network, by repetition.
+        device_bytes: bytes that a worker's device sends in each step, ``(T,)``, mean over workers.
+    """
+
+    clocks: tuple[Clock, ...]
+    inside_s: tuple[float, ...]
+    device_bytes: NDArray[np.float64]
+
+    @property
+    def step_time_s(self) -> float:
+        """Return the seconds of a mean step, see `typical_step_s`."""
+        return typical_step_s(self.clocks)
+
+    @property
+    def communication_s(self) -> float:
+        """Return the seconds of a mean step in which a worker waits for collectives."""
+        waits = [
+            clock.exposed_communication_s + inside for clock, inside in zip(self.clocks, self.inside_s, strict=True)
+        ]
+        return float(np.median(waits))
+
+
+def whenever(call: Call) -> Call:
+    """Return the call without its step, group and label: two calls are equal if they become the same on the wire."""
+    return call._replace(step=0, group=None, label="")
+
+
+def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
+    """Return the calls of each step of a training, each as `whenever`."""
+    out: dict[int, list[Call]] = defaultdict(list)
+    for call in trained.ledger:
+        out[call.step].append(whenever(call))
+    return [tuple(out[step]) for step in range(trained.history.steps)]
+
+
+def predict(
+    trained: Trained,
+    software: Software,
+    link: Link,
+    workers: int,
+    segment_bytes: int = ETHERNET_MSS,
+) -> Predicted:
+    """Return the predicted clock of a training between real processes.
+
+    Args:
+        trained: the simulator's training.
+        software: times on this machine without a network.
+        link: each worker's link, with the costs of gloo's software.
+        workers: number of workers P.
+        segment_bytes: the largest payload that a device counts as one packet.
+    """
+    steps = sent_by_step(trained)
+    step_s, inside_s = software.of(steps)
+    calls: list[Call] = []
+    device_bytes = np.zeros(len(steps))
+    for step, step_calls in enumerate(steps):
+        for sent in step_calls:
+            for kind, nbytes in software.carried.get(sent, ((sent.collective, sent.payload_bytes),)):
+                calls.append(Call(step, kind, nbytes))
+                device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
+    clocks = tuple(clock(calls, repeat_s, link, workers, len(steps), algorithm="gloo") for repeat_s in step_s)
+    return Predicted(clocks, tuple(inside_s.mean((1, 2)).tolist()), device_bytes)
+
+
+def typical_step_s(clocks: Sequence[Clock]) -> float:
+    """Return the seconds of a mean step, from the median of each step over repetitions.
+
+    The median removes a delay of the machine that affects one repetition.
+    """
+    ends_s = np.stack([repetition.step_end_s for repetition in clocks])
+    return float(np.median(np.diff(ends_s, axis=1, prepend=0.0), axis=0).mean())
+
+
+def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
+    """Return a mean step of the repetitions: time, spread, communication, payload bytes, and the loss at the end.
+
+    The spread is that of the repetitions' mean steps, see `syncline.measure.calibration.collective_times.spread`.
+    """
+    clocks = [run.clock for run in measured if run.clock is not None]
+    means_s = [repetition.step_time_s for repetition in clocks]
+    return {
+        "measured_s": typical_step_s(clocks),
+        "spread": spread(means_s),
+        "measured_communication_s": float(np.median([repetition.exposed_communication_s for repetition in clocks])),
+        "measured_bytes": float(np.median([repetition.bytes_per_worker for repetition in clocks])),
+        "measured_loss": last_loss(measured[0].trained),
+    }
+
+
+def device_bytes_per_step(folder: Path, workers: int, repeats: int) -> float | None:
+    """Return the bytes that a worker's device sent per step, after the first; None if workers share the device."""
+    rates = []
+    for repeat in range(repeats):
+        for rank in range(workers):
+            lines = [line for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
+            counts = [line["device_bytes"] for line in lines if "device_bytes" in line]
+            if len(counts) < 2:
+                return None
+            rates.append((counts[-1] - counts[0]) / (len(counts) - 1))
+    return float(np.mean(rates))
+
+
+def last_loss(trained: Trained) -> float:
+    """Return the loss of the last evaluation; of the last step if there is no evaluation."""
+    losses = trained.history.evaluation.get("loss")
+    return float(losses[-1][0]) if losses is not None and len(losses) else float(trained.history.loss[-1][0])

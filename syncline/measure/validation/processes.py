@@ -1,0 +1,237 @@
+"""Predictions of trainings, compared with the same trainings between real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.traffic.call import bytes_of_worker
+from syncline.errors import SpecError
+from syncline.measure.processes.hosts import Hosts
+from syncline.measure.validation.cases import MEASURED, SOFTWARE, Case, CasePlan
+from syncline.measure.validation.predicted import (
+    Predicted,
+    device_bytes_per_step,
+    last_loss,
+    measured_row,
+    predict,
+    read_measured,
+    read_software,
+)
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.training.train_and_time import Trained, train_method
+from syncline.specs import CompareSpec, MethodBase, RunSpec
+from syncline.specs.cluster.links import link_fields
+from syncline.units import format_bandwidth, format_seconds
+
+PROCESS = "syncline.measure.validation.cases"
+
+HALF = 0.5
+"""The share of communication in a predicted step from which the step counts as bound by communication."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The trainings to validate.
+
+    Args:
+        specs: specs of trainings; each method of each spec is one training.
+        workers: numbers of processes.
+        repeats: number of trainings of each that count, at least 1.
+        timeout_s: timeout of a launch of processes, in which all trainings of one network run.
+
+    Raises:
+        SpecError: no repetition, or fewer than two workers.
+    """
+
+    specs: tuple[RunSpec | CompareSpec, ...]
+    workers: tuple[int, ...]
+    repeats: int = 5
+    timeout_s: float = 1800.0
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise SpecError("--repeats", self.repeats, "at least 1")
+        for workers in self.workers:
+            if workers < 2:
+                raise SpecError("--workers", workers, "2 or more, as one alone talks to nobody")
+
+
+@dataclass(frozen=True)
+class PredictedTraining:
+    """One method of a spec, trained by the simulator with a number of workers."""
+
+    spec: RunSpec
+    of: str
+    trained: Trained
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+        return f"{self.of}.{self.spec.method.name}".replace("/", "-")
+
+
+def validate_processes(
+    question: Question, hosts: Hosts, out: Path, *, exact: bool = False, on_progress: Callable[[str], object] = print
+) -> dict[str, Any]:
+    """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, the figure, and the processes' files.
+
+    Args:
+        question: the trainings to validate.
+        hosts: the hosts of the processes.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        on_progress: function that gets a line about each stage of the work.
+
+    Returns:
+        ``rows`` (one per training and network), ``summary`` (errors of groups of them), ``folder``.
+
+    Raises:
+        SynclineError: an argument cannot be used, or a process failed; the folder has the rows until then.
+    """
+    from syncline.analysis import save
+
+    rows: list[dict[str, Any]] = []
+    links = hosts.links(_networks(question.specs))
+    with RunFolder(out, exact) as folder:
+        for workers in question.workers:
+            trainings = list(_trainings(question, workers))
+            for link in links:
+                on_progress(f"{link.name}, {workers} workers: {len(trainings)} trainings")
+                place = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
+                _run(question, hosts, link, trainings, place)
+                rows += [_row(question, hosts, training, link, place / training.name) for training in trainings]
+                folder.table("points", _columns(rows))
+        summary = summarise(rows)
+        folder.json("run", environment() | {"specs": [spec.model_dump(mode="json") for spec in question.specs],
+                                            "repeats": question.repeats, "rows": rows, "summary": summary})  # fmt: skip
+        save(figure_of(rows), folder.figure("validation"))
+    return {"rows": rows, "summary": summary, "folder": str(folder.path)}
+
+
+def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
+    """Return all networks that the specs name, each once."""
+    named = [
+        network for spec in specs for network in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])
+    ]
+    return list({network.name: network for network in named}.values())
+
+
+def _methods(spec: RunSpec | CompareSpec) -> Sequence[MethodBase]:
+    return spec.methods if isinstance(spec, CompareSpec) else [spec.method]
+
+
+def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
+    """Yield every method of every spec, trained by the simulator."""
+    for spec in question.specs:
+        fields = spec.model_dump(
+            mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
+        )
+        fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
+        for method in _methods(spec):
+            run = RunSpec.model_validate(
+                {**fields, "kind": "run", "method": method.model_dump(mode="json"), "network": _networks([spec])[0]}
+            )
+            yield PredictedTraining(run, spec.name, train_method(run, run.method))
+
+
+def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[PredictedTraining], folder: Path) -> None:
+    cases = tuple(
+        Case(training.name, training.spec.model_dump(mode="json"), question.repeats) for training in trainings
+    )
+    plan = CasePlan(folder.absolute(), cases, question.timeout_s, link_fields(link))
+    hosts.run(link, trainings[0].spec.workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
+
+
+def _named(case: PredictedTraining, link: Link) -> dict[str, Any]:
+    return {
+        "spec": case.of, "problem": case.spec.problem.name, "method": case.spec.method.name, "network": link.name,
+        "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
+        "workers": case.spec.workers, "steps": case.spec.steps, "predicted_loss": last_loss(case.trained),
+        "predicted_bytes": bytes_of_worker(case.trained.ledger, case.spec.workers) / case.spec.steps,
+    }  # fmt: skip
+
+
+def _told(predicted: Predicted) -> dict[str, Any]:
+    step_s, communication_s = predicted.step_time_s, predicted.communication_s
+    return {
+        "predicted_s": step_s,
+        "predicted_communication_s": communication_s,
+        "predicted_device_bytes": float(predicted.device_bytes[1:].mean()) if len(predicted.device_bytes) > 1 else 0.0,
+        "bound": "communication" if communication_s > HALF * step_s else "compute",
+    }
+
+
+def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Link, folder: Path) -> dict[str, Any]:
+    software = read_software(folder / SOFTWARE, training.spec, question.repeats)
+    predicted = predict(training.trained, software, link, training.spec.workers, hosts.segment_bytes(link))
+    folder = folder / MEASURED
+    row = (
+        _named(training, link) | _told(predicted) | measured_row(read_measured(folder, training.spec, question.repeats))
+    )
+    row["device_bytes"] = device_bytes_per_step(folder, training.spec.workers, question.repeats)
+    row["error"] = row["predicted_s"] / row["measured_s"] - 1
+    row["noisy"] = abs(row["error"]) <= row["spread"]
+    row["device_error"] = _off(row["predicted_device_bytes"], row["device_bytes"])
+    row["communication_error"] = _off(row["predicted_communication_s"], row["measured_communication_s"])
+    row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]
+    return row
+
+
+def _off(predicted: float, measured: float | None) -> float | None:
+    return predicted / measured - 1 if measured else None
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+GROUPS = ("method", "network", "workers", "bound", "spec")
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the median and worst absolute error of the steps' times: of all rows, and by group."""
+    summary = [_errors("all", "", rows)]
+    for column in GROUPS:
+        values = list(dict.fromkeys(row[column] for row in rows))
+        summary += [
+            _errors(column, value, [r for r in rows if r[column] == value]) for value in values if len(values) > 1
+        ]
+    return summary
+
+
+def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    errors = np.array([row["error"] for row in rows])
+    return {
+        "by": column, "value": str(value), "points": len(rows), "median": float(np.median(np.abs(errors))),
+        "worst": float(np.abs(errors).max()), "bias": float(errors.mean()),
+        "spread": float(np.median([row["spread"] for row in rows])),
+    }  # fmt: skip
+
+
+def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
+    """Return the figure of predicted over measured steps, with errors by delay, rate, number of workers, and bound."""
+    from syncline.analysis.figures.validation import predicted_against_measured
+
+    points = {
+        name: ([row["measured_s"] for row in rows if row["method"] == name],
+               [row["predicted_s"] for row in rows if row["method"] == name])
+        for name in dict.fromkeys(row["method"] for row in rows)
+    }  # fmt: skip
+    panels = {
+        title: {
+            label(value): [row["error"] for row in rows if row[column] == value]
+            for value in sorted({row[column] for row in rows})
+        }
+        for title, column, label in (
+            ("one-way delay", "latency_s", format_seconds),
+            ("rate", "bandwidth_bytes_per_s", format_bandwidth),
+            ("workers", "workers", str),
+            ("bound by", "bound", str),
+        )
+    }
+    return predicted_against_measured(points, panels, title="errors of a mean step")

@@ -1,0 +1,276 @@
+"""The command ``syncline validate`` for measured step times: calibrate on a part, predict the rest, report errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel import Hardware
+from syncline.costmodel.compute.transformer_time import (
+    STEP_FIELDS,
+    TENSOR_FIELDS,
+    WORD_BYTES,
+    Layouts,
+    Node,
+    StepConstants,
+    step_s,
+)
+from syncline.costmodel.fitting.least_squares import Fit, relative_fit
+from syncline.measure.validation.measured_steps import Point, layouts, measured_s, read_points, recomputes
+from syncline.seeds import generator
+from syncline.specs import StepTimesSpec
+
+START = StepConstants(
+    serial_s=1e-3,
+    launch_s=1e-3,
+    matmul_flops=2e14,
+    memory_bytes_per_s=1e12,
+    head_s=1e-3,
+    head_flops=1e14,
+    step_s=1e-3,
+    link_bytes_per_s=1e11,
+    tensor_call_s=1e-5,
+    tensor_bytes_per_s=1e11,
+)
+"""Start values of fits: round numbers of the order of magnitude of such machines."""
+
+MATMUL_CEILING = 0.87
+"""Largest part of the vendor's peak: 271 of 312 TFLOP/s is the most that a search over bf16 products found on an A100.
+
+Source: S. Bekman, "Machine Learning Engineering", on accelerators (maximum achievable matmul FLOPS).
+"""
+
+LAUNCHES_S = (1e-3, 1.5e-3, 2e-3, 3e-3)
+"""Further start values: the points that the host limits decide the valley in which a fit ends."""
+
+GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
+"""Fields by which errors are grouped."""
+
+BOTH = "width, micro_batch"
+"""A group by these two fields together, which decide the time of a layer."""
+
+LEFT_OUT = "left out"
+"""The role of points of a cell that no calibration point is in."""
+
+MeasuredPoints = list[Point]
+
+
+def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
+    """Calibrate, predict, and compare.
+
+    Args:
+        spec: the measurements and the constants to compare.
+
+    Returns:
+        ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
+        the repeats; ``constants``, by name, with the spread of the fitted ones.
+
+    Raises:
+        SynclineError: measurements do not exist or cannot be read.
+    """
+    single = read_points(spec.data, spec.single_node, "single_node")
+    multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
+    machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
+    recomputed_single = recomputes(single, memory_bytes)
+    # Points that known constants were fitted to do not test these constants either.
+    fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
+    chosen = [point for point in single if fold and point.part(fold[0]) == fold[1]]
+    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(chosen, machine, recomputed_single)
+    constants = _beyond(constants, spec, chosen)
+    rows = []
+    for part, role, points, recomputed in (
+        ("single node", "calibration", chosen, recomputed_single),
+        ("single node", "validation", [point for point in single if point not in chosen], recomputed_single),
+        ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
+    ):
+        rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
+    return {
+        "rows": [row for row in rows if row["role"] != "calibration"],
+        "summary": error_summary(rows)
+        + (
+            []
+            if spec.constants
+            else without_its_cell(spec, single, recomputed_single) + repeats(spec, single, recomputed_single)
+        ),
+        "constants": [
+            {
+                "name": name,
+                "value": getattr(constants, name),
+                "spread": spread.get(name),
+                "ceiling": _ceiling(name, machine),
+            }
+            for name in (*STEP_FIELDS, *TENSOR_FIELDS)
+        ],
+    }
+
+
+def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: MeasuredPoints) -> StepConstants:
+    """Return constants with facts from outside the calibration: larger sums, other nodes."""
+    sums = [WORD_BYTES * point.micro_batch * point.sequence * point.width for point in calibrated if point.tensor > 1]
+    return replace(
+        constants,
+        tensor_times=constants.tensor_times or spec.hardware.measured("all_reduce"),
+        tensor_calibrated_bytes=max(sums, default=constants.tensor_calibrated_bytes),
+        node=constants.node or (Node(spec.node.devices, spec.node.bandwidth) if spec.node else None),
+    )
+
+
+def fitted_to(
+    points: MeasuredPoints, machine: Hardware, recomputed: bool = False
+) -> tuple[StepConstants, dict[str, float]]:
+    """Return constants fitted to points without tensor parallelism, then its two constants from the other points.
+
+    Args:
+        points: measured points; without any that shares layers, those two constants keep their start values.
+        machine: hardware whose memory bandwidth, and `MATMUL_CEILING` of whose peak, bound the constants.
+        recomputed: whether activations were recomputed.
+
+    Returns:
+        The constants, and the relative spread of each fitted one.
+    """
+    constants, spread = START, dict[str, float]()
+    for names, shared in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
+        group = [point for point in points if (point.tensor > 1) == shared]
+        if group or not shared:
+            fit = _fit(layouts(group, recomputed), measured_s(group), constants, names, machine)
+            constants = replace(constants, **dict(zip(names, fit.constants.tolist(), strict=True)))
+            spread |= dict(zip(names, fit.spread.tolist(), strict=True))
+    return constants, spread
+
+
+def _ceiling(name: str, machine: Hardware) -> float | None:
+    ceilings = {"matmul_flops": MATMUL_CEILING * machine.peak_flops, "memory_bytes_per_s": machine.memory_bytes_per_s}
+    return ceilings.get(name)
+
+
+def _fit(
+    layout: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
+) -> Fit:
+    def predict(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
+
+    starts = [replace(constants, launch_s=launch_s) if "launch_s" in names else constants for launch_s in LAUNCHES_S]
+    begin = [[getattr(start, name) for name in names] for start in starts]
+    return relative_fit(predict, measured, begin, most=[_ceiling(name, machine) or np.inf for name in names])
+
+
+def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
+    """Return errors of each cell of width and micro-batch, predicted from calibration points outside of it.
+
+    The cells have no tensor parallelism. A cell whose neighbours were calibrated on is easier to predict than one that
+    was never measured.
+    """
+    errors = errors_by_cell(single, (spec.folds, spec.fold), spec.hardware, recomputed)
+    if not errors:
+        return []
+    rows = [_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", cell_errors) for cell, cell_errors in errors.items()]
+    return [_summary_row(LEFT_OUT, "tensor", "1", np.concatenate(list(errors.values()))), *rows]
+
+
+def errors_by_cell(
+    single: MeasuredPoints, calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
+) -> dict[tuple[int, int], NDArray[np.float64]]:
+    """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
+
+    Args:
+        single: points measured on one node.
+        calibrated: number of parts of the points, and the index of the part that is calibrated on.
+        machine: hardware whose ceilings hold.
+        recomputed: whether activations were recomputed.
+    """
+    points = [point for point in single if point.tensor == 1]
+    cells = sorted({(point.width, point.micro_batch) for point in points})
+    errors = {}
+    for cell in cells if len(cells) >= 3 else []:
+        inside = [point for point in points if (point.width, point.micro_batch) == cell]
+        outside = [p for p in points if p not in inside and p.part(calibrated[0]) == calibrated[1]]
+        if outside:
+            fitted, _ = fitted_to(outside, machine, recomputed)
+            errors[cell] = step_s(layouts(inside, recomputed), fitted) / measured_s(inside) - 1
+    return errors
+
+
+def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
+    """Return errors of calibrations on random parts of one size, without tensor parallelism: mean and worst."""
+    points = [point for point in single if point.tensor == 1]
+    size = round(len(points) / spec.folds)
+    measured, errors = [], []
+    for number in range(spec.repeats):
+        order = generator(spec.seed, "calibrated on", number).permutation(len(points))
+        fitted, _ = fitted_to([points[i] for i in order[:size]], spec.hardware, recomputed)
+        others = [points[i] for i in order[size:]]
+        measured.append(len(others))
+        errors.append(np.abs(step_s(layouts(others, recomputed), fitted) / measured_s(others) - 1))
+    if not errors:
+        return []
+    means = [float(repeat_errors.mean()) for repeat_errors in errors]
+    row = _summary_row("repeats", "tensor", "1", np.concatenate(errors))
+    return [
+        row
+        | {"points": measured[0], "calibrated": size, "mape_worst": max(means), "mape_best": min(means), "bias": None}
+    ]
+
+
+def _rows(
+    part: str, role: str, layout: Layouts, points: MeasuredPoints, constants: StepConstants
+) -> list[dict[str, Any]]:
+    predicted_s = step_s(layout, constants)
+    return [
+        {
+            "part": part,
+            "role": role,
+            **point._asdict(),
+            "microbatches": point.microbatches,
+            "recomputed": bool(is_recomputed),
+        }
+        | {"predicted_s": float(seconds), "error": float(seconds) / point.measured_s - 1}
+        for point, is_recomputed, seconds in zip(points, layout.recomputed, predicted_s, strict=True)
+    ]
+
+
+def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the mean, median, worst and mean signed error of groups of rows.
+
+    The groups are by role and tensor parallelism. Points predicted on one node without tensor parallelism are also
+    grouped by each of ``GROUPS`` and `BOTH`.
+    """
+    out = []
+    for role in ("calibration", "validation", "extrapolation"):
+        for tensor in ("1", "above 1"):
+            group = [row for row in rows if row["role"] == role and (row["tensor"] == 1) == (tensor == "1")]
+            if group:
+                out.append(_summary_row(role, "tensor", tensor, _errors(group)))
+        group = [row for row in rows if row["role"] == role]
+        if group and role != "calibration":
+            out.append(_summary_row(role, "tensor", "all", _errors(group)))
+    single_rows = [row for row in rows if row["role"] == "validation" and row["tensor"] == 1]
+    for name in GROUPS:
+        for value in sorted({row[name] for row in single_rows}):
+            group = [row for row in single_rows if row[name] == value]
+            out.append(_summary_row("validation", name, str(value), _errors(group)))
+    for pair in sorted({(row["width"], row["micro_batch"]) for row in single_rows}):
+        group = [row for row in single_rows if (row["width"], row["micro_batch"]) == pair]
+        out.append(_summary_row("validation", BOTH, f"{pair[0]}, {pair[1]}", _errors(group)))
+    return out
+
+
+def _errors(rows: list[dict[str, Any]]) -> NDArray[np.float64]:
+    return np.array([row["error"] for row in rows])
+
+
+def _summary_row(role: str, field: str, value: str, errors: NDArray[np.float64]) -> dict[str, Any]:
+    absolute = np.abs(errors)
+    return {
+        "role": role,
+        "by": field,
+        "value": value,
+        "points": int(errors.size),
+        "mape": float(absolute.mean()),
+        "median": float(np.median(absolute)),
+        "worst": float(absolute.max()),
+        "bias": float(errors.mean()),
+    }

@@ -1,0 +1,140 @@
+"""The complete advice: ranked plans, plans of unknown loss, infeasible plans, and the causes of the ranking."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from syncline.planner.advice.failing import goodput_by_events
+from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, priced
+from syncline.planner.advice.plans import TrainingPlan
+from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.advice.replayed import REPLAYED, replayed
+from syncline.planner.advice.search import plans_searched
+from syncline.planner.advice.significance import different, told_apart
+from syncline.planner.advice.thresholds import first_changes
+from syncline.planner.advice.words import changes, decides, unknown
+
+MOST_COMPARED = 12
+"""Number of plans of unknown loss that are compared with the first of them."""
+
+FOR_THRESHOLDS = 12
+"""Number of plans of a list among which thresholds are found, without those that are slower in the same way."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The advice on a question.
+
+    Attributes:
+        question: the question.
+        ranked: rows by time to equal loss, the fastest first.
+        loss_unknown: rows by time for the tokens.
+        infeasible: rows with the reason, the fastest first.
+        ties: indices of the ranked plans that cannot be distinguished from the first.
+        thresholds: values at which the first plan changes, see `first_changes`; of the ranked plans, or of the others
+            if there are fewer than two.
+        decides: the parts of the times, a line each.
+        changes: the changes that would alter the first plan, a line each.
+        unknown: the facts that the advice does not know, a line each.
+    """
+
+    question: AdviceQuestion
+    ranked: list[PlanRow]
+    loss_unknown: list[PlanRow]
+    infeasible: list[PlanRow]
+    ties: list[int] = field(default_factory=list)
+    thresholds: list[dict[str, Any]] = field(default_factory=list)
+    decides: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def words(self) -> list[str]:
+        """Return all sentences of the advice."""
+        return [*self.decides, *self.changes, *self.unknown]
+
+    def record(self) -> dict[str, Any]:
+        """Return the advice as plain values, which ``--json`` prints."""
+        lists = {"ranked": self.ranked, "loss unknown": self.loss_unknown, "infeasible": self.infeasible}
+        rows = [{"list": name} | row for name, list_rows in lists.items() for row in list_rows]
+        names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
+        plain: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
+        for plain_row, row in zip(plain, rows, strict=True):
+            plain_row["fields"] = _fields(row)
+        question = self.question
+        return {
+            "question": {
+                "model": question.model.name,
+                "parameters": question.model.parameters,
+                "network": question.network.name,
+                "hardware": question.hardware.name,
+                "workers": question.workers,
+                "batch_tokens": question.batch_tokens,
+                "sequence": question.sequence,
+                "tokens": question.tokens,
+                "target_loss": question.target_loss,
+                "budget": question.budget,
+                "deadline_s": question.deadline_s,
+                "prices": question.prices and asdict(question.prices),
+                "extrapolate": question.extrapolate,
+                "failures": question.failures and question.failures.model_dump(mode="json"),
+            },
+            "defaults": list(question.defaults),
+            "rows": plain,
+            "ties": self.ties,
+            "thresholds": self.thresholds,
+            "decides": self.decides,
+            "changes": self.changes,
+            "unknown": self.unknown,
+        }
+
+
+def advised(question: AdviceQuestion) -> Advice:
+    """Return the advice on a question.
+
+    Args:
+        question: see `syncline.planner.advice.question.advice_question`.
+    """
+    plans, undivided = plans_searched(question)
+    rows = priced(question, plans)
+    feasible = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
+    unable = sorted((row for row in rows if row["infeasible"] is not None), key=_time_or_last) + undivided
+    ranked = told_apart(question, [row for row in feasible if row["loss_unknown"] is None])
+    others = told_apart(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
+    for plan_rows in (ranked, others) if not ranked else (ranked,):
+        plan_rows[:REPLAYED] = [
+            row | replayed(question, row) | {"events_goodput": goodput_by_events(question, row)}
+            for row in plan_rows[:REPLAYED]
+        ]
+    main = ranked if len(ranked) > 1 else others
+    distinct = different(main)[:FOR_THRESHOLDS]
+    thresholds = first_changes(question, distinct)
+    return Advice(
+        question,
+        ranked,
+        others,
+        unable,
+        [place for place, row in enumerate(ranked) if row["tied"]],
+        [
+            threshold | {"becomes": None if threshold["becomes"] is None else _named(distinct[threshold["becomes"]])}
+            for threshold in thresholds
+        ],
+        decides(question, ranked, others, unable),
+        changes(question, distinct, thresholds),
+        unknown(question, ranked, others),
+    )
+
+
+def _fields(row: PlanRow) -> dict[str, Any] | None:
+    """Return the fields of a projection's spec that has the plan's numbers."""
+    plan: TrainingPlan | None = row["plan"]
+    return None if plan is None else plan.fields
+
+
+def _time_or_last(row: PlanRow) -> float:
+    return float("inf") if row["time_s"] is None else float(row["time_s"])
+
+
+def _named(row: PlanRow) -> dict[str, Any]:
+    return {"method": row["method"], "layout": row["layout"], "overlap": row["overlap"]}

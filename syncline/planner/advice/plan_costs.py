@@ -1,0 +1,230 @@
+"""Rows of plans: time, traffic, memory and cost with bounds, and the parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel.egress import site_sizes
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.prices import Prices
+from syncline.errors import SpecError
+from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
+from syncline.planner.advice.failing import FIELDS, left_of
+from syncline.planner.advice.plans import TrainingPlan, specs_of
+from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.goodput.goodput import with_failures
+from syncline.planner.projection.columns import ColumnRows
+from syncline.planner.projection.level_traffic import level_bytes_per_step
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.plan_columns import plan_columns
+from syncline.planner.projection.training_totals import egress_per_step, paid
+from syncline.specs import ProjectSpec
+from syncline.units import format_bytes, format_seconds
+
+PlanRow = dict[str, Any]
+
+OF_PROJECTION = (
+    "workers", "replicas", "precision", "timed_by", "not_timed", "step_time_s", "step_time_low_s", "step_time_high_s",
+    "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
+    "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "basis",
+)  # fmt: skip
+"""Columns of a projection that a plan's row takes over."""
+
+
+OBJECTS = ("plan", "prepared")
+"""Fields of a row that are not plain values: the plan, and its projection with the plan's index in it."""
+
+
+def priced(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
+    """Return a row for each plan, in order.
+
+    Args:
+        question: the question.
+        plans: the plans.
+    """
+    rows: list[PlanRow | None] = [None] * len(plans)
+    groups: dict[Any, list[int]] = {}
+    for place, plan in enumerate(plans):
+        groups.setdefault(plan.setting, []).append(place)
+    for places in groups.values():
+        for place, row in zip(places, _rows_of(question, [plans[index] for index in places]), strict=True):
+            rows[place] = row
+    return [row for row in rows if row is not None]
+
+
+def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
+    """Return the rows of plans that share a setting."""
+    try:
+        spec = specs_of(question, plans, [plan.method for plan in plans])
+        prepared = ProjectionPlan([spec])
+    except SpecError as error:
+        if len(plans) == 1:
+            return [refused_row(plans[0].method.name, plans[0].layout.describe(), f"{error}")]
+        return [row for plan in plans for row in _rows_of(question, [plan])]
+    projected = ColumnRows([plan_columns(prepared, [question.network], False)]).tolist()
+    return [_row(question, plan, prepared, number, projected[number]) for number, plan in enumerate(plans)]
+
+
+def what_it_is(plan: TrainingPlan) -> PlanRow:
+    """Return the fields of a row that describe the plan."""
+    return {
+        "method": plan.method.name,
+        "layout": plan.layout.describe(),
+        "overlap": plan.overlap,
+        "algorithm": plan.algorithm,
+        "activations": plan.activations,
+        "period": dict(plan.method).get("period", 1),
+    }
+
+
+NUMBERS = (
+    "time_s", "low_s", "high_s", "utilisation", "memory_bytes", "wan_bytes", "cost", "energy_j", "loss_unknown",
+)  # fmt: skip
+"""Fields that are null in the row of an infeasible plan."""
+
+
+def refused_row(method: str, layout: str, why: str) -> PlanRow:
+    """Return the row of a plan that cannot be priced, with the reason."""
+    names = {"method": method, "layout": layout}
+    return names | dict.fromkeys(NUMBERS) | {"infeasible": why, "why": why, "plan": None, "prepared": None}
+
+
+def _row(
+    question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan, number: int, projected: PlanRow
+) -> PlanRow:
+    replicas = plan.layout.replicas(question.workers)
+    needed = tokens_needed(question, plan.method, replicas)
+    steps = needed.tokens / question.batch_tokens
+    outcome = left_of(question, plan, projected["step_time_s"], steps, projected["sharding"])
+    seconds = with_failures(_seconds(steps, needed, projected), outcome)
+    levels = level_bytes_per_step(prepared, number, question.network)
+    leaves = _leaves_sites(question, plan, levels, prepared.spec, projected)
+    money = paid(projected, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps)
+    money.pop("egress_bytes")
+    level_totals = None if levels is None else [float(nbytes) * steps for nbytes in levels]
+    sent = level_totals[-1] if level_totals is not None else None if leaves is None else leaves * steps
+    time_s, low_s, high_s = seconds or (None, None, None)
+    trained = _tokens_bounds(needed)
+    row = what_it_is(plan) | {
+        "time_s": time_s,
+        "low_s": low_s,
+        "high_s": high_s,
+        "memory_bytes": projected["memory_bytes"],
+        "utilisation_low": _use_at(projected, projected["step_time_high_s"]),
+        "utilisation_high": _use_at(projected, projected["step_time_low_s"]),
+        "wan_bytes": sent,
+        **{
+            f"wan_bytes_{end}": None if sent is None or factor is None else sent * factor
+            for end, factor in zip(("low", "high"), trained, strict=True)
+        },
+        "level_bytes": level_totals,
+        **money,
+        "steps": steps,
+        **needed.record(),
+        **{name: projected[name] for name in OF_PROJECTION},
+        "carried_by": projected["algorithm"],
+        **(dict.fromkeys(FIELDS) if outcome is None else outcome.fields()),
+    }
+    stuck = outcome and outcome.stuck
+    row["infeasible"] = f"failures: {stuck}" if stuck else infeasible(question, row)
+    row["why"] = row["infeasible"] or why(row)
+    return row | {"plan": plan, "prepared": (prepared, number)}
+
+
+def _leaves_sites(
+    question: AdviceQuestion, plan: TrainingPlan, levels: Floats | None, spec: ProjectSpec, projected: PlanRow
+) -> float | None:
+    """Return the billed bytes of a step that leave sites: 0 if all workers are at one site, None if unknown."""
+    sizes = site_sizes(question.network, question.workers)
+    if sizes is not None and len(sizes) == 1:
+        return 0.0
+    if sizes is not None and levels is not None:
+        return float(levels[-1])
+    return egress_per_step(plan.method, spec, question.network, projected)
+
+
+def _use_at(projected: PlanRow, step_s: float | None) -> float | None:
+    """Return the share of the hardware's peak if a step took ``step_s``."""
+    return projected["utilisation"] * projected["step_time_s"] / step_s if projected["utilisation"] and step_s else None
+
+
+def _tokens_bounds(needed: TokensNeeded) -> tuple[float | None, float | None]:
+    """Return the factors that bound the tokens of a training; 1 if the tokens are given.
+
+    The logarithms of independent causes add in quadrature.
+    """
+    if needed.unknown is not None:
+        return 1.0, 1.0
+
+    def bound(factor: float | None, base: float, sign: int) -> float | None:
+        if factor is None:
+            return None
+        return float(np.exp(sign * np.linalg.norm(np.log([factor / needed.factor, base]))))
+
+    return bound(needed.factor_low, needed.base_low, -1), bound(needed.factor_high, needed.base_high, 1)
+
+
+def _seconds(steps: float, needed: TokensNeeded, projected: PlanRow) -> tuple[float, float | None, float | None] | None:
+    """Return the time and its bounds, from those of a step and of the tokens of the loss and of data parallelism.
+
+    The logarithms of independent causes add in quadrature.
+    """
+    step_s = projected["step_time_s"]
+    if step_s is None:
+        return None
+    if needed.unknown is not None:
+        return steps * step_s, steps * projected["step_time_low_s"], steps * projected["step_time_high_s"]
+
+    def bound(step: float, factor: float | None, base: float, sign: int) -> float | None:
+        if factor is None:
+            return None
+        deviations = np.log([step / step_s, factor / needed.factor, base])
+        return float(steps * step_s * np.exp(sign * np.linalg.norm(deviations)))
+
+    return (
+        steps * step_s,
+        bound(projected["step_time_low_s"], needed.factor_low, needed.base_low, -1),
+        bound(projected["step_time_high_s"], needed.factor_high, needed.base_high, 1),
+    )
+
+
+def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
+    """Return the reason why a plan is infeasible, in words, or None if it is feasible."""
+    if row["time_s"] is None:
+        return f"not timed: {row['not_timed'] or 'no closed form here'}"
+    if row["fits"] is False:
+        room = question.hardware.memory_bytes
+        return f"memory: {format_bytes(row['memory_bytes'])} of {format_bytes(room or 0)}"
+    if question.deadline_s is not None and row["time_s"] > question.deadline_s:
+        return f"deadline: {format_seconds(row['time_s'])} of {format_seconds(question.deadline_s)}"
+    if question.budget is not None and (row["cost"] is None or row["cost"] > question.budget):
+        cost = "nobody knows the cost" if row["cost"] is None else f"{row['cost']:,.0f}"
+        return f"budget: {cost} of {question.budget:,.0f} {row['currency']}"
+    return None
+
+
+def why(row: PlanRow) -> str:
+    """Return the parts of a step's time, the largest first, that are at least 2 % of it."""
+    step_s = row["step_time_s"]
+    shares = sorted(((row[name] / step_s, text) for name, text in PARTS.items() if row[name]), reverse=True)
+    return ", ".join(f"{share:.0%} {text}" for share, text in shares if share >= LEAST_SHARE)
+
+
+PARTS = {
+    "compute_s": "computing",
+    "exposed_communication_s": "waiting for exchanges",
+    "encode_s": "packing",
+    "trigger_s": "reading the trigger back",
+    "optimizer_s": "updating",
+    "tensor_s": "sums over tensor",
+    "context_s": "keys and values over context",
+    "expert_s": "tokens to experts",
+    "pipeline_s": "the pipeline's bubble and messages",
+}
+"""The parts of a step's time, in words."""
+
+LEAST_SHARE = 0.02
+"""Smallest share of a step that is reported."""

@@ -1,0 +1,188 @@
+"""Plans: a method between replicas, a layout inside them, and a step's memory plan and overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from syncline.costmodel import Activations, Network
+from syncline.costmodel.collectives.hierarchical import level_sizes
+from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.layouts.possible import possible_layouts
+from syncline.costmodel.network.link import Link
+from syncline.errors import SpecError
+from syncline.methods import MethodBase, method_of
+from syncline.planner.advice.question import AdviceQuestion
+from syncline.specs import ComputeSpec, ProjectSpec
+from syncline.specs.layout import LayoutSpec
+from syncline.specs.memory import MemorySpec
+
+ONE_WORKER = Layout()
+"""A replica that is one worker."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A plan for training a model.
+
+    Args:
+        method: method between replicas.
+        layout: layout inside a replica.
+        activations: ``recomputed``: the backward pass computes a layer's activations again.
+        overlap: overlap of gradients with computing: ``ddp``, or ``none``.
+        algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
+        sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
+    """
+
+    method: MethodBase
+    layout: Layout = ONE_WORKER
+    activations: Activations = "selective"
+    overlap: Literal["ddp", "none"] = "ddp"
+    algorithm: str | None = None
+    sharding: Literal["auto", "none", "optimizer", "gradients", "full"] = "auto"
+
+    def spec(self, question: AdviceQuestion) -> ProjectSpec:
+        """Return the projection whose row has the plan's numbers."""
+        return specs_of(question, [self], [self.method])
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the plan as fields of a projection's spec."""
+        return {
+            "methods": [self.method.model_dump(mode="json")],
+            "layout": {name: count for name, count in asdict(self.layout).items() if count > 1},
+            "memory": {"activations": self.activations, "sharding": self.sharding},
+            "overlap": self.overlap,
+            "algorithm": self.algorithm,
+        }
+
+    @property
+    def setting(self) -> tuple[Any, ...]:
+        """Return the key that plans of one projection share."""
+        return self.layout, self.activations, self.overlap, self.algorithm, self.sharding
+
+
+@lru_cache(maxsize=64)
+def _first_spec(question: AdviceQuestion) -> ProjectSpec:
+    return ProjectSpec(
+        kind="project",
+        name="advise",
+        model=question.model,
+        tokens_per_worker=question.tokens_per_worker,
+        workers=question.workers,
+        steps=question.steps,
+        methods=(method_of("ddp-adam"),),
+        networks=(question.network,),
+        compute=ComputeSpec(hardware=question.hardware),
+    )
+
+
+def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: Sequence[MethodBase]) -> ProjectSpec:
+    """Return one projection of several methods, from plans that share everything else."""
+    plan = plans[0]
+    changed: dict[str, Any] = {
+        "methods": tuple(methods),
+        "layout": LayoutSpec(**asdict(plan.layout)),
+        "memory": MemorySpec(activations=plan.activations, sharding=plan.sharding),
+        "overlap": plan.overlap,
+        "algorithm": plan.algorithm,
+    }
+    return _first_spec(question).model_copy(update=changed)
+
+
+PERIODS = (30, 100, 300, 1000)
+"""Numbers of steps between exchanges to try; no fit of losses has seen fewer."""
+
+
+def _named(kind: str, label: str, **fields: Any) -> MethodBase:
+    return method_of({"kind": kind, "label": label, "lr": 0.003, **fields})
+
+
+@lru_cache(maxsize=1)
+def methods_tried() -> tuple[MethodBase, ...]:
+    """Return methods between replicas: data parallelism, and others by period, number format, compressor and delay."""
+    tried = [method_of("ddp-adam")]
+    for period in PERIODS:
+        tried += [
+            _named("diloco", f"diloco every {period}", period=period),
+            _named("diloco", f"diloco every {period}, bf16", period=period, wire="bf16"),
+            _named("diloco", f"diloco every {period}, 8 bits", period=period, compressor="lp"),
+            _named("diloco", f"averaging every {period}", period=period, outer_lr=1.0, outer_momentum=0.0),
+        ]
+        for wire, format_text in ((None, ""), ("bf16", ", bf16")):
+            for tau, delay_text in ((1, ""), (5, ", 5 late")):
+                label = f"streaming-diloco every {period}{format_text}{delay_text}"
+                stream = {"fragments": 4, "tau": tau}
+                tried.append(_named("streaming-diloco", label, period=period, wire=wire, stream=stream))
+    tried += [method_of(name) for name in OTHERS]
+    return tuple(tried)
+
+
+OTHERS = ("local-adam", "des-loc", "mt-dao", "demo", "powersgd", "one-bit-adam", "zero-one-adam", "top-k")
+"""Further methods to try, with the settings of their presets."""
+
+
+def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
+    """Return the number of workers in a unit of each level, from the inside out; the last is the number of all workers.
+
+    >>> from syncline.specs import named_cluster
+    >>> unit_sizes(named_cluster("two-sites-a100").network, 64)
+    (8, 32, 64)
+    """
+    sizes = None if isinstance(network, Link) else level_sizes(network, workers)
+    if sizes is None:
+        return (workers,)
+    out, capacity = [], 1
+    for size in sizes:
+        capacity *= size
+        out.append(capacity)
+    return tuple(out)
+
+
+def layouts_tried(question: AdviceQuestion) -> Iterator[Layout]:
+    """Yield the layouts that split matrices only inside innermost units, and give workers whole sequences."""
+    inner = unit_sizes(question.network, question.workers)[0]
+    for layout in possible_layouts(question.model, question.workers, most_tensor=inner):
+        if sequences_short(question, layout) is None:
+            yield layout
+
+
+def sequences_short(question: AdviceQuestion, layout: Layout) -> str | None:
+    """Return the reason why a batch does not divide into whole sequences for a layout's workers, or None if it does."""
+    sequences = question.batch_tokens // question.sequence
+    model_parallel = layout.workers // layout.data
+    among = question.workers // model_parallel
+    if sequences % among == 0:
+        return None
+    return f"{sequences:,} sequences of a batch are not shared out evenly over {among:,} that compute them"
+
+
+def layouts_refused(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
+    """Yield layouts of one kind that do not divide the model, the workers or the batch, each with the reason."""
+    inner = unit_sizes(question.network, question.workers)[0]
+    limits = {"tensor": inner, "pipeline": question.workers, "data": question.workers}
+    for name, limit in limits.items():
+        for count in range(2, limit + 1):
+            if question.workers % count:
+                continue
+            layout = Layout(**{name: count})
+            try:
+                layout.check(question.model)
+            except SpecError as error:
+                yield layout, f"a divisor: {name} is {error.value}; expected {error.expected}"
+                continue
+            if (short := sequences_short(question, layout)) is not None:
+                yield layout, f"a divisor: {short}"
+
+
+def possible_plans(question: AdviceQuestion) -> list[TrainingPlan]:
+    """Return every composition of methods and layouts that divides evenly, from which the search selects."""
+    methods = question.methods or methods_tried()
+    return [
+        TrainingPlan(method, layout)
+        for layout in layouts_tried(question)
+        for method in methods
+        if method.sends_in_backward or layout.workers < question.workers
+    ]

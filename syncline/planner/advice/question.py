@@ -1,0 +1,249 @@
+"""The question of advice, with the source of every default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syncline.costmodel import Hardware, ModelShape, Network
+from syncline.costmodel.prices import Prices
+from syncline.costmodel.scaling.hyperparameters import best_batch_tokens
+from syncline.errors import SpecError
+from syncline.fields import MANY
+from syncline.methods import MethodBase, method_of, named
+from syncline.specs import hardware as hardware_of
+from syncline.specs import named_cluster
+from syncline.specs.cluster.networks import network as network_of
+from syncline.specs.failures import FailuresSpec, check_workers, failures_of
+from syncline.specs.models import transformer
+from syncline.specs.prices import prices_of
+from syncline.units import parse_count, parse_seconds
+
+TOKENS_PER_PARAMETER = 20.0
+"""Default tokens of a training, per parameter; see `TOKENS_SOURCE`."""
+
+TOKENS_SOURCE = "20 per parameter (Hoffmann et al., 2022; the fits of Charles et al., 2025, are along it)"
+
+BATCH_SOURCE = (
+    "between the best of data parallelism ({:,.0f}) and of DiLoCo with 2 replicas ({:,.0f}) by the fits of Charles et "
+    "al. (2025), Tables 9 and 10"
+)
+
+
+def default_batch(parameters: float, workers: int, sequence: int) -> int:
+    """Return a batch in tokens that fits of losses cover for data parallelism and DiLoCo alike.
+
+    It is the geometric mean of the two best batches, rounded to the nearest power of two of whole sequences for each
+    worker, or of sequences for all workers if there are fewer sequences than workers.
+
+    >>> default_batch(6.7e9, 64, 2048)
+    524288
+    """
+    wanted = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, 2))
+    unit = workers * sequence if wanted >= workers * sequence else math.lcm(workers, sequence)
+    return unit * 2 ** max(0, round(math.log2(wanted / unit)))
+
+
+def whole_batch(wanted: float, workers: int, sequence: int) -> int:
+    """Return the nearest batch of whole sequences: an even number for each worker from eight on, else one or more each.
+
+    With fewer sequences than workers, it is the nearest batch that both tokens and sequences divide.
+
+    >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
+    (3932160, 100352)
+    """
+    sequence_each = workers * sequence
+    unit = (
+        2 * sequence_each
+        if wanted >= 8 * sequence_each
+        else sequence_each
+        if wanted >= sequence_each
+        else math.lcm(workers, sequence)
+    )
+    return unit * max(1, round(wanted / unit))
+
+
+@dataclass(frozen=True)
+class AdviceQuestion:
+    """A question for advice.
+
+    Args:
+        model: a transformer, with the sequence that it is trained on.
+        network: network that joins the workers.
+        hardware: hardware of each worker.
+        workers: P, the number of all workers.
+        batch_tokens: tokens of a step of all workers: a multiple of P and of the sequence.
+        tokens: D, the tokens of data parallelism; other methods train on as many as they need for the same loss.
+        target_loss: loss to which all methods train, in nats per token, in place of ``tokens``.
+        budget: largest cost of a plan, in the currency of the prices.
+        deadline_s: longest time of a plan, in seconds.
+        prices: prices of machines, electricity and traffic; without them only energy is reported.
+        extrapolate: whether to predict losses outside the range that the fits have seen.
+        methods: methods between replicas; empty: all of `syncline.planner.advice.plans.methods_tried`.
+        defaults: the defaults used, a line each with its source.
+        failures: failure model of the machines; None: nothing fails.
+
+    Raises:
+        SpecError: an invalid number, or a budget without prices.
+    """
+
+    model: ModelShape
+    network: Network
+    hardware: Hardware
+    workers: int
+    batch_tokens: int
+    tokens: float
+    target_loss: float | None = None
+    budget: float | None = None
+    deadline_s: float | None = None
+    prices: Prices | None = None
+    extrapolate: bool = False
+    methods: tuple[MethodBase, ...] = ()
+    defaults: tuple[str, ...] = ()
+    failures: FailuresSpec | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "batch_tokens", "tokens", "target_loss", "budget", "deadline_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise SpecError(name.removesuffix("_s"), value, "a positive number")
+        unit = math.lcm(self.workers, self.model.sequence)
+        if self.batch_tokens % unit:
+            expected = f"a multiple of {unit:,}: {self.workers:,} workers, sequences of {self.model.sequence:,} tokens"
+            raise SpecError("batch_tokens", self.batch_tokens, expected)
+        if self.budget is not None and self.prices is None:
+            raise SpecError("budget", self.budget, "prices beside it: a list in YAML, or the name of one")
+
+    @property
+    def sequence(self) -> int:
+        """Return the number of tokens of a training sequence."""
+        return self.model.sequence
+
+    @property
+    def tokens_per_worker(self) -> int:
+        """Return a worker's tokens in a step: the batch over P."""
+        return self.batch_tokens // self.workers
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps of a training on ``tokens``."""
+        return max(1, round(self.tokens / self.batch_tokens))
+
+    def on(self, network: Network, workers: int | None = None) -> AdviceQuestion:
+        """Return the same question on another network, or with other workers and the same batch."""
+        return replace(self, network=network, workers=self.workers if workers is None else workers)
+
+
+def advice_question(
+    model: Any,
+    cluster: Any = None,
+    *,
+    network: Any = None,
+    hardware: Any = None,
+    workers: int | None = None,
+    tokens: str | float | None = None,
+    target_loss: float | None = None,
+    batch_tokens: str | float | None = None,
+    sequence: int | None = None,
+    budget: str | float | None = None,
+    deadline: str | float | None = None,
+    prices: Any = None,
+    extrapolate: bool = False,
+    methods: Sequence[Any] | None = None,
+    failures: Any = None,
+) -> AdviceQuestion:
+    """Return the question from the inputs of a user.
+
+    Args:
+        model: a transformer, as `syncline.specs.model` takes it.
+        cluster: name of a bundled cluster, a file, fields; or `network`, `hardware` and `workers` in its place.
+        network: network in place of the cluster's.
+        hardware: hardware in place of the cluster's.
+        workers: number of workers in place of the cluster's; may be fewer than all of a cluster.
+        tokens: ``140e9``, ``"140B"``; 20 per parameter by default.
+        target_loss: loss in nats per token.
+        batch_tokens: tokens of a step of all workers, rounded to whole sequences; `default_batch` by default.
+        sequence: tokens of a sequence; the model's by default.
+        budget: ``50e3``, ``"50k"``, in the currency of the prices.
+        deadline: ``"30d"``, or seconds.
+        prices: see `syncline.specs.prices.prices_of`.
+        extrapolate: see `AdviceQuestion`.
+        methods: names or fields; all that are tried by default.
+        failures: see `syncline.specs.failures.failures_of`; None: nothing fails.
+
+    Raises:
+        SpecError: an input is invalid; the error names it and the accepted values.
+    """
+    shape = transformer(model)
+    resolved = None if cluster is None else named_cluster(cluster)
+    if resolved is not None and network is not None:
+        raise SpecError("network", str(network), f"none beside a cluster, which has its own ({resolved.name})")
+    joined = resolved.network if resolved else network_of(network) if network is not None else None
+    if joined is None:
+        raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
+    machine = hardware_of(hardware) if hardware is not None else resolved.hardware if resolved else None
+    if machine is None:
+        raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
+    count = workers if workers is not None else resolved.workers if resolved else None
+    if count is None:
+        raise SpecError("workers", None, "how many: the cluster does not say")
+    if not 1 <= count <= MANY:
+        raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
+    joined.among(count)
+    failing = _failing(failures, count)
+    defaults: list[str] = list(_costless(failing))
+    if sequence is None:
+        defaults.append(f"sequence: {shape.sequence:,} tokens, as {shape.name} has it ({shape.source or 'as given'})")
+    else:
+        shape = replace(shape, sequence=sequence)
+    trained = TOKENS_PER_PARAMETER * shape.parameters if tokens is None else parse_count(tokens, "tokens")
+    if tokens is None:
+        defaults.append(f"tokens: {trained:.3g}, {TOKENS_SOURCE}")
+    if batch_tokens is None:
+        batch = default_batch(shape.parameters, count, shape.sequence)
+        best_batches = best_batch_tokens(shape.parameters), best_batch_tokens(shape.parameters, 2)
+        defaults.append(f"batch: {batch:,} tokens in a step, {BATCH_SOURCE.format(*best_batches)}")
+    else:
+        wanted = parse_count(batch_tokens, "batch_tokens")
+        if not wanted > 0:
+            raise SpecError("batch_tokens", batch_tokens, "a positive number")
+        batch = whole_batch(wanted, count, shape.sequence)
+        if batch != wanted:
+            defaults.append(f"batch: {batch:,} tokens in a step, the nearest to {wanted:,.0f} in whole sequences")
+    return AdviceQuestion(
+        shape,
+        joined,
+        machine,
+        count,
+        batch,
+        trained,
+        target_loss,
+        None if budget is None else parse_count(budget, "budget"),
+        None if deadline is None else parse_seconds(deadline, "deadline"),
+        None if prices is None else prices_of(prices),
+        extrapolate,
+        tuple(method_of(named(method, "method") if isinstance(method, str) else method) for method in methods or ()),
+        tuple(defaults),
+        failing,
+    )
+
+
+def _failing(failures: Any, workers: int) -> FailuresSpec | None:
+    """Return the failures of an input, after a check that their workers exist."""
+    if failures is None:
+        return None
+    failing = failures_of(failures)
+    check_workers(failing, workers)
+    return failing
+
+
+def _costless(failing: FailuresSpec | None) -> Iterator[str]:
+    """Yield a line for each cost of failures that is 0 because the inputs do not set it."""
+    if failing is None:
+        return
+    if not (failing.restart or failing.timeout):
+        yield "restart: a failure costs no time but that of lost steps (--restart)"
+    if not failing.checkpoint.seconds and failing.checkpoint.bandwidth is None:
+        yield "checkpoint: it takes no time (--checkpoint, or the --bandwidth of the storage)"

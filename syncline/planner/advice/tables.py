@@ -1,0 +1,214 @@
+"""The tables of ``syncline advise`` for the terminal: the question, three lists of plans, and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from syncline.planner.advice.advice import Advice
+from syncline.planner.advice.plan_costs import PlanRow
+from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.advice.significance import different
+from syncline.planner.advice.words import layout_words, level_words, method_words
+from syncline.planner.projection.tables import SHARED_OUT
+from syncline.specs.tables.columns import Column, table
+from syncline.units import format_bytes, format_seconds
+
+MOST_SHOWN = 8
+"""Limit on the plans of a list that are shown; data parallelism always is."""
+
+PLAN_WIDTH = 30
+"""Width of a line that describes a plan, in characters."""
+
+TIED = " ="
+"""Mark behind the number of a plan that cannot be distinguished from the first."""
+
+
+def advice_tables(advice: Advice) -> list[Group]:
+    """Return all parts of the advice, one below the other."""
+    groups = [Group(*map(Text, question_lines(advice.question)))]
+    if advice.ranked:
+        ranked = different(advice.ranked)
+        groups.append(
+            _list("Ranked by time to the same loss", advice.ranked, _ranked_note(advice), ranked, advice.question)
+        )
+    else:
+        hint = "" if advice.question.extrapolate else " (--extrapolate answers beyond what fits have seen)"
+        why = f"Nobody knows the loss of any plan that can be{hint}." if advice.loss_unknown else "No plan can be."
+        groups.append(Group(Text(f"\n{why} The reasons are below.")))
+    if advice.loss_unknown:
+        title = "Loss unknown: by time for the tokens, the fastest of each kind"
+        kinds = _of_each_kind(advice.loss_unknown)
+        groups.append(_list(title, advice.loss_unknown, LONGEST_NOTE, kinds, advice.question))
+    if advice.infeasible:
+        shown = advice.infeasible[:MOST_SHOWN]
+        columns: list[Column] = [("plan", _plan_cell), ("why not", lambda row: row["infeasible"])]
+        groups.append(table("Cannot be", columns, shown, _more(advice.infeasible, shown), left=(0, 1)))
+    for heading, lines in (
+        ("What decides", advice.decides),
+        ("What would change it", advice.changes),
+        ("What nobody knows", advice.unknown),
+    ):
+        if lines:
+            groups.append(Group(Text(heading, style="bold"), *(Text(f"- {line}") for line in lines), Text("")))
+    return groups
+
+
+GOODPUT_NOTE = (
+    "\nGoodput: part of the time that is in steps that count, where machines fail; it saves as often as costs least. "
+    "Replicas that exchange now and then go on without one that fails, all others go back to the last checkpoint."
+)
+
+LONGEST_NOTE = (
+    "On as many tokens the longest period is always the fastest: this order says nothing of the loss. They are ordered "
+    "by time because nothing else is known."
+)
+
+
+def question_lines(question: AdviceQuestion) -> list[str]:
+    """Return the question, and the defaults with their sources, as lines."""
+    goal = (
+        f"{question.tokens / 1e9:.4g} B tokens by data parallelism, the others to its loss"
+        if question.target_loss is None
+        else f"a loss of {question.target_loss:g}"
+    )
+    limits = [
+        *([f"within {format_seconds(question.deadline_s)}"] if question.deadline_s else []),
+        *([f"for {question.budget:,.0f} {question.prices.currency}"] if question.budget and question.prices else []),
+    ]
+    lines = [
+        f"{question.model.name}, {question.model.parameters / 1e9:.3g} B parameters, on {question.workers:,} "
+        f"{question.hardware.name} of {question.network.name}: {question.network.describe()}.",
+        f"To {', '.join([goal, *limits])}. Batch {question.batch_tokens:,} tokens, sequences of {question.sequence:,}.",
+    ]
+    return [*lines, *(f"Not given: {line}." for line in question.defaults)]
+
+
+def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanRow], question: AdviceQuestion) -> Group:
+    places = {id(row): place for place, row in enumerate(rows, start=1)}
+
+    def plan(row: PlanRow) -> str:
+        return f"{places[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
+
+    columns: list[Column] = [
+        ("plan", plan),
+        ("time\nbounds", _time),
+        ("waits\nuse", _shares),
+        ("memory\nsent", _bytes),
+        ("MWh" if rows[0]["cost"] is None else f"{rows[0]['currency']}\nMWh", _paid),
+    ]
+    if question.failures is not None:
+        columns.insert(2, ("goodput\nsaves", _left))
+    num_hidden = len(rows) - len(chosen)
+    notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _held(chosen)]
+    return table("\n" + title, columns, list(chosen), "".join(notes))
+
+
+def _of_each_kind(rows: Sequence[PlanRow]) -> list[PlanRow]:
+    """Return the fastest plan of each kind of method."""
+    fastest: dict[Any, PlanRow] = {}
+    for row in rows:
+        fields = dict(row["plan"].method)
+        key = row["plan"].method.kind, getattr(fields.get("compressor"), "kind", None), fields.get("outer_momentum")
+        fastest.setdefault(key, row)
+    return list(fastest.values())[: 2 * MOST_SHOWN]
+
+
+def _plan_cell(row: PlanRow) -> str:
+    lines = [*method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1), layout_words(row)]
+    return "\n".join(part for line in lines for part in wrap(line, PLAN_WIDTH))
+
+
+def _time(row: PlanRow) -> str:
+    low, high = row["low_s"], row["high_s"]
+    if low is None:
+        return f"{format_seconds(row['time_s'])}\nunknown"
+    bounds = f"{format_seconds(low)} or more" if high is None else f"{_short(low, high)} to {format_seconds(high)}"
+    return f"{format_seconds(row['time_s'])}\n{bounds}"
+
+
+def _left(row: PlanRow) -> str:
+    interval_s = row["checkpoint_interval_s"]
+    return f"{row['goodput']:.1%}\n{'at its end' if interval_s is None else format_seconds(interval_s)}"
+
+
+def _short(low: float, high: float) -> str:
+    """Return the lower time, without its unit if the upper time has the same."""
+    (value, unit), (_, other) = format_seconds(low).split(" "), format_seconds(high).split(" ")
+    return value if unit == other else f"{value} {unit}"
+
+
+def _shares(row: PlanRow) -> str:
+    waits = 1 - row["compute_s"] / row["step_time_s"]
+    use = "-" if row["utilisation"] is None else f"{row['utilisation']:.0%}"
+    return f"{waits:.0%}\n{use}"
+
+
+def _bytes(row: PlanRow) -> str:
+    return f"{format_bytes(row['memory_bytes'])}\n{'-' if row['wan_bytes'] is None else format_bytes(row['wan_bytes'])}"
+
+
+def _paid(row: PlanRow) -> str:
+    energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g}"
+    return energy if row["cost"] is None else f"{row['cost']:,.0f}\n{energy}"
+
+
+def _more(rows: Sequence[Any], shown: Sequence[Any]) -> str:
+    num_hidden = len(rows) - len(shown)
+    return f"\n{num_hidden} more: --json, --csv." if num_hidden else ""
+
+
+def _held(rows: Sequence[PlanRow]) -> str:
+    """Return a note on the plans that fit only with sharded states."""
+    count = sum(row["sharding"] != "none" for row in rows)
+    if not count:
+        return ""
+    kinds = [SHARED_OUT[kind] for kind in dict.fromkeys(row["sharding"] for row in rows if row["sharding"] != "none")]
+    return f"\n{count} of {len(rows)} fit with {', or with '.join(kinds)}."
+
+
+def _at_risk(advice: Advice) -> list[str]:
+    """Return lines that count the plans that meet a deadline or a budget as predicted, but not at their upper bound."""
+    question = advice.question
+    lines = []
+    for name, limit, field in (("deadline", question.deadline_s, "high_s"), ("budget", question.budget, "cost_high")):
+        if limit is None:
+            continue
+        at_risk = [row for row in advice.ranked if row[field] is None or row[field] > limit]
+        if at_risk:
+            lines.append(
+                f"\n{len(at_risk)} of {len(advice.ranked)} may miss the {name}: their upper bounds are beyond it."
+            )
+    return lines
+
+
+def _ranked_note(advice: Advice) -> str:
+    lines = [
+        "Every: steps from one exchange to the next, in fp32 unless it says bf16 or bits; late: by so many steps. "
+        "Time: of the training, and between which nine of ten are expected. Waits: part of a step in which nothing is "
+        "computed. Use: of the hardware's peak. Memory: of a worker. "
+        f"Sent: {level_words(advice.question.network)}, in all. Money and energy: of all."
+    ]
+    if advice.ties:
+        lines.append(
+            f"\n{TIED.strip()}: nobody can tell {len(advice.ties)} of them from the first: what both rest on is off by "
+            "as much as they differ."
+        )
+    timed = [row for row in advice.ranked if row.get("events_difference") is not None]
+    if timed:
+        largest = max(abs(row["events_difference"]) for row in timed)
+        difference = "the same to 0.01%" if largest < 1e-4 else f"off by {largest:.2%} at most"
+        lines.append(f"\nThe first {len(timed)} played by events, message by message: steps are {difference}.")
+    if any("the fit of" in row["loss_unknown"] for row in advice.loss_unknown) and not advice.question.extrapolate:
+        lines.append("\nPlans of longer periods are below: no fit has seen such a training (--extrapolate).")
+    if advice.question.failures is not None:
+        lines.append(GOODPUT_NOTE)
+    lines += _at_risk(advice)
+    marked = [row for row in advice.ranked if row["extrapolation"]]
+    if marked:
+        lines.append(f"\n{len(marked)} of {len(advice.ranked)} losses are extrapolated.")
+    return "".join(lines)

@@ -1,0 +1,238 @@
+"""Values at which the first plan of a ranking changes: bandwidth or latency of the outermost link, number of workers.
+
+The search doubles or halves the value until another plan is first, and finds the threshold by bisection. Plans, their
+layouts and the tokens to equal loss stay fixed. The bounds are those of communication over computing, because a factor
+on the one is the same factor on the bandwidth at which two steps are equal
+(`syncline.planner.projection.bounds.of_thresholds`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel import Link, Network
+from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.scaled_links import links_of, scaled
+from syncline.errors import SpecError
+from syncline.planner.advice.equal_loss import tokens_needed
+from syncline.planner.advice.failing import lasting_s
+from syncline.planner.advice.plan_costs import PlanRow
+from syncline.planner.advice.plans import TrainingPlan
+from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.projection.bounds import of_networks, of_settings
+from syncline.planner.projection.plan import ProjectionPlan
+
+DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
+"""Numbers of doublings and of halvings to try."""
+
+BISECTIONS = 7
+"""Number of bisections of a factor of two: to half a percent."""
+
+Timed = Callable[[float], list[float]]
+
+
+class PreparedPlan(NamedTuple):
+    """A plan that can be priced on any network, its steps to equal loss, and their duration under failures."""
+
+    plan: ProjectionPlan
+    steps: float
+    lasting: Callable[[float], float]
+    number: int = 0
+
+    def time_s(self, network: Network) -> float:
+        """Return the seconds of the training, infinite if they are unknown."""
+        step = self.plan.step(self.number, network, known={})
+        seconds = self.lasting(float(np.reshape(step.step_time_s, (-1,))[0]))
+        return math.inf if math.isnan(seconds) else seconds
+
+
+def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:
+    """Return a plan that can be priced on any network with the question's workers.
+
+    Args:
+        question: the question.
+        plan: the plan.
+        tokens: number of tokens that the plan trains on.
+    """
+    steps = tokens / question.batch_tokens
+    return PreparedPlan(
+        ProjectionPlan([plan.spec(question)]), steps, lambda step_s: lasting_s(question, plan, step_s, steps)
+    )
+
+
+def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
+    """Return the plan of a row, as `prepared` does."""
+    plan, number = row["prepared"]
+    steps, sharding = row["tokens"] / question.batch_tokens, row["sharding"]
+    return PreparedPlan(plan, steps, lambda step_s: lasting_s(question, row["plan"], step_s, steps, sharding), number)
+
+
+def outermost_link(network: Network) -> Link:
+    """Return the link of the outermost level."""
+    return network.levels[-1].link if isinstance(network, MultiLevel) else links_of(network)[-1]
+
+
+def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
+    """Return the values at which another plan becomes the first: a row for each quantity and direction.
+
+    Fields: ``what``, ``of`` (``any``, or ``data parallelism`` as the one that becomes it), ``now``, ``direction``
+    (``above``, ``below``), ``at`` (none: nowhere up to ``looked_to``), its bounds ``low`` and ``high``, ``becomes``
+    (the index of the row that is first beyond).
+
+    Args:
+        question: the question.
+        rows: rows of one list, the fastest first.
+    """
+    if len(rows) < 2:
+        return []
+    link = outermost_link(question.network)
+    plans = [prepared_row(question, row) for row in rows]
+
+    def on(**factors: float) -> list[float]:
+        network = scaled(question.network, only=link, **factors)
+        return [prepared_plan.time_s(network) for prepared_plan in plans]
+
+    bounds = _off(question, plans[0].plan)
+    results = []
+    bandwidth, latency = float(link.bandwidth_bytes_per_s), float(link.latency_s)
+    for quantity, now, timed in (
+        ("bandwidth", bandwidth, lambda factor: on(bandwidth=factor)),
+        ("latency", latency, lambda factor: on(latency=factor)),
+    ):
+        if not now > 0:
+            continue
+        for up in (True, False):
+            change = _sought(timed, DOUBLINGS[quantity][0 if up else 1], up)
+            results.append(_told(quantity, now, up, change, bounds))
+    parallel = {place for place, row in enumerate(rows) if row["plan"].method.sends_in_backward}
+    if parallel and 0 not in parallel:
+        others = set(range(len(rows))) - parallel
+        change = _sought(lambda factor: on(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
+        results.append(_told("bandwidth", bandwidth, True, change, bounds) | {"of": "data parallelism"})
+    return results + [_with_workers(question, rows, up) for up in (True, False)]
+
+
+def _off(question: AdviceQuestion, plan: ProjectionPlan) -> tuple[float, float]:
+    """Return the least and largest factor of communication relative to computing."""
+    k, c = of_settings(plan), of_networks(plan, [question.network])
+    low = np.exp(-np.hypot(np.log(c.low[0]), np.log(k.high[0])))
+    return float(low), float(np.exp(np.hypot(np.log(c.high[0]), np.log(k.low[0]))))
+
+
+class Found(NamedTuple):
+    """The change of the first plan, at a factor of the current value; None: no change up to ``looked_to``."""
+
+    factor: float | None
+    becomes: int | None
+    looked_to: float
+
+
+def _sought(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0,)) -> Found:
+    """Return the factor at which the first plan is none of ``before``."""
+    step = 2.0 if up else 0.5
+    last = 1.0
+    for number in range(1, doublings + 1):
+        factor = step**number
+        times = timed(factor)
+        first = int(np.argmin(times))
+        if first not in before:
+            return Found(_between(timed, last, factor, before), first, factor)
+        last = factor
+    return Found(None, None, last)
+
+
+def _between(timed: Timed, inside: float, outside: float, before: Collection[int]) -> float:
+    for _ in range(BISECTIONS):
+        middle = math.sqrt(inside * outside)
+        if int(np.argmin(timed(middle))) in before:
+            inside = middle
+        else:
+            outside = middle
+    return math.sqrt(inside * outside)
+
+
+def _told(quantity: str, now: float, up: bool, change: Found, bounds: tuple[float, float]) -> dict[str, Any]:
+    value = None if change.factor is None else now * change.factor
+    # The time of a link grows with its latency but falls with its bandwidth, so the bounds swap and invert.
+    low, high = bounds if quantity == "bandwidth" else (1 / bounds[1], 1 / bounds[0])
+    bounded = value is not None and quantity != "workers"
+    return {
+        "what": quantity,
+        "of": "any",
+        "now": now,
+        "direction": "above" if up else "below",
+        "at": value,
+        "low": value * low if value is not None and bounded else None,
+        "high": value * high if value is not None and bounded else None,
+        "becomes": change.becomes,
+        "looked_to": now * change.looked_to,
+    }
+
+
+def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -> dict[str, Any]:
+    """Return the change with more or fewer workers inside each unit of the outermost level, and the same batch."""
+    step = 2.0 if up else 0.5
+    change, last = Found(None, None, 1.0), 1.0
+    for number in range(1, DOUBLINGS["workers"][0 if up else 1] + 1):
+        factor = step**number
+        times = _times_with(question, rows, factor)
+        if times is None or math.isinf(min(times)):
+            break
+        first = int(np.argmin(times))
+        last = factor
+        if first != 0:
+            change = Found(factor, first, factor)
+            break
+    return _told("workers", question.workers, up, change._replace(looked_to=last), (1.0, 1.0))
+
+
+def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:
+    """Return the times with ``factor`` times the workers, or None if the batch or the network has no room for them."""
+    count = question.workers * factor
+    network = _grown(question.network, factor)
+    if count != int(count) or network is None:
+        return None
+    try:
+        network.among(int(count))
+        changed = question.on(network, int(count))
+    except SpecError:
+        return None
+    if changed.tokens_per_worker < changed.sequence:  # less than a sequence per worker
+        return None
+    return [_time_with(changed, row, factor) for row in rows]
+
+
+def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
+    plan: TrainingPlan = row["plan"]
+    layout = plan.layout
+    if layout.workers > 1:  # the number of replicas stays, each has more workers
+        data = layout.data * factor
+        if data != int(data) or int(data) % layout.expert:
+            return math.inf
+        layout = replace(layout, data=int(data))
+    plan = replace(plan, layout=layout)
+    try:
+        tokens = tokens_needed(question, plan.method, layout.replicas(question.workers)).tokens
+        prepared_plan = prepared(question, plan, tokens)
+        fits = prepared_plan.plan.held[0].memory.fits(question.hardware)
+        return prepared_plan.time_s(question.network) if fits is None or bool(np.all(fits)) else math.inf
+    except SpecError:
+        return math.inf
+
+
+def _grown(network: Network, factor: float) -> Network | None:
+    """Return the network with ``factor`` times the inner units in each outermost unit, or None if that is not whole."""
+    if not isinstance(network, MultiLevel) or len(network.levels) < 2:
+        return network
+    inner = network.levels[-2]
+    if inner.units is None:
+        return network
+    units = inner.units * factor
+    if units != int(units) or units < 1:
+        return None
+    return replace(network, levels=(*network.levels[:-2], replace(inner, units=int(units)), network.levels[-1]))

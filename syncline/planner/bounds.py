@@ -1,0 +1,75 @@
+"""Bounds of times, projected or simulated: computing and communication vary by measured errors of similar predictions.
+
+Each is taken at each of its bounds while the other stays, and a step is timed again, overlap included. The changes from
+both are added as independent errors are:
+
+    low = T - sqrt((T - T(k_low, 1))^2 + (T - T(1, c_low))^2),   high = T + sqrt(...)
+
+A speedup compares two methods on one machine and one network, so that both vary by the same factors in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import FloatOrArray
+
+
+class Factors(NamedTuple):
+    """Factors on the seconds of computing and of communication.
+
+    Attributes:
+        computing: factor of all settings, or of each, ``(S,)``.
+        communication: factor that broadcasts with the seconds of a call.
+    """
+
+    computing: FloatOrArray = 1.0
+    communication: FloatOrArray = 1.0
+
+
+AS_PREDICTED = Factors()
+
+
+class Varied(NamedTuple):
+    """Step times with computing and communication at their bounds, one at a time; ``(S, n)`` each, or a number."""
+
+    less_computing: Floats
+    more_computing: Floats
+    less_communication: Floats
+    more_communication: Floats
+
+
+class LowAndHigh(Protocol):
+    """An object with the factors between which a quantity lies: one uncertainty, or several as arrays."""
+
+    @property
+    def low(self) -> Any:
+        """Return the lowest factor or factors."""
+
+    @property
+    def high(self) -> Any:
+        """Return the highest factor or factors."""
+
+
+def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
+    """Return the factors of each of the four times of `Varied`, for computing k and communication c."""
+    return Factors(k.low), Factors(k.high), Factors(1.0, c.low), Factors(1.0, c.high)
+
+
+def between(value: Floats, of: Sequence[NDArray[np.float64]]) -> tuple[Floats, Floats]:
+    """Return the bounds of a value, from its variants with each of two causes at each of its bounds."""
+    down, up = np.zeros_like(value), np.zeros_like(value)
+    for at_low, at_high in (of[:2], of[2:]):
+        down += np.maximum(value - np.minimum(at_low, at_high), 0.0) ** 2
+        up += np.maximum(np.maximum(at_low, at_high) - value, 0.0) ** 2
+    return np.maximum(value - np.sqrt(down), 0.0), value + np.sqrt(up)
+
+
+def basis_text(computing: str, communication: str) -> str:
+    """Return the bases of both in one line."""
+    return f"computing: {computing}; communication: {communication}"

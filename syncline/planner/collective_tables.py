@@ -1,0 +1,125 @@
+"""Tables of the costs of collectives for people: one per network and collective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+
+from syncline.costmodel import Network
+from syncline.planner.collectives import CostQuestion, Crossover, choices, crossovers
+from syncline.specs.tables.columns import Column, table
+from syncline.specs.tables.display import MORE
+from syncline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+
+def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:
+    return lambda row: "-" if row[name] is None else show(row[name])
+
+
+COLUMNS: list[Column] = [
+    ("algorithm", lambda row: row["algorithm"]),
+    ("closed\nform", _in(format_seconds, "closed_form_s")),
+    ("lockstep", _in(format_seconds, "lockstep")),
+    ("events", _in(format_seconds, "events")),
+    ("sent\n/worker", _in(format_bytes, "bytes_per_worker")),
+    ("chosen by", lambda row: ", ".join(row["chosen_by"])),
+]
+SIZES = {
+    "all_gather": "from each worker",
+    "gather": "from each worker",
+    "reduce_scatter": "into each worker",
+    "all_to_all": "in each worker, for all",
+}
+"""Meaning of the size, for collectives in which it is not simply the tensor's size."""
+
+NOTE = (
+    "The same time told three ways. Closed form: equal workers that start together. Lockstep, events: message by "
+    "message, from the last start until the last worker is through."
+)
+STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep, else events) at:\n"
+SHOWN = 8
+"""Number of workers whose times are shown one by one."""
+
+LEFT_OUT = "- of lockstep or events: so many messages that an answer would take long."
+CONTENTION = "- of lockstep: messages meet on a shared link (contention), which only the events can follow."
+NO_FORM = "- of the closed form: none is known for this algorithm on this network."
+
+
+def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group]:
+    """Return tables of the algorithms, with the sizes from which each is fastest; the last explains the columns."""
+    last_s = max(question.starts_s or (0.0,))
+    pairs = [
+        (on, kind) for on in question.networks for kind in question.collectives if question.algorithms_of(kind, on)
+    ]
+    rest = iter(rows)
+    tables = []
+    for number, (on, kind) in enumerate(pairs):
+        pair_rows = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
+        changes = crossovers(kind, question.workers, on, question.rule)
+        notes = [_fastest(changes, pair_rows)] if len(pair_rows) > 1 else []
+        if not any(row["chosen_by"] for row in pair_rows):
+            chosen = choices(question, kind, on).items()
+            notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in chosen)}.")
+        if question.starts_s is not None:
+            notes.append(_finishes(pair_rows, question.starts_s))
+        if number == len(pairs) - 1:
+            notes += [NOTE, *_gaps(rows), MORE.lstrip()]
+        tables.append(table(_title(kind, question, on), COLUMNS, pair_rows, "\n".join(notes), keys=("algorithm",)))
+    return tables
+
+
+def _gaps(rows: list[Record]) -> list[str]:
+    """Return notes on the meaning of each '-' in the table."""
+    few = any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows)
+    return [
+        *([NO_FORM] if any(row["closed_form_s"] is None for row in rows) else []),
+        *([CONTENTION] if any(row["contention"] for row in rows) else []),
+        *([LEFT_OUT] if few else []),
+    ]
+
+
+def _from_last_start(row: Record, last_s: float) -> Record:
+    """Return the row with times from the last start on, because a start of minutes would hide the collective."""
+    columns = {"lockstep": row["lockstep_s"], "events": row["events_s"]}
+    return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
+
+
+def _title(kind: str, question: CostQuestion, network: Network) -> str:
+    name = f"{network.name}: " if network.name and "," not in network.name else ""
+    size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
+    rule = "" if question.rule == "eager" else f", {question.rule}"
+    return f"{kind}, {size}; {question.workers:,} workers{rule}, {name}{network.describe()}"
+
+
+def _fastest(changes: list[Crossover], rows: list[Record]) -> str:
+    fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])
+    if all(row["closed_form_s"] is None for row in rows):
+        return f"{fastest}No closed form, so that 'auto' takes the first."
+    if not changes:
+        return f"{fastest}At every size 'auto' takes the same."
+    parts = [
+        changes[0].below,
+        *(f"{crossover.above} from {format_bytes(crossover.nbytes)} on" for crossover in changes),
+    ]
+    return f"{fastest}By size 'auto' takes {', then '.join(parts)}."
+
+
+def _finishes(rows: list[Record], starts_s: tuple[float, ...]) -> str:
+    """Return a line with the finish times of each algorithm; of many workers only the first, because JSON has all."""
+    width, last_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
+    lines = [
+        f"  {row['algorithm']:<{width}}  {_times([done - last_s for done in row['finish_s']])}"
+        for row in rows
+        if row["finish_s"]
+    ]
+    return STARTS_NOTE.format(_times(starts_s)) + "\n".join(lines)
+
+
+def _times(seconds: Sequence[float]) -> str:
+    return ", ".join(map(format_seconds, seconds[:SHOWN])) + (", ..." if len(seconds) > SHOWN else "")

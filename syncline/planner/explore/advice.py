@@ -1,0 +1,161 @@
+"""All plans for the page's cluster and training, by the functions of ``syncline advise``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from html import escape
+from typing import Any
+
+import yaml
+
+from syncline.planner.advice.advice import Advice, advised
+from syncline.planner.advice.question import AdviceQuestion, advice_question
+from syncline.planner.advice.significance import different
+from syncline.planner.advice.words import layout_words, method_words
+from syncline.planner.explore.markup import bulleted, paragraph
+from syncline.planner.explore.settings import BY_NAME, OWN, PageSettings
+from syncline.planner.explore.settings_spec import failing_words, failures_of_settings, network_of
+from syncline.planner.explore.words import lasting, percent
+from syncline.specs.cluster.networks import network
+from syncline.units import format_bytes
+
+MOST_SHOWN = 6
+"""Plans of a list; ``syncline advise --json`` has all."""
+
+
+def question_settings(settings: PageSettings) -> PageSettings:
+    """The settings without those that advice decides by itself, or that are about the page alone."""
+    return replace(settings, methods=(), period=0, compression=OWN, replica="worker", shown="")
+
+
+def question_of(settings: PageSettings) -> AdviceQuestion:
+    """What is asked of advice.
+
+    Raises:
+        SpecError: settings that do not go together.
+    """
+    return advice_question(
+        settings.model,
+        network=network(network_of(settings)),
+        hardware=settings.hardware,
+        workers=settings.total,
+        tokens=settings.tokens,
+        batch_tokens=settings.batch * settings.total,
+        extrapolate=settings.losses == "extrapolated",
+        failures=failures_of_settings(settings),
+    )
+
+
+def advice_on(settings: PageSettings) -> Advice:
+    """All plans for the settings' cluster, model, batch and tokens.
+
+    Raises:
+        SpecError: settings that do not go together.
+    """
+    return _advice(question_settings(settings))
+
+
+@lru_cache(maxsize=16)
+def _advice(settings: PageSettings) -> Advice:
+    return advised(question_of(settings))
+
+
+def advise_line(settings: PageSettings) -> str:
+    """The command that says the same."""
+    given = network_of(settings)
+    named = given if isinstance(given, str) else yaml.safe_dump(given, default_flow_style=True, width=10_000).strip()
+    words = [
+        "syncline", "advise", "--model", settings.model, "--network", named, "--hardware", settings.hardware,
+        "--workers", str(settings.total), "--tokens", BY_NAME["tokens"].write(settings.tokens),
+        "--batch-tokens", str(settings.batch * settings.total),
+        *(["--extrapolate"] if settings.losses == "extrapolated" else []),
+        *failing_words(settings),
+    ]  # fmt: skip
+    return shlex.join(words)
+
+
+def offered() -> str:
+    """Before anybody asks."""
+    return (
+        "<h2>All plans</h2><p>Methods, periods, compression and layouts of a replica, searched for this cluster, model "
+        'and batch; ranked by time to the same loss.</p><p><button type="button" id="advise">'
+        "Search plans</button> <small>some seconds</small></p>"
+    )
+
+
+def searching() -> str:
+    """While it is searched."""
+    return '<h2>All plans</h2><p class="caveat" role="status">Searching…</p>'
+
+
+def advice_part(settings: PageSettings, found: Advice) -> str:
+    """The lists of plans, what decides, and the command that says the same."""
+    parts = ["<h2>All plans</h2>"]
+    parts += [paragraph(f"Not given: {line}.", "caveat") for line in found.question.defaults if "batch" in line]
+    if found.ranked:
+        parts.append(_list("By time to the same loss", found.ranked, different(found.ranked)))
+    else:
+        parts.append(paragraph("No plan whose loss is known can be."))
+    if found.loss_unknown:
+        title = "Loss unknown: by time for the tokens, the fastest of each kind; the longest period is always ahead"
+        parts.append(_list(title, found.loss_unknown, _of_each_kind(found.loss_unknown)))
+    if found.infeasible:
+        parts.append(_refused(found.infeasible))
+    for title, lines in (
+        ("What decides", found.decides),
+        ("What would change it", found.changes),
+        ("What nobody knows", found.unknown),
+    ):
+        if lines:
+            parts.append(f"<h3>{title}</h3>{bulleted(lines, 'bullets')}")
+    parts.append(f'<h3>As a command</h3><pre tabindex="0">{escape(advise_line(settings))}</pre>')
+    return "".join(parts)
+
+
+def _of_each_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fastest of each kind of method."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        found.setdefault(row["plan"].method.kind, row)
+    return list(found.values())
+
+
+def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> str:
+    shown = list(chosen)[:MOST_SHOWN]
+    heads = {"": "place", "plan": "", "time": "number", "waits": "number"}
+    heads |= {"goodput": "number"} if rows[0]["goodput"] is not None else {}
+    heads |= dict.fromkeys(("memory", "energy"), "number rest")
+    head = "".join(f'<th scope="col" class="{kind}">{one}</th>' for one, kind in heads.items())
+    body = "".join(_row(row, 1 + next(place for place, one in enumerate(rows) if one is row)) for row in shown)
+    left = len(rows) - len(shown)
+    more = f'<p class="caveat">{left} more are in the command\'s --json.</p>' if left else ""
+    table = f'<table class="ranking plans"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f"<h3>{title}</h3>{table}{more}"
+
+
+def _row(row: dict[str, Any], place: int) -> str:
+    low, high = row["low_s"], row["high_s"]
+    between = "unknown" if low is None else f"{lasting(low)} {'or more' if high is None else f'to {lasting(high)}'}"
+    tie = ' <span class="tie">tie</span>' if row["tied"] else ""
+    name = f"{escape(method_words(row))}{tie}<small>{escape(layout_words(row))}</small>"
+    energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g} MWh"
+    cells = (
+        ("place", str(place)),
+        ("plan", name),
+        ("number", f'<b data-seconds="{row["time_s"]!r}">{lasting(row["time_s"])}</b><small>{between}</small>'),
+        ("number", percent(1 - row["compute_s"] / row["step_time_s"])),
+        *([] if row["goodput"] is None else [("number", percent(row["goodput"]))]),
+        ("number rest", format_bytes(row["memory_bytes"])),
+        ("number rest", energy),
+    )
+    shown = "".join(f'<td class="{kind}">{text}</td>' for kind, text in cells)
+    return f"<tr>{shown}</tr>"
+
+
+def _refused(rows: Sequence[dict[str, Any]]) -> str:
+    lines = [f"{method_words(row)}, {layout_words(row)}: {row['infeasible']}" for row in rows[:MOST_SHOWN]]
+    more = [f"{len(rows) - MOST_SHOWN} more"] if len(rows) > MOST_SHOWN else []
+    return f"<h3>Cannot be</h3>{bulleted([*lines, *more], 'bullets')}"

@@ -1,0 +1,214 @@
+"""What is told of settings: rows, curves over bandwidth, a round; by the functions of ``syncline project``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import Link
+from syncline.costmodel.network.paths import Floats
+from syncline.errors import SpecError
+from syncline.planner.explore.settings import BASELINE, PageSettings
+from syncline.planner.explore.settings_spec import ask, failures_of_settings, network_of
+from syncline.planner.projection.columns import ColumnRows
+from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan_columns import plan_columns
+from syncline.planner.projection.sync_round import MethodRound, one_round
+from syncline.planner.projection.thresholds import at_bandwidth
+from syncline.planner.projection.training_totals import WholeTraining, with_training
+from syncline.specs.cluster.networks import network
+from syncline.specs.failures import failures_of
+
+LOWEST, HIGHEST = 1.25e6, 1.25e11
+"""Bytes per second between which curves are drawn: 10 Mbit/s to 1 Tbit/s."""
+
+PER_DECADE = 2
+"""Bandwidths that are priced, where each is a network of its own."""
+
+DRAWN = 101
+"""Points of a curve."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """Rows of settings.
+
+    Attributes:
+        settings: of which.
+        rows: of `syncline project`, with their losses where a fit has one: what fits into memory first, by the time of
+            the training.
+        names: each row's method as it was asked for, of the same order.
+        notes: what is left out, or as it was, a line each.
+    """
+
+    settings: PageSettings
+    rows: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def baseline(self) -> dict[str, Any]:
+        """The row of the baseline."""
+        return next(row for row in self.rows if row["method"] == BASELINE)
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Times over the bandwidth of a site's line, all else as it is.
+
+    Attributes:
+        bandwidths: ``(n,)`` bytes per second, ascending.
+        step_s: method -> ``(n,)``: of a mean step; of methods that have a time.
+        compute_s: of it that computes.
+        priced: how many of the bandwidths were priced; between two a step's time is taken to be a straight line in
+            ``1 / bandwidth``, which it is but for corners.
+    """
+
+    bandwidths: Floats
+    step_s: Mapping[str, Floats]
+    compute_s: float
+    priced: int
+
+    def computing(self, method: str) -> Floats:
+        """The share of the time that computes."""
+        return self.compute_s / self.step_s[method]
+
+
+@lru_cache(maxsize=64)
+def ranking_of(settings: PageSettings) -> Ranked:
+    """The rows of settings; of ``shown`` nothing depends.
+
+    Raises:
+        SpecError: settings that do not go together.
+    """
+    of = ask(settings)
+    projected = ColumnRows([plan_columns(_plan_of(settings), of.spec.networks, True)])  # as `project_all` has them
+    failing = failures_of_settings(settings)
+    asked_training = WholeTraining(
+        settings.tokens,
+        extrapolate=settings.losses == "extrapolated",
+        failures=None if failing is None else failures_of(failing),
+    )
+    rows = [dict(row) for row in with_training(projected, [of.spec], asked_training)]
+    if failing is not None:
+        first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
+        rows = [_with_failures(row, first) for row in rows]
+    return Ranked(settings, tuple(sorted(rows, key=_rank)), of.notes)
+
+
+def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:
+    """A row whose time of all steps, and whose speedup, are with what failures cost; no time without progress."""
+    goodput = row["goodput"]
+    if goodput is None:
+        return row
+    if not goodput:
+        times = dict.fromkeys(("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s"))
+        return row | times | {"speedup": None, "not_timed": row["stuck"]}
+    told = {name: row[name] / goodput for name in ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")}
+    for name in ("speedup", "speedup_low", "speedup_high"):
+        told[name] = row[name] * goodput / baseline if row[name] is not None and baseline else None
+    return row | told
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    seconds = row["wall_clock_s"]
+    return seconds is None, row["fits"] is False, seconds or 0.0
+
+
+def _unfailing(settings: PageSettings) -> PageSettings:
+    """What steps on any bandwidth depend on: not that, nor what fails."""
+    own = ("bandwidth", "mtbf", "restart", "storage")
+    return replace(settings, shown="", **{name: getattr(PageSettings, name) for name in own})
+
+
+def _plan_of(settings: PageSettings) -> ProjectionPlan:
+    """What prices these methods on any line between the sites."""
+    return _plan(replace(_unfailing(settings), latency=PageSettings.latency))
+
+
+@lru_cache(maxsize=16)
+def _plan(settings: PageSettings) -> ProjectionPlan:
+    return ProjectionPlan([ask(settings).spec])
+
+
+def curves(settings: PageSettings) -> Curves:
+    """Times of all methods over the bandwidth; the settings' own does not matter.
+
+    Raises:
+        SpecError: settings that do not go together.
+    """
+    return _curves(_unfailing(settings))
+
+
+def curves_known(settings: PageSettings) -> bool:
+    """Whether they are there at once."""
+    return _unfailing(settings) in _priced
+
+
+_priced: dict[PageSettings, Curves] = {}
+MOST_KEPT = 64
+
+
+def _curves(settings: PageSettings) -> Curves:
+    if settings not in _priced:
+        while len(_priced) >= MOST_KEPT:
+            del _priced[next(iter(_priced))]
+        _priced[settings] = _curves_of(settings)
+    return _priced[settings]
+
+
+def _curves_of(settings: PageSettings) -> Curves:
+    plan = _plan_of(settings)
+    timed = {row["method"] for row in ranking_of(settings).rows if row["step_time_s"] is not None}
+    numbers = {method.name: number for number, method in enumerate(plan.methods) if method.name in timed}
+    drawn = np.geomspace(LOWEST, HIGHEST, DRAWN)
+    line = network(network_of(settings))
+    compute_s = float(np.ravel(plan.compute_s)[0])
+    if isinstance(line, Link) and settings.sites > 1:
+        links = at_bandwidth(line, drawn[None])
+        steps = {name: np.ravel(plan.step(number, links).step_time_s) for name, number in numbers.items()}
+        return Curves(drawn, {name: np.broadcast_to(one, drawn.shape) for name, one in steps.items()}, compute_s, DRAWN)
+    at = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
+    priced: dict[str, list[float]] = {name: [] for name in numbers}
+    for bandwidth in at.tolist():
+        there, known = network(network_of(replace(settings, bandwidth=bandwidth))), Known()
+        for name, number in numbers.items():
+            priced[name].append(float(np.ravel(plan.step(number, there, known=known).step_time_s)[0]))
+    step_s = {name: np.interp(-1 / drawn, -1 / at, np.array(seconds)) for name, seconds in priced.items()}
+    return Curves(drawn, step_s, compute_s, len(at))
+
+
+def shown_method(found: Ranked) -> str:
+    """Whose round is drawn: the one that is asked for where it is there, else the first of the ranking."""
+    timed = [row["method"] for row in found.rows if row["wall_clock_s"] is not None]
+    if found.settings.shown in timed:
+        return found.settings.shown
+    return next((name for name in timed if name != BASELINE), BASELINE)
+
+
+def round_of(settings: PageSettings, method: str) -> MethodRound:
+    """A round of one of the methods.
+
+    Raises:
+        SpecError: it is none of them, or settings do not go together.
+    """
+    plan = _plan_of(settings)
+    for number, one in enumerate(plan.methods):
+        if one.name == method:
+            return one_round(plan, number, ask(settings).spec.networks[0])
+    raise SpecError("shown", method, "one of the methods that are compared")
+
+
+def crossing(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
+    """The highest bandwidth at which values cross a number, by a straight line in ``1 / bandwidth``; None: nowhere."""
+    above = values >= wanted
+    changes = np.flatnonzero(above[1:] != above[:-1])
+    if not changes.size:
+        return None
+    last = int(changes[-1])
+    low, high = 1 / bandwidths[last], 1 / bandwidths[last + 1]
+    share = (wanted - values[last]) / (values[last + 1] - values[last])
+    return float(1 / (low + share * (high - low)))

@@ -1,0 +1,353 @@
+"""Pictures as SVG: drawn in milliseconds, sharp at any size, in the colours of a page or by themselves."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.planner.explore.answers import Curves
+from syncline.planner.explore.settings import BASELINE, OFFERED
+from syncline.planner.explore.words import lasting, percent
+from syncline.planner.projection.sync_round import Doing, MethodRound
+from syncline.units import format_bandwidth
+
+HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a3300")
+"""Okabe and Ito's, without yellow and black: on white and on dark both told from the ground."""
+
+DASHES = ("", "7 3", "2 3")
+
+LIGHT = {"--ink": "#1b1f24", "--quiet": "#59636e", "--rule": "#d8dee4", "--ground": "#ffffff", "--wait": "#9aa4ae"}
+DARK = {"--ink": "#e6e9ec", "--quiet": "#9aa5b1", "--rule": "#343b43", "--ground": "#14181c", "--wait": "#77828d"}
+
+STYLE = """
+.plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:var(--quiet)}
+.plot .strong{fill:var(--ink);font-weight:600}.plot .ink{fill:var(--ink)}
+.plot .rule{stroke:var(--rule);stroke-width:1}.plot .axis{stroke:var(--quiet);stroke-width:1}
+.plot .here{stroke:var(--ink);stroke-width:1;stroke-dasharray:3 3}
+.plot .line{fill:none;stroke-width:2;stroke-linejoin:round}
+.plot .leader{stroke:var(--rule);stroke-width:1;fill:none}
+.plot .compute{fill:#0072b2}.plot .network{fill:#e69f00}.plot .wait{fill:none;stroke:var(--wait);stroke-width:1}
+"""
+
+
+class Style(NamedTuple):
+    """How a method is drawn."""
+
+    color: str
+    dash: str
+
+
+def style_of(method: str) -> Style:
+    """A method's colour and dashes, the same whoever else is there; the baseline has the ink's."""
+    if method == BASELINE:
+        return Style("var(--ink)", "")
+    known = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
+    place = OFFERED.index(max(known, key=len)) if known else len(OFFERED) + sum(map(ord, method)) % 7
+    return Style(HUES[place % len(HUES)], DASHES[place // len(HUES) % len(DASHES)])
+
+
+def swatch(method: str) -> str:
+    """A sample of a method's line."""
+    color, dash = style_of(method)
+    return (
+        '<svg class="swatch" width="22" height="10" viewBox="0 0 22 10" aria-hidden="true">'
+        f'<line x1="1" y1="5" x2="21" y2="5" style="stroke:{color}" stroke-width="3" stroke-dasharray="{dash}"/></svg>'
+    )
+
+
+def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Powers of ten in bits per second between two bandwidths."""
+    first, last = np.ceil(np.log10(8 * low) - 1e-9), np.floor(np.log10(8 * high) + 1e-9)
+    return [(10.0**power / 8, format_bandwidth(10.0**power / 8)) for power in np.arange(first, last + 1).tolist()]
+
+
+def utilisation_picture(over: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720) -> str:
+    """The share of the time that computes, over the bandwidth of a site's line; the settings' bandwidth marked.
+
+    Args:
+        over: times.
+        bandwidth: of the settings, bytes per second.
+        now: method -> the share at that bandwidth, of those that are drawn.
+        width: in pixels; a narrow picture has no names beside the lines.
+    """
+    narrow = width < 560
+    left, right, top, bottom = 46, 14 if narrow else 178, 42, 44
+    height = 276 if narrow else 356
+    across, down = width - left - right, height - top - bottom
+    low, high = float(over.bandwidths[0]), float(over.bandwidths[-1])
+
+    def x(rate: float) -> float:
+        return left + across * float(np.log(rate / low) / np.log(high / low))
+
+    def y(part: float) -> float:
+        return top + down * (1 - part)
+
+    out = []
+    for mark in (0, 25, 50, 75, 100):
+        at = y(mark / 100)
+        out.append(f'<line class="rule" x1="{left}" x2="{left + across}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        out.append(f'<text x="{left - 7}" y="{at + 4:.1f}" text-anchor="end">{mark}%</text>')
+    ticks = bandwidth_ticks(low, high)
+    for place, (rate, text) in enumerate(ticks):
+        anchor = "start" if place == 0 else "end" if place == len(ticks) - 1 and narrow else "middle"
+        told = text.replace("bit/s", "").strip() if narrow else text
+        out.append(
+            f'<line class="axis" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{top + down}" y2="{top + down + 4}"/>'
+        )
+        out.append(f'<text x="{x(rate):.1f}" y="{top + down + 17}" text-anchor="{anchor}">{told}</text>')
+    unit = ", bit/s" if narrow else ""
+    name = f"bandwidth of a site's line{unit}"
+    out.append(f'<text x="{left + across / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
+    out.append('<text x="2" y="13">share of the time that computes</text>')
+    here = min(max(bandwidth, low), high)
+    label = f"now {format_bandwidth(bandwidth)}"
+    anchor = "end" if x(here) > left + across - 60 else "start" if x(here) < left + 60 else "middle"
+    out.append(f'<line class="here" x1="{x(here):.1f}" x2="{x(here):.1f}" y1="{top - 4}" y2="{top + down}"/>')
+    above = f'x="{x(here):.1f}" y="{top - 9}" text-anchor="{anchor}"'
+    out.append(f'<text class="strong" {above}>{escape(label)}</text>')
+    ends = []
+    for method, value in now.items():
+        shares = over.computing(method)
+        color, dash = style_of(method)
+        points = " ".join(f"{x(rate):.1f},{y(part):.1f}" for rate, part in zip(over.bandwidths, shares, strict=True))
+        look = f'style="stroke:{color}" stroke-dasharray="{dash}"'
+        title = f"<title>{escape(method)}</title>"
+        out.append(f'<polyline class="line" {look} points="{points}">{title}</polyline>')
+        out.append(f'<circle cx="{x(here):.1f}" cy="{y(value):.1f}" r="4" style="fill:{color};stroke:var(--ground)"/>')
+        ends.append(y(float(shares[-1])))
+    if not narrow:
+        out += _end_labels(ends, now, left + across, (top, top + down))
+    told = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
+        f"{name} {percent(value)}" for name, value in now.items()
+    )
+    return _svg(width, height, out, told)
+
+
+def _end_labels(
+    ends: Sequence[float], now: Mapping[str, float], right: float, between: tuple[float, float]
+) -> list[str]:
+    from syncline.analysis.figures.axes import kept_apart  # only here: matplotlib is slow to load
+
+    # Names stand in the order of the values that they tell, each as near to its line's end as that lets it.
+    by_value = sorted(now, key=lambda name: -now[name])
+    places = dict(zip(by_value, kept_apart(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
+    out = []
+    for method, end in zip(now, ends, strict=True):
+        at, (color, _) = places[method], style_of(method)
+        out.append(f'<path class="leader" d="M{right + 1:.0f} {end:.1f} L{right + 16:.0f} {at:.1f}"/>')
+        out.append(f'<circle cx="{right + 21:.0f}" cy="{at:.1f}" r="3.5" style="fill:{color}"/>')
+        out.append(
+            f'<text class="ink" x="{right + 29:.0f}" y="{at + 4:.1f}">{escape(_short(method))} '
+            f'<tspan class="strong">{percent(now[method])}</tspan></text>'
+        )
+    return out
+
+
+def _short(name: str, letters: int = 17) -> str:
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"
+
+
+class Lane(NamedTuple):
+    """A method in a picture of time."""
+
+    method: str
+    round: MethodRound
+
+
+MOST_TILES = 400
+MERGED = 0.6
+"""Pixels between spans that are drawn as one."""
+
+
+def round_picture(rows: Sequence[Lane], width: int = 720) -> str:
+    """A round of the first method, and what the others do in the same time: computing above, the network below.
+
+    Args:
+        rows: at least one.
+        width: in pixels.
+    """
+    window, steps = window_of(rows[0].round)
+    narrow = width < 560
+    left, right, top, each = 8, 8, 24, 66
+    across = width - left - right
+    height = top + each * len(rows) + 30
+    out = _legend(left, narrow)
+    for number, row in enumerate(rows):
+        base = top + each * number + 18
+        count = window / row.round.seconds * row.round.steps if row.round.seconds else 0
+        told = f"{steps:,} {'step' if steps == 1 else 'steps'}" if number == 0 else _count(count)
+        out.append(
+            f'<text x="{left}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {told}, '
+            f"computes {percent(_computing(row.round, window))}</text>"
+        )
+        out += _spans(row.round, window, left, across, base)
+    axis = top + each * len(rows) + 2
+    out.append(f'<line class="axis" x1="{left}" x2="{left + across}" y1="{axis}" y2="{axis}"/>')
+    for seconds, text in _time_ticks(window, 3 if narrow else 6):
+        at = left + scale_of(window, across) * seconds
+        anchor = "start" if seconds == 0 else "end" if at > left + across - 24 else "middle"
+        out.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{axis}" y2="{axis + 4}"/>')
+        out.append(f'<text x="{at:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
+    names = ", ".join(f"{row.method} computes {percent(_computing(row.round, window))}" for row in rows)
+    return _svg(width, height, out, f"{lasting(window)} of training: {names}")
+
+
+def scale_of(window: float, across: float) -> float:
+    """Pixels per second."""
+    return across / window if window else 0.0
+
+
+_UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0))
+
+
+def _time_ticks(window: float, most: int) -> list[tuple[float, str]]:
+    """MethodRound times from 0 to a window's end, with their unit."""
+    unit, size = next(((unit, size) for unit, size in reversed(_UNITS) if window >= 2 * size), _UNITS[0])
+    steps = (mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5))
+    step = next((one for one in steps if window / size / one <= most), window / size or 1.0)
+    count = int(window / size / step + 1e-9)
+    return [(place * step * size, f"{place * step:g} {unit}" if place else "0") for place in range(count + 1)]
+
+
+def window_of(one: MethodRound) -> tuple[float, int]:
+    """The time that is drawn, and how many steps it is: a round, or the beginning of one that is too long."""
+    return one.seconds, one.steps
+
+
+def _count(steps: float) -> str:
+    return f"{steps:,.0f} steps" if steps >= 9.95 else f"{steps:.2g} of a step" if steps < 1 else f"{steps:.1f} steps"
+
+
+def _computing(one: MethodRound, window: float) -> float:
+    """The share of a round that is not waited in; of whole rounds, however many the window has."""
+    waits = sum(min(each.end_s, one.seconds) - max(each.start_s, 0.0) for each in one.spans if each.what == "wait")
+    return 1 - waits / one.seconds if one.seconds else 1.0
+
+
+def _legend(left: int, narrow: bool) -> list[str]:
+    out, at = [], left
+    kinds = (("compute", "computes"), ("wait", "waits"), ("network", "on the network"))
+    for kind, text in kinds:
+        out.append(_bar(kind, at, 5, 12, 10))
+        out.append(f'<text x="{at + 17}" y="14">{text}</text>')
+        at += 32 + 7 * len(text)
+    return out
+
+
+def _bar(kind: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
+    told = f"<title>{escape(title)}</title>" if title else ""
+    if kind == "wait":
+        middle = y + height / 2
+        return (
+            f'<g><rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}" fill="transparent">{told}</rect>'
+            f'<path class="wait" d="M{x:.2f} {middle} h{width:.2f}"/></g>'
+        )
+    return f'<rect class="{kind}" x="{x:.2f}" y="{y}" width="{max(width, 0.7):.2f}" height="{height}">{told}</rect>'
+
+
+def _spans(one: MethodRound, window: float, left: float, across: float, base: float) -> list[str]:
+    out = []
+    scale = scale_of(window, across)
+    tiles = min(int(np.ceil(window / one.seconds - 1e-9)), MOST_TILES) if one.seconds else 0
+    by_kind = {"compute": (base, 22.0), "wait": (base, 22.0), "network": (base + 25, 12.0)}
+    for kind, (y, height) in by_kind.items():
+        spans = [span for span in one.spans if span.what == kind]
+        for begin, end, label in _merged(_tiled(spans, one.seconds, tiles, window, scale)):
+            out.append(
+                _bar(kind, left + begin, y, end - begin, height, f"{label or kind}: {lasting((end - begin) / scale)}")
+            )
+    if one.seconds * MOST_TILES < window:
+        at = left + scale * one.seconds * MOST_TILES + 6
+        out.append(f'<text x="{at:.1f}" y="{base + 16}">… and so on</text>')
+    return out
+
+
+def _tiled(
+    spans: Sequence[Doing], seconds: float, tiles: int, window: float, scale: float
+) -> Iterable[tuple[float, float, str]]:
+    """Spans of as many rounds as there are in a window, in pixels."""
+    for tile in range(tiles):
+        for span in spans:
+            begin = min(max(span.start_s + tile * seconds, 0.0), window)
+            end = min(max(span.end_s + tile * seconds, 0.0), window)
+            if end > begin:
+                yield begin * scale, end * scale, span.label
+
+
+def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Spans between which nothing is seen, as one."""
+    out: list[tuple[float, float, str]] = []
+    for begin, end, label in sorted(spans):
+        if out and begin - out[-1][1] < MERGED:
+            first = out[-1]
+            out[-1] = first[0], max(first[1], end), first[2] if first[2] == label else first[2].split(" ")[0]
+        else:
+            out.append((begin, end, label))
+    return out
+
+
+def _svg(width: int, height: int, inside: Sequence[str], told: str) -> str:
+    return (
+        f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="{escape(told)}">{"".join(inside)}</svg>'
+    )
+
+
+def interval_picture(low: float, middle: float, high: float, ends: tuple[float, float], method: str) -> str:
+    """A time between its bounds on a logarithmic line that all rows share."""
+    width, height = 150, 18
+
+    def x(value: float) -> float:
+        if not 0 < ends[0] < ends[1]:
+            return width / 2
+        return 6 + (width - 12) * float(np.log(value / ends[0]) / np.log(ends[1] / ends[0]))
+
+    color, _ = style_of(method)
+    return (
+        f'<svg class="interval" viewBox="0 0 {width} {height}" width="{width}" height="{height}" aria-hidden="true">'
+        f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="9" y2="9" style="stroke:{color}" stroke-width="5" '
+        f'stroke-opacity="0.35" stroke-linecap="round"/>'
+        f'<circle cx="{x(middle):.1f}" cy="9" r="4.5" style="fill:{color}"/></svg>'
+    )
+
+
+LETTERS = 78
+"""Of a title on a line of a picture by itself."""
+
+
+def by_itself(pictures: Sequence[tuple[str, str]], title: str, lines: Sequence[str], dark: bool = False) -> str:
+    """Pictures below each other as one file, with colours of its own.
+
+    Args:
+        pictures: a heading and an SVG each.
+        title: above all.
+        lines: below it.
+        dark: on a dark ground.
+    """
+    colors = ";".join(f"{name}:{value}" for name, value in (DARK if dark else LIGHT).items())
+    width, at, parts = 760, 34.0, []
+    for line in textwrap.wrap(title, LETTERS, break_on_hyphens=False):
+        parts.append(f'<text class="strong" x="20" y="{at}" style="font-size:16px">{escape(line)}</text>')
+        at += 22
+    at -= 20
+    for line in (part for whole in lines for part in textwrap.wrap(whole, LETTERS * 4 // 3)):
+        at += 20
+        parts.append(f'<text x="20" y="{at}">{escape(line)}</text>')
+    for heading, picture in pictures:
+        at += 34
+        parts.append(f'<text class="strong" x="20" y="{at}" style="font-size:14px">{escape(heading)}</text>')
+        size = re.search(r'width="(\d+)" height="(\d+)"', picture)
+        assert size is not None
+        parts.append(picture.replace("<svg ", f'<svg x="20" y="{at + 12}" ', 1))
+        at += 12 + float(size[2])
+    height = int(at + 20)
+    return (
+        f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" style="{colors}"><style>{STYLE}</style>'
+        f'<rect width="100%" height="100%" style="fill:var(--ground)"/>{"".join(parts)}</svg>'
+    )

@@ -1,0 +1,121 @@
+"""The server of the page: on this machine alone, until Ctrl-C."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import PlainTextResponse, Response
+from nicegui import ui
+from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from syncline.errors import SpecError, SynclineError
+from syncline.planner.explore import page
+from syncline.planner.explore.settings import PageSettings, from_query
+from syncline.planner.explore.settings_spec import spec_text
+
+HOST = "127.0.0.1"
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0072b2"/>'
+    '<path d="M3 6h6M3 10h10" stroke="#fff" stroke-width="2"/></svg>'
+)
+
+
+class SameOriginMiddleware:
+    """Refuses requests, and handshakes of WebSockets, that a browser sends for the page of another origin.
+
+    Any page may open a WebSocket to this machine; its browser says in ``Origin`` which page it was. A request without
+    ``Origin`` is of the page itself, a link to it, or no browser's.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass on to the application."""
+        if scope["type"] in ("http", "websocket"):
+            headers = Headers(scope=scope)
+            origins, host = headers.getlist("origin"), headers.get("host", "")
+            if any(origin != f"http://{host}" for origin in origins):
+                await PlainTextResponse("Origin: not this page\n", status_code=403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def application() -> FastAPI:
+    """The page and its files."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    # Another site's script may find a name that leads to this machine; it has that name as its host.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
+    app.add_middleware(SameOriginMiddleware)
+
+    def answered(request: Request, kind: str, of: Callable[[PageSettings], str]) -> Response:
+        fields = {name: text for name, text in request.query_params.items() if name != "theme"}
+        settings, problems = from_query(fields)
+        try:
+            if problems:
+                return PlainTextResponse("\n".join(problems) + "\n", status_code=400)
+            return Response(of(settings), media_type=kind)
+        except SynclineError as error:
+            return PlainTextResponse(f"{error}\n", status_code=400)
+
+    @app.get("/spec.yaml")
+    def spec(request: Request) -> Response:
+        return answered(request, "application/yaml", spec_text)
+
+    @app.get("/picture.svg")
+    def picture(request: Request) -> Response:
+        dark = request.query_params.get("theme") == "dark"
+        return answered(request, "image/svg+xml", lambda settings: page.picture(settings, dark))
+
+    ui.run_with(
+        app, title="Syncline: explore", dark=None, tailwind=False, language="en-US", favicon=ICON,
+        show_welcome_message=False, binding_refresh_interval=None,
+    )  # fmt: skip
+    return app
+
+
+def bound(port: int) -> socket.socket:
+    """A socket on this machine alone, on a free port for 0.
+
+    Raises:
+        SpecError: a port that cannot be had.
+    """
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError as error:
+        listening.close()
+        raise SpecError("--port", port, f"a port that is free ({error.strerror})") from None
+    return listening
+
+
+def _warmed(query: str) -> None:
+    """Loads what the first answer needs, while a browser opens."""
+    with suppress(SynclineError):
+        page.ranking_of(from_query(query)[0])
+
+
+def serve_page(query: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        query: of the settings that it begins with; may be empty.
+        port: 0: a free one.
+        ready: is told the address when it can be opened.
+    """
+    listening = bound(port)
+    config = uvicorn.Config(application(), log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
+    server = uvicorn.Server(config)
+    address = f"http://{HOST}:{listening.getsockname()[1]}/{f'?{query}' if query else ''}"
+    listening.listen()  # whoever opens it now is answered as soon as the server runs
+    ready(address)
+    threading.Thread(target=_warmed, args=(query,), daemon=True).start()
+    server.run(sockets=[listening])

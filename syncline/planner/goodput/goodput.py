@@ -1,0 +1,100 @@
+"""A planned training as the failure model sees it, and the goodput that failures leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from syncline.methods import MethodBase, Tensors, tensors_of
+from syncline.methods.parts.method_spec import FP32_BYTES, elements
+from syncline.specs.failures import Recovery
+
+
+class FailingTraining(NamedTuple):
+    """The facts about a training that the failure model needs.
+
+    Attributes:
+        workers: P, the number of workers.
+        copies: number of complete model copies that can each continue without the others, all on equally many workers;
+            1: every worker needs all others.
+        exchanges_every: number of steps between exchanges of the copies.
+        state_bytes: bytes of a checkpoint.
+        step_s: seconds of a step in which nothing fails.
+        steps: T, the number of steps.
+    """
+
+    workers: int
+    copies: int
+    exchanges_every: int
+    state_bytes: float
+    step_s: float
+    steps: float
+
+
+class KeptState(NamedTuple):
+    """The size of a checkpoint, and the number of steps between exchanges of the replicas.
+
+    Attributes:
+        nbytes: bytes of the checkpoint, all replicas together.
+        exchanges_every: number of steps from one exchange to the next.
+    """
+
+    nbytes: float
+    exchanges_every: int
+
+
+def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
+    """Return the size of a checkpoint: the fp32 parameters and method state of every replica that differs.
+
+    Args:
+        method: synchronisation method between the replicas.
+        model: the parameters' shapes, or their number.
+        replicas: M, the number of replicas.
+    """
+    tensors = tensors_of(model)
+    period = (
+        min((exchange.period for exchange in method.exchanges(tensors, replicas)), default=1) if replicas > 1 else 1
+    )
+    state_elements, feedback_elements = (
+        method.kept_elements(tensors, replicas),
+        method.error_feedback_elements(tensors, replicas),
+    )
+    numbers = elements(tensors) + float(state_elements)
+    stored = replicas * numbers if period > 1 else numbers + (replicas - 1) * feedback_elements
+    return KeptState(FP32_BYTES * stored, period)
+
+
+@dataclass(frozen=True)
+class WhatIsLeft:
+    """The goodput of a training on machines that fail.
+
+    Args:
+        recovery: the way in which the training continues after a failure.
+        interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
+        goodput: fraction of the workers' time that is spent in steps that count.
+        stuck: the reason why the training makes no progress; None if it makes progress.
+    """
+
+    recovery: Recovery
+    interval_s: float | None
+    goodput: float
+    stuck: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the recovery, checkpoint interval and goodput as fields of a row."""
+        return {"recovery": self.recovery, "checkpoint_interval_s": self.interval_s, "goodput": self.goodput}
+
+
+BoundedSeconds = tuple[float, float | None, float | None]
+"""A time in seconds with its lower and upper bounds."""
+
+
+def with_failures(seconds: BoundedSeconds | None, left: WhatIsLeft | None) -> BoundedSeconds | None:
+    """Return a time and its bounds divided by the goodput, or None if the training makes no progress."""
+    if seconds is None or left is None:
+        return seconds
+    if not left.goodput:
+        return None
+    time_s, low_s, high_s = seconds
+    low, high = (None if bound is None else bound / left.goodput for bound in (low_s, high_s))
+    return time_s / left.goodput, low, high

@@ -1,0 +1,124 @@
+"""Goodput of a planned training: its recovery, its checkpoint interval, and the share of its time that counts.
+
+A training whose workers exchange in every step restarts from the last checkpoint. Replicas that exchange only now and
+then each hold a complete model, so the remaining replicas continue. ``recovery`` of the failures selects either way for
+every training that allows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from syncline.costmodel.reliability.fault_tolerant import GoingOn
+from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
+from syncline.planner.goodput.goodput import FailingTraining, WhatIsLeft
+from syncline.sim.failures.outages import Outage
+from syncline.sim.failures.outcome import MOST_IN_VAIN
+from syncline.sim.failures.reforms import play_reforms
+from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.specs.copies_going_on import group_going_on, has_formula
+from syncline.specs.failures import FailuresSpec, Recovery, check_workers
+from syncline.units import format_seconds
+
+SEEDS = 5
+"""Number of simulations where no formula holds."""
+
+
+def what_is_left(failures: FailuresSpec, of: FailingTraining) -> WhatIsLeft:
+    """Return the recovery, checkpoint interval and goodput of a training; the simulation applies if no formula holds.
+
+    Args:
+        failures: failure model of the machines; an explicit ``recovery`` applies to every training that allows it.
+        of: the training.
+
+    Raises:
+        SpecError: the failures name workers that do not exist.
+    """
+    check_workers(failures, of.workers)
+    recovery = recovery_of(failures, of)
+    failures = failures.model_copy(update={"recovery": recovery})
+    if not math.isfinite(of.step_s) or of.step_s <= 0:
+        return WhatIsLeft(recovery, None, 1.0)
+    saving, work_s = _saving(failures, of), of.step_s * of.steps
+    # If the interval is longer than the training, the only checkpoint is at the end.
+    interval_s = None if saving.every is None or saving.every > of.steps else saving.every * of.step_s
+    if recovery == "restart":
+        goodput = restarted_goodput(failures, of.workers, saving, interval_s, work_s)
+    else:
+        goodput = reformed_goodput(failures, _going_on(failures, of, saving), saving, interval_s, work_s)
+    stuck = _never(failures, of, saving, interval_s)
+    if stuck is None and goodput is None:
+        goodput, stuck = played_goodput(failures, of, SEEDS)
+    return WhatIsLeft(recovery, interval_s, 0.0 if stuck or goodput is None else goodput, stuck)
+
+
+def recovery_of(failures: FailuresSpec, of: FailingTraining) -> Recovery:
+    """Return ``reform`` if the training allows it and the failures do not request a restart, else ``restart``.
+
+    Replicas that exchange in every step re-form only on request.
+    """
+    requested = failures.recovery if "recovery" in failures.model_fields_set else None
+    can_reform = of.copies > 1 and (requested == "reform" or of.exchanges_every > 1)
+    return "reform" if can_reform and requested != "restart" else "restart"
+
+
+def played_goodput(failures: FailuresSpec, of: FailingTraining, seeds: int = 1) -> tuple[float | None, str | None]:
+    """Return the simulated goodput, a mean over seeds, and the reason if the training makes no progress.
+
+    Args:
+        failures: failure model with the recovery of the training.
+        of: the training.
+        seeds: number of simulations, each with its own failures.
+    """
+    saving, steps = _saving(failures, of), max(1, round(of.steps))
+    goodputs = []
+    for seed in range(seeds):
+        outages = failures.outages_of(of.workers, seed)
+        if failures.recovery == "reform":
+            copy_workers = -(-of.workers // of.copies)
+            group = failures.model_copy(update={"at_least": -(-failures.at_least // copy_workers)}).group(of.copies)
+            endless = SavedSteps(steps * of.copies + MOST_IN_VAIN, steady(of.step_s), saving)
+            hit = of_copies(outages, copy_workers)
+            played = play_reforms(group, steps, lambda _, work=endless: work, hit, period=of.exchanges_every)  # type: ignore[misc]
+        else:
+            work = SavedSteps(steps, steady(of.step_s), saving)
+            played = play_restarts(failures.group(of.workers), work, outages)
+        if played.stuck is not None:
+            return 0.0, played.stuck
+        goodputs.append(played.goodput)
+    return sum(goodputs) / seeds, None
+
+
+def of_copies(outages: Iterator[Outage], each: int) -> Iterator[Outage]:
+    """Yield each outage of workers as the outage of the model copies that it hits, at ``each`` workers per copy."""
+    for outage in outages:
+        yield outage._replace(first=outage.first // each, stop=-(-outage.stop // each))
+
+
+def _going_on(failures: FailuresSpec, training: FailingTraining, saving: Saving) -> GoingOn:
+    return group_going_on(
+        failures, training.workers, saving.load_s, training.step_s, training.copies, training.exchanges_every
+    )
+
+
+def _saving(failures: FailuresSpec, training: FailingTraining) -> Saving:
+    return failures.saving(training.step_s, training.workers, training.state_bytes, training.copies)
+
+
+def _never(failures: FailuresSpec, training: FailingTraining, saving: Saving, interval_s: float | None) -> str | None:
+    """Return the reason if the training would make no progress in a thousand attempts, else None."""
+    if not has_formula(failures):
+        return None
+    mtbf_s = failures.mtbf_s(training.workers)
+    if failures.recovery == "restart":
+        work_s = interval_s if interval_s is not None else training.step_s * training.steps
+        needed_s = failures.restart + saving.load_s + work_s + saving.stop_s
+        phase = "a restart and the steps to a checkpoint"
+    else:
+        needed_s, phase = failures.timeout + failures.reform + training.step_s, "forming a group and a step"
+    if needed_s <= mtbf_s * math.log(MOST_IN_VAIN):
+        return None
+    needed, mtbf = format_seconds(needed_s), format_seconds(mtbf_s)
+    return f"no progress possible: {phase} take {needed}, and something fails every {mtbf}"

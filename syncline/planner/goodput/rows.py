@@ -1,0 +1,108 @@
+"""Rows of ``syncline goodput``: simulated and expected goodput for each configuration."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from syncline.fields import MANY
+from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
+from syncline.planner.goodput.question import GoodputQuestion
+from syncline.sim.failures.independent import play_alone
+from syncline.sim.failures.outcome import FailureCosts
+from syncline.sim.failures.reforms import play_reforms
+from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.specs.copies_going_on import group_going_on
+from syncline.specs.failures import FailuresSpec, check_workers
+
+SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
+"""Fields of `FailureCosts` that divide up the workers' time."""
+
+
+def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
+    """Return a row per number of workers, recovery and checkpoint interval, with means over the seeds."""
+    return [
+        _row(question, question.of(recovery, interval), workers, recovery)
+        for workers in question.workers
+        for recovery in question.recoveries
+        for interval in (question.intervals if recovery != "alone" else question.intervals[:1])
+    ]
+
+
+def play_once(
+    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving, seed: int
+) -> FailureCosts:
+    """Simulate one training with the failures that a seed draws, and return what they cost."""
+    group, outages = failures.group(workers), failures.outages_of(workers, seed)
+    steps = MANY if question.steps is None else question.steps
+    until_s = question.for_s if question.steps is None else math.inf
+    if recovery == "alone":
+        return play_alone(group, steps, question.step_s, question.period, saving.load_s, outages, until_s)
+    if recovery == "reform":
+        endless = SavedSteps(MANY * workers, steady(question.step_s), saving)
+        return play_reforms(group, steps, lambda _: endless, outages, until_s, period=question.period)
+    return play_restarts(group, SavedSteps(steps, steady(question.step_s), saving), outages, until_s)
+
+
+def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
+    check_workers(failures, workers)
+    saving = failures.saving(question.step_s, workers)
+    results = [play_once(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
+    saves = recovery != "alone"
+    interval_s = None if saving.every is None or not saves else saving.every * question.step_s
+    if interval_s is not None and interval_s > question.work_s:
+        interval_s = None  # the only checkpoint is at the end of the training
+    best_s, (low_s, high_s) = failures.best_interval_s(workers), failures.best_intervals_s(workers)
+    goodputs = [result.goodput for result in results]
+
+    def mean(name: str) -> float:
+        return statistics.fmean(getattr(result, name) for result in results)
+
+    return {
+        "workers": workers,
+        "recovery": recovery,
+        "step_time_s": question.step_s,
+        "interval_s": interval_s,
+        "checkpoint_stop_s": saving.stop_s if saves else None,
+        "mtbf_s": failures.mtbf_s(workers),
+        "wall_clock_s": mean("wall_s"),
+        "steps": mean("steps"),
+        "goodput": statistics.fmean(goodputs),
+        "goodput_low": min(goodputs),
+        "goodput_high": max(goodputs),
+        "expected_goodput": _expected(question, failures, workers, recovery, saving),
+        "interruptions": mean("interruptions"),
+        "lost_steps": mean("lost_steps"),
+        **{
+            f"{name.removesuffix('_s')}_share": statistics.fmean(result.share(name) for result in results)
+            for name in SHARES
+        },
+        "best_interval_s": best_s if saves else None,
+        "best_interval_low_s": low_s if saves else None,
+        "best_interval_high_s": high_s if saves else None,
+        "stuck": next((result.stuck for result in results if result.stuck), None),
+    }
+
+
+def _expected(
+    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving
+) -> float | None:
+    """Return the expected goodput by a formula, or None if no formula holds."""
+    interval_s = None if saving.every is None else saving.every * question.step_s
+    if recovery == "restart":
+        return restarted_goodput(failures, workers, saving, interval_s)
+    if recovery == "alone":
+        return None
+    group = group_going_on(failures, workers, saving.load_s, question.step_s, period=question.period)
+    return reformed_goodput(failures, group, saving, interval_s, question.work_s)
+
+
+def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the remarks to print below the rows: stuck trainings and missing checkpoint costs."""
+    remarks = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
+    if not question.failures.checkpoint.write_s(None) and any(row["recovery"] != "alone" for row in rows):
+        remarks.append("Checkpoints take no time, as nobody says what they take.")
+    return remarks

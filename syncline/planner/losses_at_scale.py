@@ -1,0 +1,123 @@
+"""The command ``syncline loss``: losses by published fits, for trainings that are too large to repeat here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from syncline.costmodel.scaling.inverse import parameters_for_loss, tokens_for_loss
+from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
+from syncline.costmodel.scaling.published import fits_of, loss_fits
+from syncline.errors import SpecError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+def losses_at_scale(
+    trained: Sequence[TrainingAtScale],
+    fit: str | None = None,
+    target_loss: float | None = None,
+    extrapolate: bool = False,
+    every_fit: bool = False,
+) -> list[dict[str, Any]]:
+    """Return a row per training, and per fit if ``every_fit`` is set.
+
+    Args:
+        trained: the trainings; without parameters the fit gives the model for a target, otherwise the tokens.
+        fit: name of a fit; by default the first that covers a method.
+        target_loss: loss for which rows have the needed tokens.
+        extrapolate: see `predicted_loss`.
+        every_fit: whether each fit that covers a method gives a row; a fit outside its range says so in its row.
+
+    Raises:
+        SpecError: see `predicted_loss`.
+    """
+    rows = []
+    for training in trained:
+        for name in [published.name for published in fits_of(training.method)] if every_fit else [fit]:
+            try:
+                rows.append(_row(training, name, target_loss, extrapolate))
+            except SpecError as error:
+                if not every_fit:
+                    raise
+                assert name is not None
+                rows.append(_unknown(training, name, str(error)))
+    return rows
+
+
+def model_for_loss(
+    method: str, target_loss: float, replicas: float, period: float | None, fit: str | None, extrapolate: bool
+) -> dict[str, Any]:
+    """Return a row with the model that reaches a loss, on as many tokens per parameter as the fit has seen."""
+    question = TrainingAtScale(method, 1e9, replicas=replicas, period=period)
+    reached = parameters_for_loss(target_loss, question, fit, extrapolate)
+    return _row_of(reached.at) | {"parameters_low": reached.low, "parameters_high": reached.high}
+
+
+def _row(training: TrainingAtScale, fit: str | None, target_loss: float | None, extrapolate: bool) -> dict[str, Any]:
+    if target_loss is None:
+        return _row_of(predicted_loss(training, fit, extrapolate))
+    reached = tokens_for_loss(target_loss, training, fit, extrapolate)
+    return _row_of(reached.at) | {"tokens_low": reached.low, "tokens_high": reached.high}
+
+
+def _row_of(predicted: PredictedLoss) -> dict[str, Any]:
+    return predicted.row() | {"unknown": None}
+
+
+def _unknown(training: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
+    row = dict.fromkeys(_row_of(predicted_loss(TrainingAtScale("ddp-adam", 1e9))))
+    published = loss_fits()[fit]
+    return row | {
+        "method": training.method,
+        "parameters": training.parameters,
+        "tokens": training.tokens,
+        "replicas": training.replicas if "replicas" in published.seen else None,
+        "period": training.period if "period" in published.seen else None,
+        "fit": fit,
+        "family": published.family,
+        "data": published.data,
+        "source": published.source,
+        "unknown": why,
+    }
+
+
+def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
+    """Return one table, with the basis of each loss below it."""
+    from syncline.specs.tables.columns import table, text_of
+
+    def number(name: str) -> Any:
+        return lambda row: "-" if row[name] is None else f"{row[name]:,.4g}"
+
+    def bounds(row: Mapping[str, Any]) -> str:
+        if row["loss_low"] is None:
+            return "-" if row["loss"] is None else "nobody knows"
+        return f"{row['loss_low']:.3f} to {row['loss_high']:.3f}"
+
+    def large(name: str) -> Any:
+        return lambda row: "-" if row[name] is None else f"{row[name] / 1e9:,.4g} B"
+
+    def loss(row: Mapping[str, Any]) -> str:
+        return "-" if row["loss"] is None else f"{row['loss']:.3f}{' ~' if row['extrapolation'] else ''}"
+
+    columns = [
+        text_of("method"), ("model", large("parameters")), ("tokens", large("tokens")),
+        ("replicas", number("replicas")), ("period", number("period")),
+        ("loss", loss), ("nine of ten", bounds), text_of("fit"),
+    ]  # fmt: skip
+    lines: dict[str, None] = {}
+    for row in rows:
+        if row["unknown"]:
+            lines[f"{row['fit']}: unknown. {row['unknown']}."] = None
+            continue
+        for excess in row["beyond"]:
+            seen = f"{excess['low']:,.4g}" + ("" if excess["low"] == excess["high"] else f" to {excess['high']:,.4g}")
+            lines[f"~ {row['fit']}: extrapolation: {excess['field']} {excess['value']:,.4g}, seen {seen}."] = None
+        for name, heading in (("tokens", "Tokens"), ("parameters", "Parameters")):
+            if row.get(f"{name}_low") is not None or row.get(f"{name}_high") is not None:
+                ends = [row[f"{name}_{end}"] for end in ("low", "high")]
+                ends_text = " to ".join("?" if end is None else f"{end:.3g}" for end in ends)
+                lines[f"{heading}, nine of ten: {ends_text}."] = None
+        lines[f"{row['fit']}: {row['basis']}. Of {row['data']}. {row['source']}."] = None
+    return [table("Loss by published fits, in nats per token", columns, [dict(row) for row in rows], "\n".join(lines))]

@@ -1,0 +1,100 @@
+"""Bounds of projected times for all settings on all networks at once, see `syncline.planner.bounds`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel import ModelShape, Network, StepTime
+from syncline.costmodel.bases import communicating
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
+from syncline.costmodel.numerics.uncertainty import Uncertainty
+from syncline.planner.bounds import Varied, at_bounds, basis_text
+from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.setting_cache import once_each
+from syncline.specs import ProjectSpec
+
+
+class Sides(NamedTuple):
+    """Lower and upper factors of several uncertainties, and the basis of each."""
+
+    low: Floats
+    high: Floats
+    basis: list[str]
+
+    def of(self, places: Sequence[int]) -> Sides:
+        """Return the factors at some positions."""
+        return Sides(self.low[places], self.high[places], [self.basis[place] for place in places])
+
+
+def sides(of: Sequence[Uncertainty]) -> Sides:
+    """Return the factors of uncertainties as arrays."""
+    low, high = (np.array([getattr(uncertainty, name) for uncertainty in of]) for name in ("low", "high"))
+    return Sides(low, high, [uncertainty.basis for uncertainty in of])
+
+
+def of_settings(plan: ProjectionPlan) -> Sides:
+    """Return the uncertainty of computing in each setting."""
+    return sides(once_each(plan.specs, _computing))
+
+
+def _computing(spec: ProjectSpec) -> Uncertainty:
+    return spec.compute.uncertainty(spec.model.width if isinstance(spec.model, ModelShape) else None)
+
+
+def of_networks(plan: ProjectionPlan, networks: Sequence[Network]) -> Sides:
+    """Return the uncertainty of communication on each network."""
+    return sides([communicating(network, plan.spec.algorithm_on(network)) for network in networks])
+
+
+def varied(
+    plan: ProjectionPlan, number: int, network: Network, known: Known, step: StepTime, k: Sides, c: Sides
+) -> Varied:
+    """Return a method's step times at the lower and upper bounds of computing and communication.
+
+    Args:
+        plan: plan that prices the methods.
+        number: index of the method.
+        network: several links as one, or a network.
+        known: cache of priced calls.
+        step: predicted step time.
+        k: factors of computing, by setting.
+        c: factors of communication, by link.
+    """
+    if plan.inside is None and not np.any(step.hidden_communication_s):  # what is not hidden adds up
+        busy, waits = (by_link(part) for part in (step.computing_s, step.communication_s))
+        return Varied(
+            *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))
+        )
+    varied_times = (plan.step(number, network, known=known, factors=bound).step_time_s for bound in at_bounds(k, c))
+    return Varied(*(by_link(time_s) for time_s in varied_times))
+
+
+def based_on(k: Sides, c: Sides) -> tuple[Indices, list[str]]:
+    """Return the index ``(S, N)`` of each setting's basis text on each network, and the texts."""
+    texts: dict[str, int] = {}
+    codes = [
+        texts.setdefault(basis_text(computing, communicating), len(texts))
+        for computing in k.basis
+        for communicating in c.basis
+    ]
+    return np.array(codes, dtype=np.int64).reshape(len(k.basis), len(c.basis)), list(texts)
+
+
+def by_link(values: FloatOrArray) -> Floats:
+    """Return values of settings and links as ``(S, n)``, from a number or an array that may lack the axis of links."""
+    array = np.asarray(values, dtype=np.float64)
+    return array[:, None] if array.ndim == 1 else np.atleast_2d(array)
+
+
+def of_thresholds(k: Sides, c: Sides, settings: Indices, places: Indices) -> tuple[Floats, Floats]:
+    """Return the bounds of communication's factor relative to computing, ``(E, 1)`` each, as thresholds depend on it.
+
+    Steps scale with both together, so that a factor k on computing is a factor 1/k on communication.
+    """
+    low = np.exp(-np.hypot(np.log(c.low[places]), np.log(k.high[settings])))
+    high = np.exp(np.hypot(np.log(c.high[places]), np.log(k.low[settings])))
+    return low[:, None], high[:, None]

@@ -1,0 +1,203 @@
+"""Traffic and memory of workers in replicas of several workers: gradients inside, messages of the method between.
+
+A method works on the parameters of a worker. Its message to the other replicas is about the worker's part of the model.
+Workers with the same part each send a share of it, and gather the shares inside the replica afterwards. In every step,
+gradients are averaged inside a replica by an all-reduce, or sharded as in `syncline.costmodel.traffic.sharded`. So data
+parallelism is a sum inside and a sum of shares between replicas; a replica of DiLoCo is a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel import Exchange, ModelShape, call_bytes, model_memory
+from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.layouts.memory import MODEL_BYTES
+from syncline.costmodel.layouts.own_tensors import OwnTensors, own_activation_bytes
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import Indices
+from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
+from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
+from syncline.methods import MethodBase
+from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
+from syncline.planner.projection.memory import sends_together
+from syncline.planner.projection.memory_plan import Held, Room, held
+from syncline.planner.projection.setting_cache import once_each
+from syncline.planner.projection.traffic import Traffic, kept_of, traffic_of
+from syncline.specs import ProjectSpec
+
+
+class Copied(NamedTuple):
+    """Parameters that a group of workers of a replica has copies of.
+
+    Attributes:
+        elements: number of parameters of one worker.
+        group: the first group of workers with copies.
+    """
+
+    elements: int
+    group: range
+
+
+def parts_of(own: OwnTensors, layout: Layout) -> list[Copied]:
+    """Return a worker's parameters by the group with copies of them; experts are a separate part."""
+    experts = own.expert_elements
+    if layout.expert == 1 or not experts:
+        return [Copied(own.elements, layout.gradient_group)]
+    copies = range(0, layout.tensor * layout.sharers, layout.tensor * layout.expert)
+    return [Copied(own.elements - experts, layout.gradient_group), Copied(experts, copies)]
+
+
+def laid_out(
+    specs: Sequence[ProjectSpec],
+    method: MethodBase,
+    own: OwnTensors,
+    layout: Layout,
+    workers: Indices,
+    able: NDArray[np.bool_],
+) -> tuple[list[Traffic], Held]:
+    """Return the traffic of a worker in each setting, and the memory plan of its part of a replica.
+
+    Args:
+        specs: specs of the settings, which share model and layout.
+        method: the method, in the settings' precision.
+        own: a worker's part of the model.
+        layout: layout of a replica.
+        workers: ``(S,)``: P, all workers.
+        able: ``(S,)``: mask of the settings that include the method.
+
+    Raises:
+        SpecError: the method cannot serve so many replicas.
+    """
+    spec, tensors = specs[0], list(own.tensors)
+    parts, replicas = parts_of(own, layout), workers // layout.workers
+    counts = [tensor.elements for tensor in tensors]
+    number_format = spec.number_format
+    precision = spec.memory.counted_in(number_format)
+    share = sum(part.elements / len(part.group) for part in parts) / own.elements
+
+    def between(count: int) -> list[Exchange]:
+        if count == layout.workers:
+            return []
+        return list(_between(method, tensors, count // layout.workers, layout, share))
+
+    sent = traffic_of(method, tensors, workers, able, spec.steps, between)
+    wire = np.zeros(len(specs))
+    for traffic in sent:
+        selected = traffic.settings
+        sizes = [
+            [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]
+            for pattern in traffic.patterns
+        ]
+        together = [[sum(call_sizes)] if sends_together(method) else call_sizes for call_sizes in sizes if call_sizes]
+        for size in (nbytes for call_sizes in together for nbytes in call_sizes):
+            wire[selected] = np.maximum(wire[selected], size)
+    kept_numbers = kept_of(method, tensors, replicas, able)
+    memory = model_memory(own.elements, kept_numbers.state, kept_numbers.errors, precision, wire)
+    units = gradient_buckets(counts, max(1.0, sum(counts) / _layers(spec, layout)), element_bytes=1)
+    parameter_bytes = MODEL_BYTES[precision]
+    unit_bytes = max(unit.share for unit in units) * parameter_bytes * own.elements
+    inside = layout.sharers > 1
+    sharers = np.full(len(specs), 1 / share) if inside else replicas
+    room, memory_spec = _room(specs, layout, own), spec.memory
+    if layout.pipeline > 1 and memory_spec.micro_batches is None:
+        memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(room.sequences[0]))})
+    # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
+    choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
+    memory_plan = held(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
+    gradient_bytes = bytes_per_gradient(number_format)
+    buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
+    averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
+    split_traffics: list[Traffic] = []
+    for sharding, micro in sorted(
+        {*zip(memory_plan.sharding[able].tolist(), memory_plan.micro_batches[able].tolist(), strict=True)}
+    ):
+        selected = able & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
+
+        def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
+            kind, overlapped = SHARDINGS[sharding], spec.overlap != "none"
+            if not inside and sharding:
+                n, w = averaged_bytes * own.elements, parameter_bytes * own.elements
+                return sharded_exchanges(n, w, count // layout.workers, kind, units, micro, beside=overlapped)
+            out: list[Exchange] = []
+            for part in parts if inside else ():
+                if len(part.group) > 1:
+                    sizes = (averaged_bytes * part.elements, parameter_bytes * part.elements)
+                    out += _inside(part.group, *sizes, kind, units, micro, overlapped)
+            return [*out, *between(count)]
+
+        traffics = traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
+        split_traffics += [
+            group_traffic._replace(buckets=after_micro_batches(buckets, micro)) for group_traffic in traffics
+        ]
+    return split_traffics, memory_plan
+
+
+def _layers(spec: ProjectSpec, layout: Layout) -> int:
+    assert isinstance(spec.model, ModelShape)
+    return -(-spec.model.layers // layout.pipeline)
+
+
+@lru_cache(maxsize=32)
+def _inside(
+    group: range, gradient_bytes: float, parameter_bytes: float, kind: str, units: tuple[Bucket, ...], micro: int,
+    overlapped: bool,
+) -> list[Exchange]:  # fmt: skip
+    """Return the exchanges of every step between the workers of a replica that have the same parameters."""
+    if kind == "none":
+        return [Exchange(gradient_bytes, label="gradient inside", in_backward=True, part=group)]
+    sent = sharded_exchanges(gradient_bytes, parameter_bytes, len(group), kind, units, micro, beside=overlapped)
+    return [replace(exchange, part=group) for exchange in sent]
+
+
+def _between(
+    method: MethodBase, tensors: Sequence[object], replicas: int, layout: Layout, share: float
+) -> Iterator[Exchange]:
+    """Yield a worker's exchanges with its counterparts in other replicas, each before a gather inside the replica."""
+    for exchange in method.exchanges(tensors, replicas):  # type: ignore[arg-type]
+        size = share * exchange.payload_bytes
+        part = exchange.part
+        if part is not None:
+            stride = layout.workers
+            part = range(part.start * stride, part.stop * stride, part.step * stride)
+        yield replace(exchange, payload_bytes=size, encoded_bytes=share * exchange.encoded_bytes, part=part)
+        if layout.sharers > 1 and not method.sends_in_backward:
+            growth = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
+            yield replace(
+                exchange,
+                payload_bytes=size * growth.get(exchange.collective, 1.0),
+                encoded_bytes=0.0,
+                collective="all_gather",
+                label=f"{exchange.label} inside".strip(),
+                part=layout.gradient_group,
+            )
+
+
+def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: OwnTensors) -> Room:
+    """Return a worker's memory budget in each setting.
+
+    A worker keeps `Room.activations_bytes` divided by the number of micro-batches.
+    """
+    model_parallel = layout.workers // layout.data
+
+    def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
+        model, machine, memory_spec = spec.model, spec.memory_machine, spec.memory
+        assert isinstance(model, ModelShape)
+        sequences = model_parallel * spec.tokens_per_worker / model.sequence
+        limit = machine.memory_bytes if machine else None
+        activations = 0.0
+        if memory_spec.activations is not None:
+            micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+            width = 2 if memory_spec.counted_in(spec.number_format) == "mixed" else 4
+            micro_bytes = own_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
+            activations = micro * micro_bytes
+        return np.inf if limit is None else limit, sequences, activations
+
+    room_columns: Floats = np.array(once_each(specs, room_fields), dtype=np.float64)
+    return Room(*room_columns.T)

@@ -1,0 +1,96 @@
+"""Rows of a projection as a parquet file, with units in the metadata of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from syncline.errors import SpecError
+from syncline.files import whole_file
+from syncline.interrupts import raise_if_interrupted
+from syncline.planner.projection.columns import Coded, ColumnRows, Columns, RowColumn
+
+UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "bytes_per_worker": "B", "speedup": "1",
+         "energy_j": "J", "_low_j": "J", "_high_j": "J", "_kg": "kg", "tokens": "tokens",
+         "communication_share": "1", "sequence": "tokens", "tokens_per_worker": "tokens", "steps": "steps"}  # fmt: skip
+"""Units by the end of a column's name."""
+
+
+def unit_of_column(name: str) -> str:
+    """Return the unit of a column, or an empty text for names.
+
+    >>> unit_of_column("faster_bandwidth_bytes_per_s"), unit_of_column("step_time_s"), unit_of_column("method")
+    ('B/s', 's', '')
+    """
+    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+
+
+def write_parquet(
+    parts: Iterable[Columns], file: Path, about: Mapping[str, str], done: Callable[[int], None] = lambda rows: None
+) -> int:
+    """Write rows in row groups; the file appears once it is complete, or not at all.
+
+    Args:
+        parts: columns of the same names, one part below the other.
+        file: path of the file.
+        about: further entries of its metadata.
+        done: called with the number of rows written so far.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        SpecError: the path cannot be written to, or the disk is full.
+    """
+    rows = 0
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file) as working, ExitStack() as stack:
+            writer: pq.ParquetWriter | None = None
+            for part in parts:
+                table = pa.table({name: _array(column) for name, column in part.items()})
+                if writer is None:
+                    schema = pa.schema([_with_unit(field) for field in table.schema], dict(about))
+                    writer = stack.enter_context(pq.ParquetWriter(working, schema, compression="zstd"))
+                writer.write_table(table.cast(writer.schema))
+                rows += len(table)
+                done(rows)
+                raise_if_interrupted()
+    except OSError as error:
+        raise SpecError("--parquet", str(file), f"a place that can be written to ({error.strerror or error})") from None
+    return rows
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
+    """Write the rows of a projection, and return the path.
+
+    Raises:
+        SpecError: as `write_parquet`; or the rows are a paper's.
+    """
+    if not isinstance(rows, ColumnRows):
+        raise SpecError("--parquet", str(file), "a projection, and these are the rows of a paper: --csv has them")
+    write_parquet(rows.parts, file, {})
+    return file
+
+
+def _with_unit(field: pa.Field) -> pa.Field:
+    unit = unit_of_column(field.name)
+    return field.with_metadata({"unit": unit}) if unit else field
+
+
+def _array(column: RowColumn) -> pa.Array:
+    """Return a column as numbers, booleans, or texts as indices into a list, with null for missing values."""
+    if not isinstance(column, Coded):
+        return pa.array(column, from_pandas=True)
+    values = [value for value in column.values if value is not None]
+    if values and all(isinstance(value, bool | int | float) for value in values):
+        return pa.array(column.values).take(pa.array(column.codes))
+    nothing = np.array([value is None for value in column.values])[column.codes]
+    codes = pa.array(column.codes.astype(np.int32), mask=nothing)
+    return pa.DictionaryArray.from_arrays(codes, pa.array([str(value) for value in column.values]))

@@ -1,0 +1,398 @@
+"""The plan of settings that share a model and methods, which prices them on any network at once.
+
+A *setting* is a number of workers on some hardware. Arrays have settings along the first axis and networks along the
+second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel import ALGORITHMS, Link, Network, StepTime, TensorShape
+from syncline.costmodel.collectives.policies import algorithm_of
+from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
+from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany, carried
+from syncline.costmodel.layouts.memory import RECOMPUTED
+from syncline.costmodel.layouts.replica_step import InsideTimes
+from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
+from syncline.costmodel.traffic.overlap import PricedCall, split
+from syncline.costmodel.traffic.step_time import priced_step
+from syncline.errors import within
+from syncline.methods import MethodBase, tensors_of
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.planner.projection.intra_replica import Inside, carried_by_groups
+from syncline.planner.projection.layout_traffic import laid_out
+from syncline.planner.projection.memory_plan import Held, room_of
+from syncline.planner.projection.rows import along_rows, axes_of, factors_of, joined_rows, links_of_rows
+from syncline.planner.projection.setting_cache import once_each
+from syncline.planner.projection.shared_step_cost import EverySteps, told_apart_by
+from syncline.planner.projection.sharing import carried_and_held
+from syncline.planner.projection.simulated_cost import HOW, played_parts_s, played_s
+from syncline.planner.projection.traffic import Traffic
+from syncline.specs import ProjectSpec
+
+Known = dict[Any, PricedMany]
+"""A cache of priced collectives on one network, for all methods that send the same."""
+
+
+class Scheduled(NamedTuple):
+    """The schedule of a worker's step.
+
+    Attributes:
+        busy_s: seconds of computing, and of waiting inside the replica.
+        exchanges: exchanges of the method.
+        timed: splits a call into the calls in which it travels, with their costs.
+        trigger_s: seconds of the decision whether to send.
+        optimizer_s: seconds of the optimizer's update.
+    """
+
+    busy_s: float
+    exchanges: list[Exchange]
+    timed: Callable[[Call], list[PricedCall]]
+    trigger_s: float
+    optimizer_s: float
+
+
+class ProjectionPlan:
+    """Computing and traffic of every method in every setting, whatever the network.
+
+    Args:
+        specs: specs of the settings; they differ in workers, in computing, and in the methods that are left out.
+        methods: the methods of all settings; those of the first spec by default.
+
+    Raises:
+        SpecError: a method cannot serve so many workers.
+    """
+
+    def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:
+        self.specs, self.spec = specs, specs[0]
+        base_methods = tuple(methods or self.spec.methods)
+        self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
+        self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
+        self.compute_s = np.array(once_each(specs, _compute_s))
+        self.layout = self.spec.layout.made()
+        self.replicas: Indices = np.array(
+            [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
+        )
+        self.inside = Inside(specs, self.layout) if self.layout.workers > 1 else None
+        self.tensors = tensors_of(self.inside.own.tensors if self.inside else self.spec.model.tensors)
+        self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
+        for index, spec in enumerate(specs):
+            if len(spec.methods) < len(self.methods):
+                spec_methods = set(map(id, spec.methods))
+                self.able[index] = [id(method) in spec_methods for method in base_methods]
+        self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
+        self.optimizer_s = [
+            np.array(once_each(specs, partial(_optimizer_s, method, self.tensors))) for method in self.methods
+        ]
+        self.traffic: list[list[Traffic]] = []
+        self.every_step = EverySteps(self.spec.steps)
+        self.held: list[Held] = []
+        room = None if self.inside else room_of(specs)
+        for number, method in enumerate(self.methods):
+            with within(f"methods.{number}"):
+                mask = self.able[:, number]
+                if room is None:
+                    assert self.inside is not None
+                    own_part = self.inside.own
+                    traffic, memory_plan = laid_out(self.specs, method, own_part, self.layout, self.workers, mask)
+                else:
+                    traffic, memory_plan = carried_and_held(self.specs, method, self.tensors, self.workers, mask, room)
+            self.traffic.append(traffic)
+            self.held.append(memory_plan)
+
+    def step(
+        self,
+        number: int,
+        network: Network,
+        settings: Indices | None = None,
+        known: Known | None = None,
+        factors: Factors = AS_PREDICTED,
+    ) -> StepTime:
+        """Return the mean step of a method on networks.
+
+        Args:
+            number: index of the method.
+            network: a link, whose fields may be arrays with the settings, or one for all, along the first axis; or
+                another network.
+            settings: settings along that axis, each as often as wanted; all by default.
+            known: cache of calls priced in all settings, to which this call adds.
+            factors: factors of computing and communication.
+        """
+        ndim = axes_of(network)
+        all_settings = settings is None
+        selected = np.arange(len(self.specs)) if settings is None else settings
+        parts = []
+        for traffic in self.traffic[number]:
+            place = traffic.place[selected]
+            rows = np.flatnonzero(place >= 0)
+            if not rows.size:
+                continue
+            row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
+            memo = known if all_settings and known is not None else {}
+            row_factors = factors if len(rows) == len(selected) else factors_of(factors, rows)
+            step = self._step(traffic, number, row_links, selected[rows], place[rows], ndim, memo, row_factors)
+            parts.append((rows, step))
+        if len(parts) == 1 and len(parts[0][0]) == len(selected):
+            return parts[0][1]
+        return joined_rows(parts, len(selected), ndim)
+
+    def _step(
+        self,
+        traffic: Traffic,
+        number: int,
+        network: Network,
+        settings: Indices,
+        place: Indices,
+        ndim: int,
+        cache: Known,
+        factors: Factors,
+    ) -> StepTime:
+        """Return the step of settings that all have this traffic."""
+        timed = self._timed(traffic, network, settings, place, ndim, cache, factors)
+        slower = along_rows(factors.computing, settings, ndim)
+        trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
+        optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
+        compute_s = slower * along_rows(self.compute_s, settings, ndim)
+        steps = self.spec.steps
+        if self.inside is None:
+            return priced_step(compute_s, traffic.exchanges, traffic.patterns, steps, timed, trigger_s, optimizer_s)
+        inside = self._inside(number, network, settings, ndim, factors)
+        regular, rare = _each_and_rare(traffic.exchanges)
+        first = self.every_step.priced(traffic.buckets, inside.step_s, regular, timed)
+        busy_s = inside.step_s + first.exposed_communication_s
+        rare_step = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
+        return StepTime(
+            inside.compute_s,
+            first.communication_s + rare_step.communication_s,
+            first.encode_s + rare_step.encode_s,
+            trigger_s,
+            first.hidden_communication_s + rare_step.hidden_communication_s,
+            inside.step_s - inside.compute_s,
+            optimizer_s,
+        )
+
+    def _timed(
+        self,
+        traffic: Traffic,
+        network: Network,
+        settings: Indices,
+        place: Indices,
+        ndim: int,
+        cache: Known,
+        factors: Factors,
+    ) -> Callable[[Call], list[PricedCall]]:
+        """Return a function that prices the calls of settings that all have this traffic."""
+        rate = self.spec.compute.encode
+        slower = along_rows(factors.computing, settings, ndim)
+
+        costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
+
+        def takes(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
+            priced = self.carried(part, network, settings, place, ndim, cache)
+            workers, size = along_rows(self.replicas, settings, ndim), along_rows(part.payload_bytes, place, ndim)
+            workers = workers if part.group is None else np.full_like(workers, len(part.group))
+            encode_s = 0.0 if rate is None else slower * along_rows(part.encoded_bytes, place, ndim) / rate
+            opening = after_idling(part.collective, workers, size, network, priced.names, priced.chosen)
+            longer = None if opening is None else opening.times(factors.communication)
+            return factors.communication * _or_nothing(priced), encode_s, longer
+
+        def timed(call: Call) -> list[PricedCall]:
+            out = []
+            for part in split(call, self.spec.overlap, traffic.buckets):
+                key = told_apart_by(part)
+                if key not in costs:
+                    costs[key] = takes(part)
+                out.append(PricedCall(part, *costs[key]))
+            return out
+
+        return timed
+
+    def scheduled(self, number: int, network: Network, known: Known | None = None) -> Scheduled:
+        """Return the schedule of a worker of the first setting by a method that serves it.
+
+        Args:
+            number: index of the method.
+            network: a network without arrays.
+            known: see `step`.
+        """
+        settings = np.zeros(1, dtype=np.int64)
+        traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
+        memo = {} if known is None else known
+        timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
+        trigger_s, optimizer_s = self.spec.compute.readback * self.readbacks[number], float(self.optimizer_s[number][0])
+        if self.inside is None:
+            return Scheduled(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s, optimizer_s)
+        busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
+        regular, rare = _each_and_rare(traffic.exchanges)
+        if regular and rare:
+            first = self.every_step.priced(traffic.buckets, busy_s, regular, timed)
+            busy_s = busy_s + first.exposed_communication_s
+        return Scheduled(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
+
+    def inside_times(self, number: int, network: Network) -> InsideTimes | None:
+        """Return the times of each setting's step inside a replica by a method, or None if a replica is one worker."""
+        if self.inside is None:
+            return None
+        return self._inside(number, network, np.arange(len(self.specs)), axes_of(network), AS_PREDICTED)
+
+    def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> InsideTimes:
+        assert self.inside is not None
+        compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
+        micro = self.held[number].micro_batches
+        algorithm = self.spec.algorithm_on(network)
+        return self.inside.times(compute_s, micro, self.workers, settings, network, ndim, factors, algorithm)
+
+    def carried(
+        self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, known: Known
+    ) -> PricedMany:
+        """Return the algorithm that carries a call, and its cost."""
+        size = along_rows(call.payload_bytes, place, ndim)
+        key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
+        if key not in known and self.inside is not None and not isinstance(network, Link):
+            assert call.group is None or isinstance(call.group, range)
+            workers = self.workers[settings].tolist()
+            groups = [call.group or self.layout.replica_group(count) for count in workers]
+            algorithm = self.spec.algorithm_on(network)
+            known[key] = carried_by_groups(call.collective, groups, workers, size, network, algorithm, self.spec.rule)
+        elif key not in known and call.group is not None:
+            known[key] = self._among_parts(call, network, settings, ndim)
+        elif key not in known:
+            workers = along_rows(self.replicas, settings, ndim)
+            algorithm = self.spec.algorithm_on(network)
+            known[key] = carried(call.collective, workers, size, network, algorithm, self.spec.rule, played_s)
+        return known[key]
+
+    def _among_parts(self, call: Call, network: Network, settings: Indices, ndim: int) -> PricedMany:
+        """Return the cost of a call that all parts of the workers make at once; the settings have the same parts.
+
+        If links differ, the call is simulated, by the selected algorithm or, of several, the first.
+        """
+        assert isinstance(call.group, range)
+        algorithm = algorithm_of(self.spec.algorithm_on(network), call.collective)
+        size = call.payload_bytes
+        if isinstance(network, Link):
+            workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
+            return carried(call.collective, workers, size, network, algorithm, self.spec.rule, played_s)
+        name = algorithm if algorithm in ALGORITHMS[call.collective] else first_on(call.collective, network)
+        together = int(self.workers[settings[0]])
+        seconds, evaluator = played_parts_s(
+            call.collective, call.group, together, float(size), network, str(name), self.spec.rule
+        )
+        return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (evaluator,))
+
+    def known_by(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.
+
+        Returns:
+            Texts, ``HOW`` first and then reasons why there is no time, and the index of each setting's text, ``(S, 1)``
+            or ``(S, n)`` for n links.
+        """
+        texts = {text: code for code, text in enumerate(HOW)}
+        if all(entry.ways == (CLOSED_FORM,) for entry in known.values()):
+            return list(texts), np.zeros((1, 1), dtype=np.int64)
+        ndim = axes_of(network)
+        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
+        codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
+        for traffic in self.traffic[number]:
+            settings = traffic.settings
+            for call in (call for pattern in traffic.patterns for call in pattern.calls):
+                for part in split(call, self.spec.overlap, traffic.buckets):
+                    priced = self.carried(part, network, settings, traffic.place[settings], ndim, known)
+                    code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
+                    new_codes = np.reshape(
+                        code_of[priced.known_by], (len(settings) if np.ndim(priced.known_by) else 1, -1)
+                    )
+                    codes[settings] = np.maximum(codes[settings], new_codes)
+        return list(texts), codes
+
+    def algorithms(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the algorithms of a method's calls, from the largest call to the smallest, each named once.
+
+        Returns:
+            Texts, and the index of each setting's text, ``(S, 1)`` or ``(S, n)`` for n links.
+        """
+        ndim = axes_of(network)
+        texts: dict[str, int] = {}
+        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
+        codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
+        for traffic in self.traffic[number]:
+            settings = traffic.settings
+            place = traffic.place[settings]
+            for rows, calls in _largest_first(traffic, place):
+                members = settings[rows]
+                names, numbers = self._named(calls, network, members, place[rows], ndim, known)
+                code_of = np.array([texts.setdefault(text, len(texts)) for text in names])
+                codes[members] = np.reshape(code_of[numbers], (len(members) if np.ndim(numbers) else 1, -1))
+        return list(texts) or [""], codes
+
+    def _named(
+        self, calls: Sequence[Call], network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
+    ) -> tuple[list[str], NDArray[np.int64]]:
+        combined: list[tuple[str, ...]] = [()]
+        numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
+        for call in calls:
+            float_call = call._replace(payload_bytes=1.0 * call.payload_bytes)
+            priced = self.carried(float_call, network, settings, place, ndim, cache)
+            pairs = numbers * len(priced.names) + priced.chosen
+            used, inverse = np.unique(pairs, return_inverse=True)
+            numbers = inverse.reshape(pairs.shape)
+            combined = [(*combined[i // len(priced.names)], priced.names[i % len(priced.names)]) for i in used.tolist()]
+        return [", ".join(dict.fromkeys(names)) for names in combined], numbers
+
+
+def _each_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+    """Return the exchanges of every step inside a replica, and the remaining ones, which follow them.
+
+    One step prices the first. If the method itself sends something in every step, too, all are priced together.
+    """
+    regular = [exchange for exchange in exchanges if exchange.part is not None and exchange.period == 1]
+    rare = [exchange for exchange in exchanges if exchange.part is None or exchange.period != 1]
+    return (exchanges, []) if any(exchange.period == 1 for exchange in rare) else (regular, rare)
+
+
+def _or_nothing(priced: PricedMany) -> FloatOrArray:
+    """Return the seconds of a priced call, or 0 if they are unknown, which ``known_by`` reports."""
+    if priced.ways == (CLOSED_FORM,):
+        return priced.seconds
+    return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
+
+
+def _compute_s(spec: ProjectSpec) -> float:
+    shape, tokens = spec.model, spec.tokens_per_worker
+    return float(spec.compute.base_s(_flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
+
+
+def _flops(spec: ProjectSpec) -> float:
+    flops = spec.model.flops_per_token * spec.tokens_per_worker
+    return RECOMPUTED * flops if spec.memory.activations == "recomputed" else flops  # seconds from the spec include it
+
+
+def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
+    if not spec.compute.optimizer:
+        return 0.0
+    return spec.compute.optimizer_s(method, tensors, _compute_s(spec), _flops(spec), spec.model.name)
+
+
+def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list[Call]]]:
+    """Return the calls of all patterns, the largest first, with the rows of settings that have this order."""
+    calls: dict[Any, Call] = {}
+    for pattern in traffic.patterns:
+        for call in pattern.calls:
+            size = call.payload_bytes
+            calls.setdefault((call.collective, size.tobytes() if isinstance(size, np.ndarray) else size), call)
+    distinct = list(calls.values())
+    if not any(isinstance(call.payload_bytes, np.ndarray) for call in distinct):
+        return [(np.arange(len(place)), sorted(distinct, key=lambda call: -call.payload_bytes))]
+    sizes = np.stack([np.broadcast_to(call.payload_bytes, place.shape) for call in distinct], axis=1)
+    orders, order_index = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
+    order_index = order_index.reshape(-1)
+    return [(np.flatnonzero(order_index == i), [distinct[j] for j in order]) for i, order in enumerate(orders.tolist())]

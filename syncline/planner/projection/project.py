@@ -1,0 +1,108 @@
+"""``syncline project``: the clock alone, in closed form. NumPy and pydantic; no torch, no training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from syncline.costmodel import Link, Network
+from syncline.errors import SpecError
+from syncline.methods import MethodBase, tensors_of
+from syncline.planner.projection.columns import ColumnRows
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.plan_columns import plan_columns
+from syncline.specs import Experiment, ProjectSpec, study_of
+
+FEW = 1000
+"""Number of rows up to which thresholds are found by default."""
+
+
+def project(spec: Experiment) -> list[dict[str, Any]]:
+    """Return the rows of a projection, one per method and network, or of a study that needs no training."""
+    return list(project_all([spec]))
+
+
+def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
+    """Return the rows of several projections, one after another, or of a study.
+
+    Args:
+        specs: specs of projections; or one of a study.
+        thresholds: whether to find the bandwidths at which a method is worth it; by default, if there are few rows.
+
+    Raises:
+        SpecError: a method cannot serve so many workers, or a network can join none of the numbers of workers.
+    """
+    specs = list(specs)
+    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    if len(projections) < len(specs):
+        return [row for spec in specs for row in study_of(spec).rows(spec, [])]
+    check_joined(projections)
+    if thresholds is None:
+        thresholds = sum(len(spec.methods) * len(spec.networks) for spec in projections) <= FEW
+    plans = (ProjectionPlan(group, methods) for group, methods in alike(projections))
+    return ColumnRows([plan_columns(plan, plan.spec.networks, thresholds) for plan in plans])
+
+
+def check_joined(specs: Sequence[ProjectSpec]) -> None:
+    """Refuse a network that can join none of the numbers of workers; if it joins some, rows of others give a reason.
+
+    Raises:
+        SpecError: the error of the network.
+    """
+    counts: dict[str, tuple[Network, dict[int, None]]] = {}
+    for spec in specs:
+        for network in spec.networks:
+            if not isinstance(network, Link):
+                counts.setdefault(network.name, (network, {}))[1][spec.workers] = None
+    for network, worker_counts in counts.values():
+        refused: SpecError | None = None
+        for workers in worker_counts:
+            try:
+                if workers > 1:  # a single worker needs no network
+                    # `sizes` takes no memory, whatever the number of workers.
+                    getattr(network, "sizes", network.among)(workers)
+            except SpecError as error:
+                refused = refused or error
+            else:
+                break
+        else:
+            if refused is not None:
+                expected = f"{refused.expected} (network {network.name!r})"
+                raise SpecError(refused.path, refused.value, expected)
+
+
+def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
+    """Yield runs of specs that differ only in workers and computing, with the methods of all of them."""
+    tensors: dict[int, Any] = {}
+    group: list[ProjectSpec] = []
+    methods: tuple[MethodBase, ...] = ()
+    shared: tuple[Any, ...] = ()
+    for spec in specs:
+        if id(spec.model) not in tensors:
+            tensors[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
+        key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket, spec.algorithm, spec.rule,
+               spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format, spec.layout,
+               spec.tokens_per_worker if spec.layout.made().workers > 1 else None)  # fmt: skip
+        merged = _most(methods, spec.methods) if group and _same(key, shared) else None
+        if group and merged is None:
+            yield group, methods
+            group, merged = [], spec.methods
+        group.append(spec)
+        methods, shared = merged or spec.methods, key
+    if group:
+        yield group, methods
+
+
+def _same(key: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return all(value is other_value or value == other_value for value, other_value in zip(key, other, strict=True))
+
+
+def _most(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
+    """Return the list of methods that contains all methods of the other, in its order, or None if neither does."""
+    if first is second:
+        return first
+    for longer, shorter in ((first, second), (second, first)):
+        of_longer = iter(longer)
+        if all(any(method is candidate for candidate in of_longer) for method in shorter):
+            return longer
+    return None

@@ -1,0 +1,341 @@
+"""Several projections at once: every model on every hardware with every number of workers; a CSV file, a figure."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from syncline.costmodel import NETWORKS, Link, ModelShape
+from syncline.costmodel.traffic.overlap import OVERLAPS
+from syncline.errors import SpecError, one_of
+from syncline.fields import MANY, explain
+from syncline.files import whole_file
+from syncline.methods import MethodBase, named
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.project import project, project_all
+from syncline.planner.projection.thresholds import speedups
+from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
+from syncline.specs.clock import ALGORITHM_NAMES, NUMBER_FORMATS, POLICIES
+from syncline.specs.layout import LayoutSpec, layout_fields
+from syncline.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_PANELS = 6
+MOST_LINES = 4
+"""Number of lines about refused numbers of workers, per method."""
+POINTS = 161
+RANGE = 1.25e6, 1.25e11
+"""Range of bandwidths in a figure, in bytes per second: 10 Mbit/s to 1 Tbit/s, extended to the networks' own."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a projection from the command line or Python; an empty option leaves the value of the spec.
+
+    Args:
+        workers: numbers, or text with commas between.
+        models, hardware, methods: names, each with commas between; fields in braces; or values that specs take.
+        sequence: T, the sequence length of the models.
+        overlap: ``none``, ``ddp`` or ``async``.
+        algorithm: the name of an algorithm or of a policy.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        layouts: layouts of a replica, ``tensor=8,pipeline=4`` or fields each.
+    """
+
+    workers: str | int | Sequence[int] | None = None
+    models: Sequence[Any] = ()
+    hardware: Sequence[Any] = ()
+    methods: Sequence[Any] = ()
+    overlap: str | None = None
+    algorithm: str | None = None
+    sequence: int | None = None
+    precision: str | None = None
+    layouts: Sequence[Any] = ()
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that are set, by their names on the command line."""
+        options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
+                   "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
+                   "--sequence": self.sequence, "--precision": self.precision,
+                   "--layout": self.layouts}  # fmt: skip
+        return {name: value for name, value in options.items() if value}
+
+
+def variants(spec: Experiment, options: Options) -> list[Experiment]:
+    """Return the specs that the options select, sorted by models, then hardware, layouts and workers.
+
+    Raises:
+        SpecError: names the invalid option.
+    """
+    set_options = options.given()
+    if not isinstance(spec, ProjectSpec):
+        for name, value in set_options.items():
+            raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
+        return [spec]
+    models = _models(spec, options)
+    machines = [hardware(name, "--hardware") for name in names_of(options.hardware)]
+    computing = [
+        spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": machine}) for machine in machines
+    ]
+    workers = counts_of(options.workers) if options.workers else [spec.workers]
+    changed: dict[str, Any] = {}
+    if options.methods:
+        changed["methods"] = names_of(options.methods)
+        for candidate in changed["methods"]:
+            if isinstance(candidate, str):
+                named(candidate, "--method")
+    checked: dict[str, tuple[str | None, tuple[str, ...]]] = {
+        "overlap": (options.overlap, OVERLAPS),
+        "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
+        "precision": (options.precision, NUMBER_FORMATS),
+    }
+    for name, (value, choices) in checked.items():
+        if value is not None and value not in choices:
+            raise SpecError(f"--{name}", value, one_of(choices, value))
+        if value is not None:
+            changed[name] = value
+    specs: list[Experiment] = []
+    layouts = [layout_of(text) for text in options.layouts] or [spec.layout]
+    for shape, compute, layout in product(models, computing or [spec.compute], layouts):
+        fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
+        candidate = validate(ProjectSpec, dict(spec) | changed | fields)
+        specs += (
+            with_workers(candidate, workers, refused_by(candidate.methods, workers))
+            if len(workers) > 1
+            else [candidate]
+        )
+    return specs
+
+
+def layout_of(given: Any) -> LayoutSpec:
+    """Return the layout that an option describes.
+
+    Raises:
+        SpecError: text of another form, or an invalid field.
+    """
+    if isinstance(given, LayoutSpec):
+        return given
+    fields = layout_fields(given, "--layout") if isinstance(given, str) else given
+    try:
+        return LayoutSpec.model_validate(fields)
+    except ValidationError as error:
+        problem = explain(error, lambda _: list(LayoutSpec.model_fields))
+        raise SpecError(f"layout.{problem.path}".rstrip("."), problem.value, problem.expected) from None
+
+
+def _models(spec: ProjectSpec, options: Options) -> list[Any]:
+    """Return the models of the options, or the spec's, with the sequence length of the options."""
+    models = [model(shape, "--model") for shape in names_of(options.models)] or [spec.model]
+    for shape in models:
+        if sum(shape.name == other.name for other in models) > 1:
+            raise SpecError("--model", shape.name, "different models: two are called so (a config's 'name' changes it)")
+    if options.sequence is None:
+        return models
+    for shape in models:
+        if not isinstance(shape, ModelShape):
+            raise SpecError(
+                "--sequence", options.sequence, f"none, as {shape.name} is a module, with inputs of its own"
+            )
+    try:
+        return [replace(shape, sequence=options.sequence) for shape in models]
+    except SpecError as error:
+        raise SpecError("--sequence", options.sequence, error.expected) from None
+
+
+def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[set[int]]) -> list[ProjectSpec]:
+    """Return the spec with each number of workers, without methods that refuse it; `left_out` names them.
+
+    Args:
+        spec: spec with any number of workers.
+        workers: numbers of workers.
+        refused: numbers that each of the spec's methods refuses, of `refused_by`; empty: no method refuses any.
+    """
+    if not any(refused):
+        return [spec.model_copy(update={"workers": count}) for count in workers]
+    specs = []
+    for count in workers:
+        serving = tuple(method for method, too_many in zip(spec.methods, refused, strict=True) if count not in too_many)
+        methods = spec.methods if len(serving) == len(spec.methods) else serving
+        specs.append(spec.model_copy(update={"workers": count, "methods": methods}))
+    return specs
+
+
+def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
+    """Return the numbers of workers that each method cannot serve; the first method, the baseline, refuses none."""
+    refused: list[set[int]] = [set()]
+    for method in methods[1:]:
+        same = method.same_for_any_group and refusal_of(method, workers[-1]) is None
+        refused.append(set() if same else {count for count in workers if refusal_of(method, count) is not None})
+    return refused
+
+
+def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
+    """Return the reason why a method cannot serve so many workers, or None if it can."""
+    try:
+        method.exchanges(1, workers)
+    except SpecError as error:
+        return error
+    return None
+
+
+def left_out(specs: Sequence[Experiment]) -> list[str]:
+    """Return lines that name the methods missing in some specs, because they cannot serve so many workers."""
+    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    methods = {method.name: method for spec in projections for method in spec.methods}
+    lacking: dict[str, dict[int, None]] = {}
+    for spec in projections:
+        if len(spec.methods) < len(methods):
+            names = {method.name for method in spec.methods}
+            for name in methods:
+                if name not in names:
+                    lacking.setdefault(name, {})[spec.workers] = None
+    return [line for name, numbers in lacking.items() for line in refusals(methods[name], list(numbers))]
+
+
+def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
+    """Return a method's refusals of numbers of workers: a line each, or a single line for many."""
+    if len(workers) <= MOST_LINES:
+        return [f"{method.name}: left out for {count:,} workers: {refusal_of(method, count)}" for count in workers]
+    return [
+        f"{method.name}: left out for {len(workers):,} numbers of workers from {min(workers):,} to {max(workers):,}; "
+        f"for {workers[0]:,}: {refusal_of(method, workers[0])}"
+    ]
+
+
+def names_of(given: Iterable[Any]) -> list[Any]:
+    """Return the distinct values: texts without braces split at commas, and anything that is not a text."""
+    parts = [
+        part
+        for value in given
+        for part in (map(str.strip, value.split(",")) if isinstance(value, str) and "{" not in value else [value])
+    ]
+    return [part for number, part in enumerate(parts) if part not in parts[:number]]
+
+
+def counts_of(given: str | int | Sequence[int]) -> list[int]:
+    """Return the distinct numbers of workers."""
+    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
+    counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
+    if not (counts and min(counts) >= 1 and max(counts) <= MANY):
+        raise SpecError("--workers", given, "whole numbers, at least 1, with commas between: 8,64,512")
+    return list(dict.fromkeys(counts))
+
+
+def projection_rows(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
+    """Return the rows of all specs; see `project_all`."""
+    return project_all(specs, thresholds)
+
+
+def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
+    """Write the rows below a line of names, with lists joined by spaces, and return the path.
+
+    Raises:
+        SpecError: the path cannot be written to.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file) as working, working.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.DictWriter(out, list(rows[0]))
+            writer.writeheader()
+            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    except OSError as error:
+        raise SpecError("--csv", str(file), f"a place that can be written to ({error.strerror})") from None
+    return file
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def plot_projection(specs: Sequence[Experiment], file: Path, rows: Sequence[dict[str, Any]] | None = None) -> Path:
+    """Draw `projection_figure` into a file, and return its path.
+
+    Raises:
+        SpecError: an unknown kind of file, a path that cannot be written to, or nothing to draw.
+    """
+    from syncline.analysis import save  # only here: matplotlib is slow to load
+
+    if file.suffix.lower() not in (".pdf", ".svg", ".png"):
+        raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
+    figure = projection_figure(specs, rows)
+    try:
+        return save(figure, file)
+    except OSError as error:
+        raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+
+
+def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
+    """Return a paper's figure, from its rows if available, or a figure of speedups against the bandwidth.
+
+    Raises:
+        SpecError: there is nothing to draw.
+    """
+    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    return _speedup_figure(projections) if projections else _study_figure(specs[0], rows)
+
+
+def _study_figure(spec: Experiment, rows: Sequence[dict[str, Any]] | None) -> Any:
+    study = study_of(spec)
+    for _, figure in study.figures(spec, [], project(spec) if rows is None else list(rows)):
+        return figure
+    raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
+
+
+def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
+    """Return a figure with a panel per projection, up to a limit, at the latency of the first single link."""
+    from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
+
+    links = [network for network in specs[0].networks if isinstance(network, Link)]
+    if not links:
+        raise SpecError("--plot", specs[0].networks[0].name, "at least one network that is one link to everybody")
+    if len(specs[0].methods) < 2:
+        raise SpecError("--plot", specs[0].methods[0].name, "two methods, of which the first is the baseline")
+    ends = [float(link.bandwidth_bytes_per_s) for link in links]
+    bandwidths = np.geomspace(min(RANGE[0], *ends), max(RANGE[1], *ends), POINTS)
+    several = {name: len({label_of(spec) for spec in specs}) > 1 for name, label_of in LABELS.items()}
+    panels = []
+    for spec in specs[:MOST_PANELS]:
+        plan = ProjectionPlan([spec])
+        curves, points = {}, {}
+        for number, method in enumerate(spec.methods[1:], start=1):
+            curves[method.name] = speedups(plan, number, links[0], bandwidths)
+            points[method.name] = [
+                (bandwidth, float(speedups(plan, number, link, np.array([bandwidth]))[0]))
+                for link, bandwidth in zip(links, ends, strict=True)
+            ]
+        labels = [label_of(spec) for name, label_of in LABELS.items() if several[name] or name == "workers"]
+        panels.append(
+            SpeedupPanel(", ".join([*([] if several["model"] else [spec.model.name]), *labels]), curves, points)
+        )
+    marks = {
+        ", ".join(link.name for link, other in zip(links, ends, strict=True) if other == bandwidth): bandwidth
+        for bandwidth in ends
+    }
+    for name, preset in NETWORKS.items():
+        if isinstance(preset.network, Link):
+            marks.setdefault(name, float(preset.network.bandwidth_bytes_per_s))
+    latency = format_seconds(float(links[0].latency_s)).replace(" us", " µs")
+    label = f"speedup over {specs[0].methods[0].name}"
+    left_out = len(specs) - len(panels)
+    title = f"lines: at the latency of {links[0].name} ({latency}); points: at each network's own"
+    return speedup_over_bandwidth(
+        bandwidths, panels, marks, label=label, title=title + (f"; {left_out} more not drawn" if left_out else "")
+    )
+
+
+LABELS = {
+    "model": lambda spec: spec.model.name,
+    "hardware": lambda spec: spec.compute.hardware.name if spec.compute.hardware else "",
+    "layout": lambda spec: spec.layout.made().describe() if spec.layout.made().workers > 1 else "",
+    "workers": lambda spec: f"{spec.workers:,} workers",
+}
+"""Labels that distinguish projections."""

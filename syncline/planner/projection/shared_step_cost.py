@@ -1,0 +1,68 @@
+"""Costs of the exchanges of every step, cached, because methods of one layout and similar networks share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import Exchange, StepTime
+from syncline.costmodel.numerics.arrays import FloatOrArray
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.exchanges import CallPattern, calls_by_step
+from syncline.costmodel.traffic.overlap import Bucket, PricedCall
+from syncline.costmodel.traffic.step_time import priced_step
+
+
+class EverySteps:
+    """A cache of step times with exchanges in every step, by the costs of their calls, whatever the network.
+
+    Args:
+        steps: T, the number of steps.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._sent: dict[Any, tuple[Sequence[Exchange], list[CallPattern], list[Call]]] = {}
+        self._known: dict[Any, StepTime] = {}
+
+    def priced(
+        self,
+        buckets: tuple[Bucket, ...],
+        step_s: FloatOrArray,
+        each: Sequence[Exchange],
+        timed: Callable[[Call], list[PricedCall]],
+    ) -> StepTime:
+        """Return the step time that `priced_step` gives, from the cache if possible.
+
+        Args:
+            buckets: buckets in which gradients travel.
+            step_s: seconds of computing in a step.
+            each: exchanges of every step.
+            timed: prices a call, equally for calls with the same `told_apart_by`.
+        """
+        sent = buckets, *map(id, each)  # the cache keeps the exchanges, so that their ids stay unique
+        if sent not in self._sent:
+            patterns = calls_by_step(each, self.steps)
+            calls = {told_apart_by(call): call for pattern in patterns for call in pattern.calls}
+            self._sent[sent] = each, patterns, list(calls.values())
+        _, patterns, different = self._sent[sent]
+        parts = [part for call in different for part in timed(call)]
+        if any(part.after_idling is not None for part in parts):
+            return priced_step(step_s, each, patterns, self.steps, timed)
+        numbers = [step_s, *(number for part in parts for number in (part.cost_s, part.encode_s))]
+        key = sent, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
+        if key not in self._known:
+            self._known[key] = priced_step(step_s, each, patterns, self.steps, timed)
+        return self._known[key]
+
+
+def told_apart_by(call: Call) -> Any:
+    """Return the key of a call that determines its cost, at whatever step it is due."""
+    sizes = (call.payload_bytes, call.encoded_bytes)
+    return (
+        call.collective,
+        call.group,
+        *(size.tobytes() if isinstance(size, np.ndarray) else size for size in sizes),
+    )

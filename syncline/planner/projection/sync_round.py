@@ -1,0 +1,148 @@
+"""One round of a method for one worker, in closed form, as spans of time from an average to the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+from syncline.costmodel import Exchange, Network
+from syncline.costmodel.numerics.arrays import FloatOrArray
+from syncline.costmodel.traffic.exchanges import calls_at, due_steps
+from syncline.costmodel.traffic.overlap import PricedCall, Worker
+from syncline.planner.projection.plan import Known, ProjectionPlan
+
+MOST_STEPS = 2048
+"""Limit on the steps of a round, because the least common multiple of periods may be any number."""
+
+SETTLED = 2
+"""Number of rounds before the returned one, after which the calls in flight repeat from round to round."""
+
+
+class Doing(NamedTuple):
+    """A span of one worker.
+
+    Attributes:
+        what: ``compute`` (with everything else that keeps the worker busy, also inside its replica), ``wait``, or
+            ``network``, which is parallel to the others.
+        label: name of the exchange.
+        start_s: start in seconds from the beginning of the round.
+        end_s: end in seconds from the beginning of the round.
+    """
+
+    what: str
+    label: str
+    start_s: float
+    end_s: float
+
+
+class MethodRound(NamedTuple):
+    """One round of a method.
+
+    Attributes:
+        steps: H, the number of steps.
+        seconds: duration of the round.
+        spans: spans of one worker, each stream's in order; network spans may begin before the round or end after it.
+    """
+
+    steps: int
+    seconds: float
+    spans: tuple[Doing, ...]
+
+
+class _Noted(Worker):
+    """A worker that records the spans in which it waits, and in which its network is busy."""
+
+    def __init__(self, compute_s: float, trigger_s: float, optimizer_s: float) -> None:
+        super().__init__(compute_s, trigger_s, optimizer_s=optimizer_s)
+        self.spans: list[Doing] = []
+
+    @override
+    def _start(self, one: PricedCall, at_s: FloatOrArray, number: int) -> None:
+        begin_s = np.maximum(self.free_s, at_s)
+        super()._start(one, at_s, number)
+        self._note("network", one.call.label or one.call.collective, begin_s, self.free_s)
+
+    @override
+    def _expose(self, at_s: FloatOrArray, late_s: FloatOrArray) -> None:
+        super()._expose(at_s, late_s)
+        self._note("wait", "", at_s, at_s + late_s)
+
+    def _note(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
+        start, end = _number(start_s), _number(end_s)
+        if end > start:
+            self.spans.append(Doing(kind, label, start, end))
+
+
+def one_round(plan: ProjectionPlan, number: int, network: Network, known: Known | None = None) -> MethodRound:
+    """Return a round of a method among the workers of a plan's first setting.
+
+    A round is the unit that repeats: the least common multiple of the periods of the exchanges in the last phase.
+
+    Args:
+        plan: plan of the method.
+        number: index of the method, which serves so many workers.
+        network: a network without arrays.
+        known: cache of priced calls, see `ProjectionPlan.step`.
+    """
+    scheduled = plan.scheduled(number, network, known)
+    exchanges = _last_phase(scheduled.exchanges)
+    steps = min(math.lcm(*(exchange.period for exchange in exchanges)) if exchanges else 1, MOST_STEPS)
+    priced: dict[tuple[bool, ...], list[PricedCall]] = {}
+    worker = _Noted(scheduled.busy_s, scheduled.trigger_s, scheduled.optimizer_s)
+    for begin in range(0, SETTLED * steps, steps):
+        _go(worker, exchanges, scheduled.timed, begin, begin + steps, priced)
+    start_s = _number(worker.now_s)
+    _go(worker, exchanges, scheduled.timed, SETTLED * steps, (SETTLED + 1) * steps, priced)
+    end_s = _number(worker.now_s)
+    spans = [span for span in worker.spans if span.end_s > start_s and span.start_s < end_s]
+    spans = [span._replace(start_s=span.start_s - start_s, end_s=span.end_s - start_s) for span in spans]
+    network_spans = [span for span in spans if span.what == "network"]
+    waits = sorted((span for span in spans if span.what == "wait"), key=lambda span: span.start_s)
+    return MethodRound(steps, end_s - start_s, (*_busy(waits, end_s - start_s), *waits, *network_spans))
+
+
+def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Return the exchanges after all have begun, shifted to begin at the first step."""
+    begin = max((exchange.start for exchange in exchanges), default=0)
+    return [
+        replace(exchange, start=0, stop=None)
+        for exchange in exchanges
+        if exchange.stop is None or exchange.stop > begin
+    ]
+
+
+def _go(
+    worker: Worker, exchanges: Sequence[Exchange], timed: Any, begin: int, end: int, priced: dict[Any, list[PricedCall]]
+) -> None:
+    """Advance the worker from step ``begin`` to step ``end``."""
+    due = set(due_steps(exchanges, begin, end))
+    now = begin
+    while now < end:
+        step = min([candidate for candidate in (*due, *worker.pending) if candidate >= now], default=end)
+        worker.skip(min(step, end) - now)
+        if step >= end:
+            return
+        pattern = tuple(bool(exchange.is_due(step)) for exchange in exchanges)
+        if pattern not in priced:
+            priced[pattern] = [part for call in calls_at(exchanges, step) for part in timed(call)]
+        worker.step(step, priced[pattern])
+        now = step + 1
+
+
+def _busy(waits: Sequence[Doing], end_s: float) -> list[Doing]:
+    """Return the spans in which a worker does not wait."""
+    now_s, spans = 0.0, []
+    for wait in waits:
+        if wait.start_s > now_s:
+            spans.append(Doing("compute", "", now_s, wait.start_s))
+        now_s = max(now_s, wait.end_s)
+    return [*spans, Doing("compute", "", now_s, end_s)] if end_s > now_s else spans
+
+
+def _number(value: FloatOrArray) -> float:
+    return float(np.ravel(value)[0])

@@ -1,0 +1,184 @@
+"""The tables of ``syncline project`` for the terminal: one per network, or a paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+
+from syncline.costmodel.collectives.vectorised import CLOSED_FORM
+from syncline.planner.projection.training_tables import training_columns, training_note
+from syncline.specs import Experiment, ProjectSpec, study_of
+from syncline.specs.tables.columns import Column, count_of, table, text_of
+from syncline.specs.tables.display import MORE, few_columns, few_note, network_title, speedup_column
+from syncline.units import format_bandwidth, format_bytes
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+
+TOO_LARGE = " *"
+"""Mark behind the memory of a method that exceeds the hardware's."""
+
+WORTH_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else as it is."
+WAYS = {"below": "<", "above": ">", "always": "any", "never": "none"}
+
+
+def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
+    """Return a table per model, hardware and network, with all numbers of workers; or the table of a paper."""
+    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    if not projections:
+        return study_of(specs[0]).tables(rows, specs[0])
+    counts = {spec.workers for spec in projections}
+    columns = project_columns(rows, several=len(counts) > 1)
+    tables = []
+    for (model, machine, layout), alike in groupby(projections, key=_subject):
+        group = list(alike)
+        several = len({_subject(spec) for spec in projections}) > 1
+        for network in group[0].networks:
+            subject_rows = [
+                row for row in rows if (row["model"], row["hardware"], row["layout"]) == (model, machine, layout)
+            ]
+            title = network_title(network, group[0].workers, group[0].steps)
+            if len(counts) > 1:
+                title = title.replace(f", {group[0].workers:,} workers", "")
+            if several:
+                title = f"{model}{f' on {machine}' if machine else ''}; {title}"
+            if layout:
+                title += f"; {layout}"
+            shown = [row for row in subject_rows if row["network"] == network.name]
+            tables.append((title, shown))
+    note = few_note(rows, projections[0].methods[0].name)
+    if any(heading.startswith("5%") for heading, _ in columns):
+        note += WORTH_NOTE.format(projections[0].methods[0].name)
+    note += training_note(rows, projections) + played_note(rows) + model_note(projections)
+    note += memory_note(rows, projections) + MORE
+    keys = ("method", "workers") if len(counts) > 1 else ("method",)
+    return [
+        table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers", keys=keys)
+        for number, (title, shown) in enumerate(tables)
+    ]
+
+
+def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
+    """Return the few most important columns, which fit into 80 characters.
+
+    For whole trainings, time and loss replace the bandwidths, and money replaces the step time. With several numbers of
+    workers, the memory has a column only if something does not fit.
+    """
+    training = training_columns(rows)
+    headings = [heading for heading, _ in training]
+    step, waiting = few_columns(list(rows))
+    columns: list[Column] = [text_of("method")]
+    columns += [count_of("workers")] if several else []
+    columns += [] if "cost" in headings else [step]
+    columns += [] if {"cost", "tokens"} & {*headings} else [waiting]
+    columns.append(speedup_column(list(rows)))
+    if not training and any(row.get("faster") for row in rows):
+        columns.append(("5% faster\non links", _worth("faster_by_5_percent")))
+    if not several or any(row["fits"] is False for row in rows):
+        columns.append(("memory", _memory))
+    return columns + training
+
+
+def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
+    layout = spec.layout.made()
+    machine = spec.compute.hardware.name if spec.compute.hardware else None
+    return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
+
+
+def _worth(name: str) -> Callable[[Record], str]:
+    def show(row: Record) -> str:
+        when, rate = row[name], row[f"{name}_bandwidth_bytes_per_s"]
+        if when is None:
+            return "-"
+        return WAYS[when] if rate is None else f"{WAYS[when]} {format_bandwidth(rate)}"
+
+    return show
+
+
+def _memory(row: Record) -> str:
+    return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
+
+
+def played_note(rows: Sequence[Record]) -> str:
+    """Return lines with the methods that have no closed form on a network, and their evaluator or the reason."""
+    played: dict[str, dict[str, None]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row["timed_by"] is None:
+            reasons.setdefault(row["not_timed"], {})[row["method"]] = None
+        elif row["timed_by"] != CLOSED_FORM:
+            played.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
+    lines = [f"\nNo closed form, played in {evaluator}: {_listed(names)}." for evaluator, names in played.items()]
+    lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in [*reasons.items()][:MOST_NAMED]]
+    more = len(reasons) - MOST_NAMED
+    return "".join([*lines, f"\n-: {more} more, which --json has in 'not_timed'."] if more > 0 else lines)
+
+
+MOST_NAMED = 8
+"""Limit on the methods and reasons that a note names."""
+
+
+def _listed(names: Iterable[str]) -> str:
+    all_names = list(names)
+    return ", ".join(all_names[:MOST_NAMED]) + (
+        f" and {len(all_names) - MOST_NAMED} more" if len(all_names) > MOST_NAMED else ""
+    )
+
+
+def model_note(specs: Sequence[ProjectSpec]) -> str:
+    """Return a line per model with its parameters and its sequence length, and a line with the hardware."""
+    lines = []
+    for name, shape in {spec.model.name: spec.model for spec in specs}.items():
+        sequences = f", sequences of {shape.sequence:,}" if shape.sequence > 1 else ""
+        lines.append(f"\n{name}: {shape.parameters:,} parameters{sequences}.")
+    machines = dict.fromkeys(spec.compute.hardware for spec in specs)
+    texts = [
+        f"{machine.name}, {machine.mfu:.0%} of {machine.peak_flops / 1e12:.3g} TFLOP/s"
+        for machine in machines
+        if machine
+    ]
+    lines += [f"\nEach worker: {'; '.join(texts)}."] if texts else []
+    return "".join(lines)
+
+
+def held_lines(rows: Iterable[Record]) -> list[str]:
+    """Return a line for each memory plan with micro-batches or sharded states, with its methods."""
+    methods_by_text: dict[str, dict[str, None]] = {}
+    for row in rows:
+        parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []
+        parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
+        if parts:
+            methods_by_text.setdefault(", ".join(parts), {})[row["method"]] = None
+    lines = [f"\n{_listed(methods)}: {text}." for text, methods in [*methods_by_text.items()][:MOST_NAMED]]
+    return [*lines, "\nMore of that: --json."] if len(methods_by_text) > MOST_NAMED else lines
+
+
+SHARED_OUT = {
+    "optimizer": "optimizer states shared out over the workers",
+    "gradients": "gradients and optimizer states shared out over the workers",
+    "full": "weights, gradients and optimizer states shared out over the workers",
+}
+"""Phrases for each kind of sharding."""
+
+
+def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
+    """Return a note on the gradients' format, on the memory plan, and on the mark of memory that does not fit."""
+    memory_spec = specs[0].memory
+    formats = dict.fromkeys(spec.number_format for spec in specs)
+    counting = " or ".join(dict.fromkeys(memory_spec.counted_in(number_format) for number_format in formats))
+    note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {counting}"
+    note += f"{f', {memory_spec.activations} activations' if memory_spec.activations else ', without activations'}."
+    note += "".join(held_lines(rows))
+    if all(row["fits"] is not False for row in rows):
+        return note
+    sizes = {}
+    for spec in specs:
+        machine = spec.memory_machine
+        if machine is not None and machine.memory_bytes is not None:
+            sizes[machine.name] = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
+    limits = " or ".join(f"the {size} of {name}" for name, size in sizes.items())
+    return f"{note} {TOO_LARGE.strip()}: does not fit into {limits}."

@@ -1,0 +1,271 @@
+"""Totals of a whole training from the rows of a projection: time to a loss, money, energy, carbon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from syncline.costmodel.egress import egress_bytes, site_sizes
+from syncline.costmodel.network.topology import Network
+from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, cost, energy_j
+from syncline.costmodel.scaling.inverse import time_to_loss_s, tokens_for_loss
+from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
+from syncline.errors import SpecError
+from syncline.methods import MethodBase, tensors_of
+from syncline.planner.goodput.goodput import FailingTraining, WhatIsLeft, kept_state, with_failures
+from syncline.planner.projection.columns import ColumnRows, columns_of_rows, length
+from syncline.planner.projection.level_traffic import level_bytes_per_step
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.specs import Experiment, ProjectSpec
+from syncline.specs.failures import FailuresSpec
+
+
+@dataclass(frozen=True)
+class WholeTraining:
+    """The options of a whole training, beyond its step time.
+
+    Args:
+        tokens: D, tokens of the training; without ``tokens`` and ``target_loss`` the spec's steps apply.
+        target_loss: loss at which the training ends, in nats per token.
+        prices: prices of machines, electricity and traffic.
+        extrapolate: whether to predict losses outside the range that the fits have seen.
+        failures: failure model of the machines, which affects time, money and energy; None: nothing fails.
+
+    Raises:
+        SpecError: both tokens and a target loss, or a number that is not positive.
+    """
+
+    tokens: float | None = None
+    target_loss: float | None = None
+    prices: Prices | None = None
+    extrapolate: bool = False
+    failures: FailuresSpec | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "target_loss"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise SpecError(name, value, "a positive number")
+        if self.tokens is not None and self.target_loss is not None:
+            raise SpecError("tokens", self.tokens, "nothing beside a target loss, which decides how many")
+
+    @property
+    def is_nothing(self) -> bool:
+        """Return whether no option is set."""
+        return self.tokens is None and self.target_loss is None and self.prices is None and self.failures is None
+
+
+def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment], asked: WholeTraining) -> ColumnRows:
+    """Return the rows of a projection with the totals of the whole training.
+
+    Args:
+        rows: rows of `project`.
+        specs: specs of the rows.
+        asked: options of the whole training.
+
+    Raises:
+        SpecError: the specs are those of a study.
+    """
+    spec_by_key: dict[tuple[Any, ...], ProjectSpec] = {}
+    for spec in specs:
+        if not isinstance(spec, ProjectSpec):
+            raise SpecError("spec", spec.name, "a projection: a paper's table has no training to pay for")
+        machine = spec.compute.hardware
+        layout = spec.layout.made()
+        shared = layout.describe() if layout.workers > 1 else None
+        spec_by_key[spec.model.name, machine.name if machine else None, spec.workers, shared] = spec
+    totals = [
+        _training(row, spec_by_key[row["model"], row["hardware"], row["workers"], row["layout"]], asked) for row in rows
+    ]
+    if not isinstance(rows, ColumnRows):
+        return ColumnRows([columns_of_rows([{**row, **more} for row, more in zip(rows, totals, strict=True)])])
+    parts, begin = [], 0
+    for part in rows.parts:
+        end = begin + length(part)
+        parts.append(part | columns_of_rows(totals[begin:end]))
+        begin = end
+    return ColumnRows(parts)
+
+
+def method_covered(method: MethodBase) -> str:
+    """Return the name under which fits of losses cover a method, or the method's own name if they do not cover it.
+
+    Fits of DiLoCo cover an outer Nesterov step on numbers in full precision. Fits of Streaming DiLoCo cover fragments
+    that are a step late and 4-bit numbers, so that any number format is covered.
+    """
+    fields = dict(method)
+    plain = getattr(fields.get("rule"), "kind", None) == "adam" and fields.get("compressor") is None
+    nesterov = fields.get("outer_momentum") == NESTEROV
+    covered = {
+        "ddp": plain,
+        "diloco": plain and nesterov and method.wire in (None, "dense"),
+        "streaming-diloco": plain and nesterov and getattr(fields.get("stream"), "tau", 0) == 1,
+    }
+    if covered.get(method.kind):
+        return "ddp-adam" if method.kind == "ddp" else method.kind
+    return f"{method.name}, otherwise" if method.name in (*covered, "ddp-adam") else method.name
+
+
+NESTEROV = 0.9
+"""Outer momentum of all trainings behind the fits of DiLoCo."""
+
+
+def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
+    method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
+    network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
+    tokens_per_step = float(spec.tokens_per_worker * spec.workers)
+    steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
+    fields: dict[str, Any] = {}
+    goodput = None
+    step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
+    seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)
+    if options.tokens is not None or options.target_loss is not None:
+        fields = _losses(method, spec, options)
+        if options.target_loss is not None:
+            steps, seconds = 0.0, None
+            if (reached := fields.pop("_reached")) is not None:
+                steps = reached.value / tokens_per_step
+                if step_s is not None:
+                    seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
+    if options.failures is not None:
+        goodput = _left(method, spec, row, options.failures, steps) if steps else None
+        seconds = with_failures(seconds, goodput)
+        fields |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
+    if options.tokens is not None or options.target_loss is not None or options.failures is not None:
+        fields |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
+    if options.prices is not None:
+        sent = egress_per_step(method, spec, network, row)
+        fields |= paid(row, options.prices, steps, seconds, None if sent is None else sent * steps)
+    return fields
+
+
+def _left(
+    method: MethodBase, spec: ProjectSpec, row: Mapping[str, Any], failures: FailuresSpec, steps: float
+) -> WhatIsLeft | None:
+    """Return the goodput of a row's training under failures, or None if its step time is unknown."""
+    if row["step_time_s"] is None:
+        return None
+    from syncline.planner.goodput.planned import what_is_left  # only here: most projections play nothing
+
+    replicas = spec.layout.made().replicas(spec.workers)
+    copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
+    state = kept_state(method, spec.model.tensors, replicas)
+    step_s = row["step_time_s"]
+    training = FailingTraining(spec.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
+    return what_is_left(failures, training)
+
+
+FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "stuck")
+"""Fields of a row if failures are an option; null if the step time is unknown."""
+
+
+def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
+    """Return a method's training with ``tokens`` tokens, in the form that fits of losses take."""
+    return TrainingAtScale(
+        method_covered(method),
+        float(spec.model.parameters),
+        tokens,
+        replicas=float(spec.layout.made().replicas(spec.workers)),
+        period=float(getattr(method, "period", 1)),
+        batch_tokens=float(spec.tokens_per_worker * spec.workers),
+    )
+
+
+def _losses(method: MethodBase, spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
+    """Return the predicted loss of the tokens or the tokens of the target loss, or the reason why neither is known."""
+    training = at_scale(method, spec, options.tokens)
+    reached, prediction, unknown = None, None, None
+    try:
+        if options.target_loss is None:
+            prediction = predicted_loss(training, extrapolate=options.extrapolate)
+        else:
+            reached = tokens_for_loss(options.target_loss, training, extrapolate=options.extrapolate)
+            prediction = reached.at
+    except SpecError as error:
+        unknown = str(error)
+    return {
+        "tokens": options.tokens if reached is None else reached.value,
+        **_loss_record(prediction),
+        "loss_unknown": unknown,
+        **({} if options.target_loss is None else {"_reached": reached}),
+    }
+
+
+def _loss_record(prediction: PredictedLoss | None) -> dict[str, Any]:
+    return {
+        "loss": prediction and prediction.loss,
+        "loss_low": prediction and prediction.low,
+        "loss_high": prediction and prediction.high,
+        "loss_fit": prediction and prediction.fit.name,
+        "extrapolation": prediction and prediction.extrapolation,
+        "beyond": prediction and ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond),
+    }
+
+
+def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
+    """Return the mean bytes that leave sites in a step, all sites together, or None if they cannot be counted.
+
+    This is the number of bytes that a worker sends in a step, from the row, times the ratio by which its collectives
+    multiply them on their way out of the sites.
+
+    Args:
+        method: the method.
+        spec: the projection with the model and the workers.
+        network: network with the sites.
+        row: row of the method on that network.
+    """
+    sizes = site_sizes(network, spec.workers)
+    if sizes is None:
+        return None
+    if len(sizes) == 1:
+        return 0.0
+    if spec.layout.made().workers > 1 or row["sharding"] != "none":  # replicas gather inside, too, and so do sharers
+        plan = ProjectionPlan([spec], [method])
+        levels = level_bytes_per_step(plan, 0, network)
+        return None if levels is None else float(levels[-1])
+    exchanges = method.exchanges(tensors_of(spec.model.tensors), spec.workers)
+    if any(exchange.part is not None for exchange in exchanges):
+        return None
+    payloads = [exchange.payload_bytes * exchange.times(spec.steps) for exchange in exchanges]
+    if not (sent := sum(payloads)):
+        return 0.0
+    out = sum(
+        egress_bytes(exchange.collective, payload, sizes) for exchange, payload in zip(exchanges, payloads, strict=True)
+    )
+    return float(row["bytes_per_worker"] * out / sent)
+
+
+def paid(
+    row: Mapping[str, Any],
+    prices: Prices,
+    steps: float,
+    seconds: tuple[float, float | None, float | None] | None,
+    sent: float | None,
+) -> dict[str, Any]:
+    """Return the money, energy and carbon of a training, with bounds from those of its time.
+
+    Args:
+        row: row of a projection.
+        prices: list of prices.
+        steps: number of steps of the training.
+        seconds: duration with lower and upper bound; None if it is unknown.
+        sent: bytes that leave sites, all together.
+    """
+    power, idle = prices.powered(BOARD_POWER_W.get(row["hardware"], (None, ""))[0])
+    busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
+    fields: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
+    for end, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
+        money = joules = None
+        if duration_s is not None:
+            usage = Usage(row["workers"], duration_s, busy_s, sent)
+            if power is not None:
+                waiting = idle if idle is not None else 0.0 if end == "_low" else power
+                joules = energy_j(prices, usage, power, waiting)
+            money = cost(prices, usage, joules)
+        fields |= {
+            f"cost{end}": money,
+            f"energy{end}_j": joules,
+            f"carbon{end}_kg": None if joules is None else carbon_kg(prices, joules),
+        }
+    return fields

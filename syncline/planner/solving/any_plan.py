@@ -1,0 +1,191 @@
+"""The best plan for a target among all methods, layouts and memory plans that `syncline advise` considers.
+
+A rough search first finds the value at which each plan meets the deadline, from its step without bounds. The best plans
+are then solved like any other method. The search runs again on the network of the first answer, because another layout
+may be the fastest there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syncline.costmodel import ModelShape, Network
+from syncline.errors import SpecError
+from syncline.planner.advice.plan_costs import priced
+from syncline.planner.advice.plans import TrainingPlan
+from syncline.planner.advice.question import AdviceQuestion, default_batch
+from syncline.planner.advice.search import plans_searched
+from syncline.planner.advice.thresholds import PreparedPlan, prepared
+from syncline.planner.projection.thresholds import HIGHEST, LOWEST
+from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.solving.question import KNOWN, UNKNOWN, Inverse
+from syncline.planner.solving.solver import SolvedAnswer, answer_of, ranked_answers, same_names
+from syncline.planner.solving.variables import LATENCIES_S, Sought
+from syncline.specs import ProjectSpec
+
+FINALISTS = 4
+"""Number of plans of each list that are solved with bounds, in addition to the best of data parallelism."""
+
+HALVINGS = 12
+"""Number of bisections between the logarithms of the extreme values: to a hundredth."""
+
+SEARCHES = 2
+"""Number of searches: on the spec's network, and on the network of the first answer."""
+
+
+@dataclass(frozen=True)
+class RoughPlan:
+    """A plan with the approximate value at which it meets a deadline.
+
+    Args:
+        plan: the plan.
+        tokens: number of tokens that the plan trains on.
+        list: one of `KNOWN` and `UNKNOWN`.
+        value: approximate value; None if the plan never meets the deadline.
+    """
+
+    plan: TrainingPlan
+    tokens: float
+    list: str
+    value: float | None
+
+
+def solved_by_any_plan(question: Inverse) -> list[dict[str, Any]]:
+    """Return the rows of plans, as `solved` does: plans of known loss first, the best first in each list.
+
+    Args:
+        question: a question for a bandwidth or a latency; its methods are those between replicas.
+
+    Raises:
+        SpecError: another variable, no deadline, or a model or hardware that advice does not support.
+    """
+    if question.variable not in ("bandwidth", "latency"):
+        raise SpecError("best", True, "bandwidth or latency to be sought: plans change with all else")
+    if question.targets.deadline_s is None:
+        raise SpecError("best", True, "a deadline beside it")
+    rows: list[dict[str, Any]] = []
+    for spec in question.specs:
+        for network in spec.networks:
+            rows += _of_network(question, spec, network)
+    return same_names(rows)
+
+
+def advice_asked(question: Inverse, spec: ProjectSpec, network: Network, methods: bool) -> AdviceQuestion:
+    """Return the same question as a question for advice, without its deadline and budget.
+
+    Args:
+        question: the question.
+        spec: spec with the model, hardware and workers.
+        network: the network.
+        methods: whether to consider the spec's methods; else all methods that advice tries.
+
+    Raises:
+        SpecError: a module, no hardware, or a batch that the workers cannot share.
+    """
+    shape, machine, training = spec.model, spec.compute.hardware, question.training
+    if not isinstance(shape, ModelShape):
+        raise SpecError("model", shape.name, "a transformer by name or config, whose layouts can be told")
+    if machine is None:
+        raise SpecError("hardware", None, "what computes, as a100")
+    tokens = 20.0 * shape.parameters if training.tokens is None else training.tokens
+    batch = question.batch_tokens or default_batch(shape.parameters, spec.workers, shape.sequence)
+    return AdviceQuestion(
+        shape,
+        network,
+        machine,
+        spec.workers,
+        int(batch),
+        tokens,
+        training.target_loss,
+        prices=training.prices,
+        extrapolate=training.extrapolate,
+        methods=spec.methods if methods else (),
+    )
+
+
+def _of_network(question: Inverse, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+    advice = advice_asked(question, spec, network, question.own_methods)
+    variable = question.sought(spec, network, spec.methods[0])
+    searched = network
+    rough: dict[tuple[Any, ...], RoughPlan] = {}
+    for _ in range(SEARCHES):
+        plans, _ = plans_searched(advice.on(searched))
+        new = [plan for plan in plans if _key(plan) not in rough]
+        rough |= {_key(rough_plan.plan): rough_plan for rough_plan in _told_roughly(question, advice, variable, new)}
+        best = _best_first(list(rough.values()), variable)
+        if not new or not best or best[0].value is None:
+            break
+        searched = variable.at(best[0].value).network
+    rows: list[dict[str, Any]] = []
+    for name in (KNOWN, UNKNOWN):
+        of_list = [candidate for candidate in _best_first(list(rough.values()), variable) if candidate.list == name]
+        parallel = [candidate for candidate in of_list if candidate.plan.method.sends_in_backward]
+        finalists = of_list[:FINALISTS] + [
+            candidate for candidate in parallel[:1] if candidate not in of_list[:FINALISTS]
+        ]
+        answers = [_whole(question, advice, network, candidate) for candidate in finalists]
+        rows += [answer.flat() for answer in ranked_answers(answers)]
+    if not rows:
+        raise SpecError("best", advice.model.name, "a plan that fits into the memory of the workers")
+    return rows
+
+
+def _key(plan: TrainingPlan) -> tuple[Any, ...]:
+    return plan.setting, plan.method.name
+
+
+def _told_roughly(
+    question: Inverse, advice: AdviceQuestion, variable: Sought, plans: Sequence[TrainingPlan]
+) -> list[RoughPlan]:
+    """Return the plans that fit, with the approximate value at which each meets the deadline."""
+    deadline_s = question.targets.deadline_s
+    assert deadline_s is not None
+    out = []
+    for row in priced(advice, plans):
+        if row["fits"] is False or row["time_s"] is None:
+            continue
+        prepared_plan = prepared(advice, row["plan"], row["tokens"])
+        value = _crossing(prepared_plan, variable, deadline_s)
+        out.append(RoughPlan(row["plan"], row["tokens"], KNOWN if row["loss_unknown"] is None else UNKNOWN, value))
+    return out
+
+
+def _crossing(plan: PreparedPlan, variable: Sought, deadline_s: float) -> float | None:
+    """Return about where a plan meets the deadline: the hardest value if all values do, None if none does."""
+    easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
+
+    def misses_deadline(value: float) -> bool:
+        return plan.time_s(variable.at(value).network) > deadline_s
+
+    if misses_deadline(easy):
+        return None
+    if not misses_deadline(hard):
+        return hard
+    for _ in range(HALVINGS):
+        middle = math.sqrt(easy * hard)
+        easy, hard = (easy, middle) if misses_deadline(middle) else (middle, hard)
+    return easy
+
+
+def _best_first(plans: Sequence[RoughPlan], variable: Sought) -> list[RoughPlan]:
+    sign = 1.0 if variable.name == "bandwidth" else -1.0
+    return sorted(plans, key=lambda plan: (plan.value is None, sign * (plan.value or 0.0)))
+
+
+def _whole(question: Inverse, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan) -> SolvedAnswer:
+    """Return the answer for a plan, solved like any method, from a projection on the plan's own tokens."""
+    spec = rough_plan.plan.spec(advice)
+    training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
+    plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
+    answer = answer_of(plan_question, spec, network, spec.methods[0])
+    record = answer.record | {"target": question.describe()}
+    fields = rough_plan.plan.fields | {
+        "steps": spec.steps,
+        "tokens_per_worker": spec.tokens_per_worker,
+        "tokens": rough_plan.tokens,
+    }
+    extra = {"list": rough_plan.list, "activations": rough_plan.plan.activations, "fields": fields}
+    return answer._replace(record=record | extra)

@@ -1,0 +1,142 @@
+"""Rows of a projection at values of a variable, and the margins by which they meet a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.scaling.predict import TrainingAtScale
+from syncline.costmodel.scaling.relative import relative_loss
+from syncline.errors import SpecError
+from syncline.methods import MethodBase
+from syncline.planner.projection.project import project_all
+from syncline.planner.projection.training_totals import WholeTraining, method_covered, with_training
+from syncline.planner.solving.shares import shares
+from syncline.planner.solving.targets import SolveTargets, ToldThree, margins, quantities
+from syncline.planner.solving.variables import Sought, TriedSetting, neighbours
+from syncline.specs import ProjectSpec
+
+
+class Tried(NamedTuple):
+    """A value that was tried.
+
+    Attributes:
+        row: row of the projection, with the whole training if the question has one.
+        margins: ``(3,)``: as predicted, at the optimistic bound and at the pessimistic one; at least 0 if all targets
+            are met, nan if unknown.
+        decides: the target of the smallest margin.
+        told: quantity of each target.
+        unknown: the reason if the margin is unknown, else None.
+    """
+
+    row: dict[str, Any]
+    margins: Floats
+    decides: str
+    told: dict[str, ToldThree]
+    unknown: str | None
+
+
+@dataclass
+class Trials:
+    """The values of one variable that were tried, each once.
+
+    Args:
+        sought: the variable.
+        targets: the targets to meet.
+        training: options of the whole training.
+        baseline: baseline of speedups.
+    """
+
+    sought: Sought
+    targets: SolveTargets
+    training: WholeTraining
+    baseline: MethodBase | None = None
+    known: dict[float, Tried] = field(default_factory=dict)
+
+    def at(self, values: Sequence[float]) -> list[Tried]:
+        """Return the trial of each value; new values are projected together."""
+        new = [value for value in dict.fromkeys(values) if value not in self.known]
+        trials = tried([self.sought.at(value) for value in new], self.targets, self.training, self.baseline)
+        self.known |= dict(zip(new, trials, strict=True))
+        return [self.known[value] for value in values]
+
+
+def tried(
+    settings: Sequence[TriedSetting], targets: SolveTargets, training: WholeTraining, baseline: MethodBase | None = None
+) -> list[Tried]:
+    """Return each setting's projection with its margins.
+
+    Args:
+        settings: settings in order; adjacent ones of the same spec and method are priced at once.
+        targets: the targets to meet.
+        training: options of the whole training.
+        baseline: baseline of speedups; the method itself by default.
+    """
+    out: list[Tried] = []
+    for spec, method, networks in neighbours(settings):
+        methods = (method,) if baseline is None else (baseline, method)
+        projected = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
+        rows = project_all([projected], thresholds=False)[len(methods) - 1 :: len(methods)]
+        method_spec = projected.model_copy(update={"methods": (method,)})
+        if not training.is_nothing:
+            rows = with_training(rows, [method_spec], training).as_plain()
+        parts = shares(method_spec, 0, networks) if targets.of_shares else [{} for _ in networks]
+        for row, part in zip(rows, parts, strict=True):
+            out.append(_held_against(dict(row), part, method_spec, method, targets, training))
+    return out
+
+
+def _held_against(
+    row: dict[str, Any],
+    part: dict[str, ToldThree],
+    spec: ProjectSpec,
+    method: MethodBase,
+    targets: SolveTargets,
+    training: WholeTraining,
+) -> Tried:
+    values: dict[str, ToldThree] = quantities(row)
+    values |= part if row["step_time_s"] is not None else dict.fromkeys(part, (None, None, None))
+    machine = spec.memory_machine
+    room = machine.memory_bytes if machine else None
+    values["memory"] = (None,) * 3 if room is None else (row["memory_bytes"] / room,) * 3
+    unknown = row["not_timed"]
+    if targets.loss_penalty is not None:
+        values["loss_penalty"], why = _loss_over_ddp(spec, method, row, training)
+        unknown = unknown or why
+    excess, decides = margins(targets, values)
+    if np.isnan(excess[0]):
+        unknown = unknown or _why_unknown(row, decides)
+    return Tried(row, excess, decides, values, unknown if np.isnan(excess[0]) else None)
+
+
+def _loss_over_ddp(
+    spec: ProjectSpec, method: MethodBase, row: dict[str, Any], training: WholeTraining
+) -> tuple[ToldThree, str | None]:
+    """Return the predicted loss over that of data parallelism, with bounds, or the reason why it is unknown."""
+    scale = TrainingAtScale(
+        method_covered(method),
+        float(spec.model.parameters),
+        training.tokens,
+        replicas=float(row["replicas"]),
+        period=float(getattr(method, "period", 1)),
+    )
+    try:
+        ratio = relative_loss(scale, extrapolate=training.extrapolate)
+    except SpecError as error:
+        return (None, None, None), str(error)
+    return (ratio.ratio, ratio.low, ratio.high), None
+
+
+def _why_unknown(row: dict[str, Any], target: str) -> str:
+    if row.get("loss_unknown") and row.get("training_s") is None:
+        return str(row["loss_unknown"])
+    reasons = {
+        "utilisation": "no hardware is known, and so no peak",
+        "memory": "no hardware's memory is known",
+        "budget": "the list of prices makes no sum of it: a price is lacking, or of something that nobody counts",
+    }
+    return reasons.get(target, "nobody knows the time of a step")

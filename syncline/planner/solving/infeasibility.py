@@ -1,0 +1,109 @@
+"""Reasons in words why a target is always or never met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from syncline.planner.projection.thresholds import at_bandwidth
+from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.solving.evaluations import Trials, Tried, tried
+from syncline.planner.solving.targets import SolveTargets
+from syncline.planner.solving.variables import Sought
+from syncline.units import format_seconds
+
+
+def share_text(share: float) -> str:
+    """Return a share for people: ``43.1%``."""
+    return f"{100 * share:.3g}%"
+
+
+def told_text(name: str, value: float, training: WholeTraining) -> str:
+    """Return the value of a target's quantity, for people."""
+    if name == "budget":
+        return f"{value:,.0f} {training.prices.currency if training.prices else ''}".rstrip()
+    texts: dict[str, Callable[[float], str]] = {
+        "deadline_s": format_seconds,
+        "step_time_s": format_seconds,
+        "utilisation": lambda v: f"{share_text(v)} of the peak",
+        "compute_utilisation": lambda v: f"{share_text(v)} of a step computing",
+        "exposed": lambda v: f"{share_text(v)} of a step waiting",
+        "speedup": lambda v: f"{v:.3g} times the baseline",
+        "loss_penalty": lambda v: f"{100 * (v - 1):+.2g}% in loss",
+        "memory": lambda v: f"{v:.3g} times the memory of a worker",
+    }
+    return texts[name](value)
+
+
+def why_never(trials: Trials) -> tuple[str, float]:
+    """Return the reason why no value meets a target, and the value that comes nearest."""
+    targets, training = trials.targets, trials.training
+    values = sorted(trials.known)
+    results = [trials.known[tried_value] for tried_value in values]
+    if all(np.isnan(trial.margins[0]) for trial in results):
+        return results[-1].unknown or "nobody knows", values[-1]
+    nearest = int(np.nanargmax([trial.margins[0] for trial in results]))
+    value, best = values[nearest], results[nearest]
+    alone = _computing_alone(best, targets, training)
+    if alone:
+        return alone, value
+    reached = best.told[best.decides][0]
+    assert reached is not None
+    reached_text = told_text(best.decides, reached, training)
+    return _why_not(trials, value, best, reached_text), value
+
+
+def _why_not(trials: Trials, value: float, best: Tried, reached_text: str) -> str:
+    """Return the reason why even the nearest value misses a target that computing alone would meet."""
+    variable = trials.sought
+    if best.decides == "memory":
+        workers_text = f", at {variable.text(value)}" if variable.name == "workers" else ""
+        return f"it takes {reached_text}{workers_text}; --layout shares a replica out"
+    if variable.place is None or best.decides in ("speedup", "loss_penalty"):
+        return f"at best {reached_text}, at {variable.text(value)}"
+    waits_s = best.row["exposed_communication_s"]
+    waits = "" if best.decides == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
+    if variable.name == "bandwidth":
+        return f"{_what_is_left(trials, value)}: {reached_text} at {variable.text(value)}{waits}"
+    return f"its bandwidth alone is too little: without any latency {reached_text}{waits}"
+
+
+def _what_is_left(trials: Trials, value: float) -> str:
+    """Return whether this link's latency or the other links make a step wait at the highest bandwidth."""
+    setting, place = trials.sought.at(value), trials.sought.place
+    assert place is not None
+    network = place.with_link(replace(at_bandwidth(place.link, value), latency_s=0.0))
+    (trial,) = tried([setting._replace(network=network)], trials.targets, trials.training, trials.baseline)
+    return "its latency alone is too much" if trial.margins[0] >= 0 else "the other links alone take too long"
+
+
+NOT_OF_TIME = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "memory")
+"""Targets that do not follow from a step without waiting."""
+
+
+def _computing_alone(best: Tried, targets: SolveTargets, training: WholeTraining) -> str | None:
+    """Return the value of steps that never wait for the network, as text, if even those miss the target; else None."""
+    row, name = best.row, best.decides
+    step_s, waits_s = row["step_time_s"], row["exposed_communication_s"]
+    value, limit = best.told[name][0], targets.given[name]
+    if not step_s or value is None or name in NOT_OF_TIME:
+        return None
+    part = (step_s - waits_s) / step_s
+    alone = value / part if name == "utilisation" else value * part
+    if (alone >= limit) if name == "utilisation" else (alone <= limit):
+        return None
+    step_text = "" if name == "step_time_s" else f", {format_seconds(step_s - waits_s)} a step"
+    texts = {
+        "utilisation": f"computing alone comes to {told_text(name, alone, training)}{step_text}",
+        "budget": f"computing alone costs {told_text(name, alone, training)}{step_text}",
+    }
+    return texts.get(name, f"computing alone takes {told_text(name, alone, training)}{step_text}")
+
+
+def why_always(sought: Sought, nearest: Tried, training: WholeTraining, value: float) -> str:
+    """Return the reason why every value meets a target: the result at the worst value."""
+    reached: Any = nearest.told[nearest.decides][0]
+    return f"met even at {sought.text(value)}: {told_text(nearest.decides, reached, training)}"

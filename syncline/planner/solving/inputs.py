@@ -1,0 +1,213 @@
+"""The inputs of a question, as text and numbers, for the command line and for Python alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syncline.errors import SpecError
+from syncline.methods import named
+from syncline.planner.projection.projections import Options, names_of, variants
+from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.solving.question import Inverse, OfferedLink
+from syncline.planner.solving.targets import SolveTargets
+from syncline.specs import Experiment, ProjectSpec
+from syncline.specs.cluster.links import part_of, preset_link
+from syncline.specs.prices import prices_of
+from syncline.units import parse_count, parse_seconds, parse_share
+
+METHODS_ASKED = ("ddp-adam", "diloco", "streaming-diloco")
+"""Default methods of a question."""
+
+BASELINE = "ddp-adam"
+"""Default baseline of a speedup."""
+
+
+@dataclass(frozen=True)
+class InverseInputs:
+    """The inputs of a question in addition to a projection's options; see `sl.solve`."""
+
+    tokens: str | float | None = None
+    target_loss: float | None = None
+    prices: Any = None
+    extrapolate: bool = False
+    deadline: str | float | None = None
+    budget: str | float | None = None
+    step_time: str | float | None = None
+    utilisation: str | float | None = None
+    compute_utilisation: str | float | None = None
+    exposed: str | float | None = None
+    speedup: str | float | None = None
+    loss_penalty: str | float | None = None
+    over: str | None = None
+    level: str | int | None = None
+    among: Any = None
+    most: int | None = None
+    batch_tokens: str | float | None = None
+    best: bool = False
+    fits: bool | None = None
+
+    def targets(self) -> SolveTargets:
+        """Return the targets to meet.
+
+        Raises:
+            SpecError: there is no target, or a text is not such a quantity.
+        """
+
+        def read(name: str, parse: Any) -> Any:
+            value = getattr(self, name)
+            return None if value is None else parse(value, name)
+
+        speedup = self.speedup.removesuffix("x") if isinstance(self.speedup, str) else self.speedup
+        return SolveTargets(
+            deadline_s=read("deadline", parse_seconds),
+            budget=read("budget", parse_count),
+            step_time_s=read("step_time", parse_seconds),
+            utilisation=read("utilisation", parse_share),
+            compute_utilisation=read("compute_utilisation", parse_share),
+            exposed=read("exposed", parse_share),
+            speedup=None if speedup is None else parse_count(speedup, "speedup"),
+            loss_penalty=read("loss_penalty", parse_share),
+            memory=1.0 if self.fits else None,
+        )
+
+    def training(self) -> WholeTraining:
+        """Return the options of the whole training.
+
+        Raises:
+            SpecError: as `WholeTraining` and lists of prices do.
+        """
+        return WholeTraining(
+            None if self.tokens is None else parse_count(self.tokens, "tokens"),
+            self.target_loss,
+            None if self.prices is None else prices_of(self.prices),
+            self.extrapolate,
+        )
+
+    def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> Inverse:
+        """Return the question about specs that are ready; the first of their methods is the baseline of a speedup.
+
+        Args:
+            variable: the variable to solve for.
+            specs: specs of projections.
+            own_methods: whether the user named the methods.
+
+        Raises:
+            SpecError: an input is invalid; the error names it and the accepted values.
+        """
+        targets, projections = self.targets(), [spec for spec in specs if isinstance(spec, ProjectSpec)]
+        if len(projections) < len(specs):
+            raise SpecError("spec", specs[0].name, "a projection; a paper's table has nothing to solve for")
+        if self.over is not None and targets.speedup is None:
+            raise SpecError("over", self.over, "none, unless a speedup is asked for")
+        if variable == "workers" and self.fits is None and all(map(_memory_known, projections)):
+            targets = replace(targets, memory=1.0)
+        baseline = projections[0].methods[0] if targets.speedup is not None else None
+        if baseline is not None and all(len(spec.methods) < 2 for spec in projections):
+            raise SpecError("methods", baseline.name, f"a method beside {baseline.name}, which speedups are over")
+        batch = None if self.batch_tokens is None else parse_count(self.batch_tokens, "batch_tokens")
+        if batch is not None and variable != "workers" and not self.best:
+            projections = [with_batch(spec, batch) for spec in projections]
+        return Inverse(
+            variable,
+            projections,
+            targets,
+            self.training(),
+            baseline,
+            self.level,
+            offered_links(self.among),
+            self.most,
+            batch,
+            self.best,
+            own_methods,
+        )
+
+    def specs(self, spec: Experiment, options: Options, own_methods: bool) -> list[Experiment]:
+        """Return the specs that the options select, with the baseline of a speedup in front of their methods.
+
+        Args:
+            spec: spec that the options change.
+            options: see `variants`.
+            own_methods: whether the spec's methods apply if the options name none.
+
+        Raises:
+            SpecError: an input is invalid; the error names it and the accepted values.
+        """
+        if not isinstance(spec, ProjectSpec):
+            raise SpecError("spec", spec.name, "a projection; a paper's table has nothing to solve for")
+        methods: list[Any] = names_of(options.methods)
+        if not methods:
+            methods = list(spec.methods) if own_methods else list(METHODS_ASKED)
+        if self.speedup is not None:
+            baseline = self.over or BASELINE
+            named(baseline, "over")
+            methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
+        return variants(spec, Options(**vars(options) | {"methods": methods}))
+
+
+def _memory_known(spec: ProjectSpec) -> bool:
+    machine = spec.memory_machine
+    return machine is not None and machine.memory_bytes is not None
+
+
+def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
+    """Return the spec with ``batch_tokens`` tokens in a step of all workers together.
+
+    Raises:
+        SpecError: workers cannot share them evenly.
+    """
+    if batch_tokens % spec.workers:
+        raise SpecError("batch_tokens", batch_tokens, f"a multiple of the {spec.workers:,} workers")
+    return spec.model_copy(update={"tokens_per_worker": int(batch_tokens) // spec.workers})
+
+
+def offered_links(given: Any, path: str = "among") -> list[OfferedLink]:
+    """Return the links to choose from.
+
+    Args:
+        given: names with commas between, or ``latency,bandwidth``; a list of these, or of links; ``=`` and a number
+            behind a link is the price of a month; or a mapping of names to prices.
+        path: name of the input in errors.
+
+    Raises:
+        SpecError: an invalid link, a price that is not a number, or a link that appears twice.
+    """
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        offers = [_offered(name, price, path) for name, price in given.items()]
+    else:
+        items = given if isinstance(given, list | tuple) else [given]
+        parts = [part for item in items for part in _parts(item)]
+        offers = [_offered(*part, path) for part in parts]
+    names = [offer.link.name for offer in offers]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(path, name, "different networks; this one is there twice")
+    return offers
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    """Return each link with its price, or None if it has no price."""
+    if not isinstance(value, str):
+        return [(value, None)]
+    pieces = [piece.strip() for piece in value.split(",")]
+    try:
+        parse_seconds(pieces[0])
+    except SpecError:
+        named_links = pieces
+    else:
+        named_links = [value]  # a latency, and its bandwidth
+    return [(name.strip(), price if equals else None) for name, equals, price in map(_split, named_links)]
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    return text.partition("=")
+
+
+def _offered(value: Any, price: Any, path: str) -> OfferedLink:
+    month = None if price is None else parse_count(price, f"{path}.{value}")
+    if isinstance(value, str) and "," not in value:
+        return OfferedLink(preset_link(value, path), month)
+    return OfferedLink(part_of(value, path), month)

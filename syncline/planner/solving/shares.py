@@ -1,0 +1,56 @@
+"""Shares of a step with bounds from the measured errors of computing and communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from syncline.costmodel import Network, StepTime
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import FloatOrArray
+from syncline.planner.bounds import AS_PREDICTED, Factors, at_bounds, between
+from syncline.planner.projection.bounds import by_link, of_networks, of_settings
+from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan_columns import together
+from syncline.planner.solving.targets import ToldThree
+from syncline.specs import ProjectSpec
+
+SHARES: dict[str, Callable[[StepTime], FloatOrArray]] = {
+    "exposed": lambda step: step.exposed_communication_s,
+    "compute_utilisation": lambda step: step.compute_s,
+}
+"""Seconds of a step whose share each target limits."""
+
+
+def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, ToldThree]]:
+    """Return the shares of a method's step on each network: predicted, best case and worst case.
+
+    Args:
+        spec: spec of one setting.
+        number: index of the method.
+        networks: the networks.
+    """
+    plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
+    computing, communicating = of_settings(plan), of_networks(plan, networks)
+    out: list[dict[str, ToldThree]] = [{} for _ in networks]
+    for places, network in together(networks):
+        cache: Known = {}
+
+        def step_shares(factors: Factors, network: Network = network, cache: Known = cache) -> dict[str, Floats]:
+            step = plan.step(number, network, known=cache, factors=factors)
+            total_s = by_link(step.step_time_s)
+            return {
+                name: np.divide(by_link(seconds_of(step)), total_s, out=np.zeros(total_s.shape), where=total_s > 0)
+                for name, seconds_of in SHARES.items()
+            }
+
+        predicted = step_shares(AS_PREDICTED)
+        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.of(places))]
+        for name, share in predicted.items():
+            low, high = between(share, [variant[name] for variant in varied])
+            ends = low, np.minimum(high, 1.0)
+            best, worst = ends if name == "exposed" else ends[::-1]
+            for column, place in enumerate(places):
+                out[place][name] = float(share[0, column]), float(best[0, column]), float(worst[0, column])
+    return out

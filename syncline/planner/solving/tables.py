@@ -1,0 +1,234 @@
+"""The tables of ``syncline solve`` for the terminal: one per setting, with reasons for missing values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from syncline.planner.projection.tables import TOO_LARGE, held_lines, model_note
+from syncline.planner.projection.training_tables import training_columns, training_note
+from syncline.planner.solving.question import KNOWN, Inverse
+from syncline.specs import ProjectSpec
+from syncline.specs.tables.columns import Column, seconds_of, table
+from syncline.specs.tables.display import BOUNDS_NOTE, bounds_note
+from syncline.units import format_bandwidth, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from syncline.specs.study import Record
+
+TITLES = {
+    "bandwidth": "Least bandwidth of {of}",
+    "latency": "Longest latency of {of}, one way",
+    "period": "Longest period",
+    "workers": "Fewest workers on {network}",
+    "network": "Cheapest network in the place of {of}",
+}
+
+TEXTS: dict[str, Callable[[Any], str]] = {
+    "bandwidth": format_bandwidth,
+    "latency": format_seconds,
+    "period": lambda value: f"{value:,.0f} steps",
+    "workers": lambda value: f"{value:,.0f}",
+    "network": str,
+}
+
+NOTHING = {"always": "any", "never": "none", "unknown": "unknown"}
+"""Words in the place of a value."""
+
+CLOCK_ONLY = (
+    "\nPeriods of {} by the clock alone: longer ones cost loss, of which nothing is told here; "
+    "--target-loss or --loss-penalty asks for it where a published fit covers the method."
+)
+
+
+def solve_tables(rows: Sequence[Record], question: Inverse) -> list[Group]:
+    """Return a table per model, hardware, layout and network; the last one has the note on the basis of the rows."""
+    tables = []
+    groups = [list(group) for _, group in groupby(rows, key=_subject)]
+    for group in groups:
+        note = _own_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")
+        columns = _columns(group, _tells_losses(group, question) and not question.best)
+        left_columns = range(2 if question.best else 1)
+        tables.append(table(_title(group[0], question), columns, group, note.lstrip("\n"), left_columns))
+    return tables
+
+
+def _subject(row: Record) -> tuple[Any, ...]:
+    network_name = row["network"] if _has_levels(row) else None
+    plans = row.get("list") or row["layout"]
+    return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] != "period" else None
+
+
+def _has_levels(row: Record) -> bool:
+    """Return whether the network has a name that does not depend on the link in it."""
+    return row["sought"] != "network" or bool(row["level"])
+
+
+def _title(row: Record, question: Inverse) -> str:
+    heading = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
+    machine = f" on {row['hardware']}" if row["hardware"] else ""
+    named = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
+    place = "" if named else f", {row['network']}"
+    count = "" if row["sought"] == "workers" else f", {row['workers']:,} workers"
+    layout = f", {row['layout']}" if row["layout"] else ""
+    if "list" in row:
+        layout = f": plans of {row['list']}"
+    return f"{heading}: {row['target']}. {row['model']}{machine}{place}{count}{layout}"
+
+
+def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
+    variable = rows[0]["sought"]
+    columns: list[Column] = [("method", _method)]
+    if "list" in rows[0]:
+        columns.append(("layout", lambda row: row["layout"] or "one worker"))
+    columns += [(variable, _value), ("nine of ten", _interval), ("now", _now)]
+    if variable == "workers":
+        columns.append(("replicas", lambda row: f"{row['replicas']:,}"))
+    columns += [("step\nthere", seconds_of("step_time_s")), ("waiting", _waiting)]
+    hidden = {*([] if len({row.get("tokens") for row in rows}) > 1 else ["tokens"]), *([] if losses else ["loss"])}
+    columns += [column for column in training_columns(rows) if column[0] not in hidden]
+    if rows[0].get("money") is not None:
+        columns.append(("money", lambda row: "-" if row["money"] is None else f"{row['money']:,.0f}"))
+    return [*columns, ("memory", _memory)]
+
+
+def _method(row: Record) -> str:
+    """Return the method's name with its original period, if it has one."""
+    return str(row["of"] if row["sought"] == "period" else row["method"])
+
+
+def _value(row: Record) -> str:
+    text = TEXTS[row["sought"]]
+    if row["sought"] == "network":
+        return str(row["value"] or NOTHING.get(row["holds"], "none"))
+    if row["value"] is None:
+        return NOTHING.get(row["holds"], "none")
+    if row["sought"] == "workers" and len(row["spans"]) < 2:
+        return text(row["value"])
+    return ", ".join(_span(row, text, *span) for span in row["spans"])
+
+
+def safely(sought: str, value: float, up: bool) -> float:
+    """Return a bandwidth or a latency rounded to the three printed digits, to the side that meets the target.
+
+    >>> safely("bandwidth", 31.38e6, True) * 8, safely("latency", 187.1, False) / 60
+    (252000000.0, 3.11)
+    """
+    units = (1 / 8,) if sought == "bandwidth" else (86400.0, 3600.0, 60.0, 1.0)
+    unit = next((size for size in units if value >= size), units[-1])
+    shown = value / unit
+    if shown == 0:
+        return value
+    digit = 10.0 ** (math.floor(math.log10(shown)) - 2)
+    rounded = (math.ceil if up else math.floor)(round(shown / digit, 4))
+    return float(f"{rounded * digit:.3g}") * unit
+
+
+def _span(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
+    if row["sought"] in ("bandwidth", "latency"):
+        first, last = (
+            None if end is None else safely(row["sought"], end, up) for end, up in ((first, True), (last, False))
+        )
+    if first is None:
+        return "any" if last is None else f"up to {text(last)}"
+    if last is None:
+        return f"from {text(first)}"
+    return text(first) if first == last else f"{text(first)} to {text(last)}"
+
+
+def _interval(row: Record) -> str:
+    text = TEXTS[row["sought"]]
+    if row["low"] is None and row["high"] is None:
+        outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
+        return "any to none" if outcomes == {"always", "never"} else "-"
+    words = [row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds")]
+    upward_words = [word == "from" for word in words if word in ("from", "up to")]
+    upward = row["sought"] in ("workers", "network") or (
+        upward_words[0] if upward_words else row["sought"] == "bandwidth"
+    )
+    ends = ("any", "none") if upward else ("none", "any")
+    if row["pessimistic_holds"] == "unknown":
+        ends = (ends[0], "?") if upward else ("?", ends[1])
+    low, high = (end if row[name] is None else text(row[name]) for name, end in zip(("low", "high"), ends, strict=True))
+    return low if low == high else f"{low} to {high}"
+
+
+def _now(row: Record) -> str:
+    if row["now_holds"] is None:
+        return "-"
+    return "yes" if row["now_holds"] else "no"
+
+
+def _waiting(row: Record) -> str:
+    if not row["step_time_s"]:
+        return "-"
+    return f"{row['exposed_communication_s'] / row['step_time_s']:.0%}"
+
+
+def _memory(row: Record) -> str:
+    return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
+
+
+def _own_note(rows: Sequence[Record], question: Inverse) -> str:
+    """Return the note of a table: reasons for missing values, ties, and periods whose loss is unknown."""
+    lines = [f"\n{_method(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
+    lines += [
+        f"\n{row['method']}: met in parts, as the clock does not grow evenly with it."
+        for row in rows
+        if row["holds"] == "in parts" and row["sought"] != "network"
+    ]
+    for row in rows:
+        if row["sought"] == "period" and row["holds"] == "between":
+            lines.append(f"\n{_method(row)}: shorter than {row['shortest']:,.0f} steps is too slow.")
+    tied = [_method(row) for row in rows if row["tie"]]
+    if tied:
+        lines.append(f"\nA tie with {_method(rows[0])}: {', '.join(tied)}.")
+    if question.variable == "period" and not _asks_loss(question):
+        clocked = [_method(row) for row in rows if row["value"] is not None and row.get("loss") is None]
+        lines += [CLOCK_ONLY.format(", ".join(clocked))] if clocked else []
+    return "".join(lines)
+
+
+def _tells_losses(rows: Sequence[Record], question: Inverse) -> bool:
+    """Return whether a loss is known, or was requested without being known."""
+    return question.training.extrapolate or _asks_loss(question) or any(row.get("loss") is not None for row in rows)
+
+
+def _asks_loss(question: Inverse) -> bool:
+    return question.targets.loss_penalty is not None or question.training.target_loss is not None
+
+
+def _shared_note(rows: list[Record], question: Inverse) -> str:
+    now = rows[0]["now"]
+    text = TEXTS[rows[0]["sought"]]
+    standing = f" ({text(now)})" if now is not None and rows[0]["sought"] != "period" else ""
+    note = f"\nNow: whether the target is met as things stand{standing}. Nine of ten: what suffices if the clock is as "
+    note += "fast as nine of ten measured ones are expected to be at best, and at worst. Other columns: at the value, "
+    note += "or at what comes nearest. Waiting: for the network, with nothing to compute."
+    note += _batch(rows, question) + model_note(question.specs)
+    losses = [row | {"method": _method(row)} for row in rows if _tells_losses([row], question)]
+    shown = [row for row in losses if row.get("loss") is not None or not question.best]
+    note += training_note(shown, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
+    note += "" if question.best else "".join(held_lines(rows))
+    if any(row["fits"] is False for row in rows):
+        note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."
+    return note
+
+
+def _batch(rows: Sequence[Record], question: Inverse) -> str:
+    spec: ProjectSpec = question.specs[0]
+    if question.best:
+        tokens = rows[0]["fields"]["tokens_per_worker"] * rows[0]["workers"]
+        text = f"\nA step is of {tokens:,} tokens{'' if question.batch_tokens else ', as published fits have it best'}."
+        return f"{text} Plans of {KNOWN} train on the tokens that take them to data parallelism's loss."
+    if question.batch_tokens is not None:
+        return f"\nA step is of {question.batch_tokens:,.0f} tokens, whatever the number of workers."
+    worker_tokens = spec.tokens_per_worker
+    if question.variable == "workers":
+        part = f"\nEach worker's part of a step is {worker_tokens:,} tokens"
+        return f"{part}, so that more workers are a larger batch; --batch-tokens keeps it."
+    return f"\nA step is of {worker_tokens * spec.workers:,} tokens, {worker_tokens:,} per worker."

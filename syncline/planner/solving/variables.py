@@ -1,0 +1,297 @@
+"""The variables that meet a target: the bandwidth or latency of a link, a period, a number of workers.
+
+Each has a grid of values that are tried first, far apart, and a rule for values between two of them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import ValidationError
+
+from syncline.costmodel import ModelShape, Network
+from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.two_level import TwoLevel
+from syncline.errors import SpecError
+from syncline.methods import MethodBase
+from syncline.planner.projection.projections import refusal_of
+from syncline.planner.projection.thresholds import HIGHEST, LOWEST, PER_DECADE, at_bandwidth
+from syncline.planner.solving.link_selection import LinkPlace, link_places, with_level
+from syncline.specs import ProjectSpec
+from syncline.units import format_bandwidth, format_seconds
+
+LATENCIES_S = 1e-9, 1e3
+"""The shortest and the longest latency to try, in seconds, in addition to 0."""
+
+CLOSE = 1e-6
+"""Relative precision of the ends of a span."""
+
+TRIED_COUNTS = 48
+"""Limit on the whole numbers that are tried first."""
+
+MOST_PERIOD = 10_000
+
+TIMES_AS_MANY = 16
+"""Limit on the workers to try, as a multiple of the current number."""
+
+Sense = Literal["least", "most", "fewest", "longest"]
+
+
+class TriedSetting(NamedTuple):
+    """The setting to project at a value; adjacent settings that differ only in networks are priced at once.
+
+    Attributes:
+        spec: spec of everything but the network.
+        network: the network.
+        method: a method of the spec.
+    """
+
+    spec: ProjectSpec
+    network: Network
+    method: MethodBase
+
+
+@dataclass(frozen=True)
+class Sought:
+    """A variable to solve for.
+
+    Args:
+        name: bandwidth, latency, period or workers.
+        sense: the wanted one of the values that meet a target.
+        unit: unit of the values.
+        of: the thing that has the variable, for people.
+        grid: values that are tried first, ascending.
+        whole: all possible values, ascending, if they are whole numbers; else None.
+        at: returns the setting to project at a value.
+        text: returns a value for people.
+        now: current value in the question.
+        place: the link that has the variable, if one does.
+    """
+
+    name: str
+    sense: Sense
+    unit: str
+    of: str
+    grid: tuple[float, ...]
+    whole: Sequence[int] | None
+    at: Callable[[float], TriedSetting]
+    text: Callable[[float], str]
+    now: float | None
+    place: LinkPlace | None = None
+
+    def between(self, low: float, high: float, margin_low: float, margin_high: float) -> list[float]:
+        """Return values to try between two, one of which meets a target, or none if the two are close.
+
+        The values lie near the point where a line through both margins crosses 0, and in the middle, so that every
+        round halves the interval.
+        """
+        if self.whole is not None:
+            first, last = bisect.bisect_right(self.whole, low), bisect.bisect_left(self.whole, high)
+            picks = {first + (last - first) * part // 4 for part in (1, 2, 3)} if last > first else set()
+            return [float(self.whole[index]) for index in sorted(picks)]
+        if low <= 0:
+            return [high / 2] if high > LATENCIES_S[0] / 1e3 else []
+        a, b = np.log(low), np.log(high)
+        if b - a <= CLOSE:
+            return []
+        middle, near = (a + b) / 2, max((b - a) / 64, CLOSE / 4)
+        picks_at = [middle]
+        if np.isfinite([margin_low, margin_high]).all() and margin_low != margin_high:
+            crossing = a - (b - a) * margin_low / (margin_high - margin_low)
+            picks_at += [crossing - near, crossing + near]
+        inside = sorted(point for point in picks_at if a < point < b)
+        return list(dict.fromkeys(value for point in inside if low < (value := float(np.exp(point))) < high))
+
+
+def sought_bandwidth(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> Sought:
+    """Return the bandwidth of a link as a variable; an upload keeps its proportion."""
+    count = round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1
+    grid = tuple(np.geomspace(LOWEST, HIGHEST, count).tolist())
+
+    def setting_at(value: float) -> TriedSetting:
+        return TriedSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
+
+    now = float(place.link.bandwidth_bytes_per_s)
+    return Sought("bandwidth", "least", "B/s", place.describe(), grid, None, setting_at, format_bandwidth, now, place)
+
+
+def sought_latency(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> Sought:
+    """Return the one-way latency of a link as a variable."""
+    count = round(np.log10(LATENCIES_S[1] / LATENCIES_S[0]) * PER_DECADE) + 1
+    grid = (0.0, *np.geomspace(*LATENCIES_S, count).tolist())
+
+    def setting_at(value: float) -> TriedSetting:
+        return TriedSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
+
+    now = float(place.link.latency_s)
+    return Sought("latency", "most", "s", place.describe(), grid, None, setting_at, format_seconds, now, place)
+
+
+def sought_period(spec: ProjectSpec, network: Network, method: MethodBase) -> Sought:
+    """Return the period of a method as a variable.
+
+    Raises:
+        SpecError: the method has no period, or cannot have another one.
+    """
+    if "period" not in type(method).model_fields:
+        raise SpecError("methods", method.name, "methods with a period")
+    original: Any = method
+    periods = [
+        period for period in range(1, min(MOST_PERIOD, spec.steps) + 1) if _with_period(original, period) is not None
+    ]
+    if not periods:
+        raise SpecError("methods", method.name, f"a method whose period can be one of 1 to {spec.steps}")
+
+    def setting_at(value: float) -> TriedSetting:
+        changed = _with_period(original, int(value))
+        assert changed is not None
+        return TriedSetting(spec, network, changed)
+
+    def text(value: float) -> str:
+        return f"{int(value):,} step{'s' if value > 1 else ''}"
+
+    return Sought(
+        "period", "longest", "steps", method.name, _thin(periods), periods, setting_at, text, float(original.period)
+    )
+
+
+def _with_period(method: Any, period: int) -> MethodBase | None:
+    """Return the method with another period, or None if it cannot have that period."""
+    try:
+        changed: MethodBase = type(method).model_validate(dict(method) | {"period": period})
+    except ValidationError:
+        return None
+    return changed
+
+
+def sought_workers(
+    spec: ProjectSpec,
+    network: Network,
+    method: MethodBase,
+    level: int | None = None,
+    most: int | None = None,
+    batch_tokens: float | None = None,
+) -> Sought:
+    """Return the number of workers as a variable, as the levels of a network allow: units fill up from the inside out.
+
+    Args:
+        spec: spec whose workers vary.
+        network: network that joins the workers.
+        method: method that serves the workers.
+        level: level whose number of units varies while all others are full; by default the levels fill up in turn, and
+            the outermost grows.
+        most: limit on the number of workers.
+        batch_tokens: tokens of a step of all workers, fixed for any number of workers; by default each worker keeps its
+            own.
+
+    Raises:
+        SpecError: no number of workers is possible.
+    """
+    limit = most or max(TIMES_AS_MANY * spec.workers, TIMES_AS_MANY)
+    joined = dict(_of_levels(network, level, limit) if level is not None else _fillings(network, limit))
+    specs: dict[int, ProjectSpec] = {}
+    for count in sorted(joined):
+        changed = _with_workers(spec, count, batch_tokens)
+        if changed is not None and refusal_of(method, count) is None:
+            specs[count] = changed
+    counts = list(specs)
+    if not counts:
+        expected = f"a network, a layout and a batch that some number of workers up to {limit:,} can share"
+        raise SpecError("workers", spec.workers, expected)
+
+    def setting_at(value: float) -> TriedSetting:
+        return TriedSetting(specs[int(value)], joined[int(value)], method)
+
+    def text(value: float) -> str:
+        return f"{int(value):,}"
+
+    now = float(spec.workers) if spec.workers in specs else None
+    return Sought("workers", "fewest", "", network.name, _thin(counts), counts, setting_at, text, now)
+
+
+def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> ProjectSpec | None:
+    """Return the spec with ``count`` workers, or None if the layout or the batch cannot be divided among them."""
+    layout = spec.layout.made()
+    if count % layout.workers:
+        return None
+    changed: dict[str, Any] = {"workers": count}
+    if batch_tokens is not None:
+        sequence = spec.model.sequence if isinstance(spec.model, ModelShape) else 1
+        tokens = int(batch_tokens)
+        if tokens % (sequence * (count // layout.workers)) or tokens % count:
+            return None
+        changed["tokens_per_worker"] = tokens // count
+    return spec.model_copy(update=changed)
+
+
+def _fillings(network: Network, limit: int) -> list[tuple[int, Network]]:
+    """Return the numbers of workers that fill the units of a network in turn; the outermost level grows as needed."""
+    if isinstance(network, MultiLevel):
+        *inner, last = network.levels
+        sizes = [level.units for level in inner]
+        if None in sizes:
+            number = sizes.index(None)
+            return _of_levels(network, number, limit)
+        opened = with_level(network, len(inner), replace(last, units=None))
+        return [(count, opened) for count in _filled([units or 1 for units in sizes], limit)]
+    if isinstance(network, TwoLevel):
+        return [(count, network) for count in _filled([network.per_node], limit)]
+    if isinstance(network, Sites):
+        if not isinstance(network.sites, int):
+            raise SpecError("network", network.name, "sites by their number, whose sizes are not fixed")
+        return [(count, network) for count in range(network.sites, limit + 1, network.sites)]
+    link_places(network)  # raises an error for other networks
+    return [(count, network) for count in range(1, limit + 1)]
+
+
+def _filled(sizes: Sequence[int], limit: int) -> list[int]:
+    """Return the counts of full units at each level in turn: 1 to 8 of a node, 16, 24, 32 of a site, 64, 96, ..."""
+    counts: list[int] = []
+    capacity = 1
+    for size in sizes:
+        counts += [capacity * units for units in range(1, size + 1)]
+        capacity *= size
+    counts += range(capacity, limit + 1, capacity)
+    return [count for count in dict.fromkeys(counts) if count <= limit]
+
+
+def _of_levels(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
+    """Return the numbers of workers, and networks, with more or fewer units of one level."""
+    if isinstance(network, MultiLevel):
+        others = [other_level.units or 1 for number, other_level in enumerate(network.levels) if number != level]
+        around = int(np.prod(others))
+        grown = network.levels[level]
+        return [
+            (around * units, with_level(network, level, replace(grown, units=units)))
+            for units in range(1, limit // around + 1)
+        ]
+    if isinstance(network, TwoLevel) and level == 1:
+        return [(count, network) for count in range(network.per_node, limit + 1, network.per_node)]
+    if isinstance(network, Sites) and level == 1 and isinstance(network.sites, int):
+        raise SpecError("level", "uplink", "none: a cluster of levels says how many workers a site has")
+    return _fillings(network, limit)
+
+
+def _thin(values: Sequence[int]) -> tuple[float, ...]:
+    """Return up to `TRIED_COUNTS` of many values, from the first to the last, evenly spaced in their logarithms."""
+    if len(values) <= TRIED_COUNTS:
+        return tuple(map(float, values))
+    wanted = np.geomspace(max(values[0], 1), values[-1], TRIED_COUNTS)
+    picks = {min(bisect.bisect_left(values, wanted_value - 0.5), len(values) - 1) for wanted_value in wanted.tolist()}
+    picks |= {0, len(values) - 1}
+    return tuple(float(values[index]) for index in sorted(picks))
+
+
+def neighbours(settings: Sequence[TriedSetting]) -> list[tuple[ProjectSpec, MethodBase, list[Network]]]:
+    """Return the settings in order, with adjacent ones of the same spec and method together."""
+    return [
+        (group[0].spec, group[0].method, [setting.network for setting in group])
+        for _, several in itertools.groupby(settings, key=lambda setting: (id(setting.spec), id(setting.method)))
+        for group in [list(several)]
+    ]

@@ -1,0 +1,78 @@
+"""The first look at a module: what it does with one batch, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from syncline.errors import SpecError
+from syncline.problems.torch_batches import BatchLoss, answer, loss_of
+from syncline.problems.torch_modules import Places, says
+from syncline.randomness import GlobalState
+
+
+@dataclass(frozen=True)
+class Look:
+    """Measured properties of a module.
+
+    Attributes:
+        flops: of the forward and backward pass of a batch; None where none were counted.
+        draws: whether the module draws from a global generator.
+    """
+
+    flops: float | None
+    draws: bool
+
+
+@contextmanager
+def _separate_kernels() -> Iterator[None]:
+    """Without oneDNN, whose recurrent layers are one operation that nobody counts."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def look(places: Places, batch: Any, loss: BatchLoss | None, device: torch.device) -> Look:
+    """Take a batch through the module and back. For inside of `preserved`, with tensors put that may change.
+
+    The multiplications and additions of products of matrices, convolutions and attention are counted, as torch counts
+    them; what is elementwise is not. Fused kernels are taken apart, so that recurrent layers and attention count too.
+
+    Raises:
+        SpecError: it fails, or there is no scalar loss.
+    """
+    name = type(places.module).__name__
+    before = GlobalState.now(device)
+    with (
+        torch.enable_grad(),
+        sdpa_kernel(SDPBackend.MATH),
+        _separate_kernels(),
+        FlopCounterMode(display=False) as counter,
+    ):
+        try:
+            result = answer(places.module, batch, loss)
+        except Exception as error:
+            raise SpecError("problem.make_model", name, f"a module that takes a batch; {says(error)}") from error
+        draws = not before.same_as(GlobalState.now(device))
+        try:
+            value = loss_of(result, loss)
+        except SpecError:
+            raise
+        except Exception as error:
+            expected = f"a function of output and target; {says(error)}"
+            raise SpecError("problem.loss", getattr(loss, "__name__", type(loss).__name__), expected) from error
+        if not value.requires_grad:
+            raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
+        value.backward()
+        draws = draws or not before.same_as(GlobalState.now(device))
+    places.gradients()
+    return Look(float(counter.get_total_flops()) or None, draws)

@@ -1,0 +1,277 @@
+"""The catalogue of names for a spec, as rows for ``syncline list``. Only the list of problems loads torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
+from syncline.errors import SpecError, said
+from syncline.planner.projection.memory import memory_of
+from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_offered, method_of
+from syncline.registry import Registry
+from syncline.specs import (
+    STUDIES,
+    bundled,
+    bundled_clusters,
+    hardware,
+    model,
+    models,
+    named_cluster,
+    network,
+    network_fields,
+)
+from syncline.specs.cluster import hardware as machines
+from syncline.specs.cluster import links
+from syncline.specs.study import study_of_kind
+
+CatalogueRows = list[dict[str, Any]]
+
+Tell = Callable[[str], object]
+"""A function that gets a line for each name of an installed package that cannot be used."""
+
+
+def _nobody(line: str) -> None:
+    """Discard a line, for callers that want no lines."""
+
+
+def network_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of networks; latency is one way, bandwidth per direction; both are null if links differ in kind."""
+
+    def row(name: str) -> dict[str, Any]:
+        joined, preset = network(name), NETWORKS.get(name)
+        link = joined if isinstance(joined, Link) else None
+        return {
+            "latency_s": link and link.latency_s,
+            "bandwidth_bytes_per_s": link and link.bandwidth_bytes_per_s,
+            "links": joined.describe(),
+            "fields": network_fields(joined),
+            "description": preset.description if preset else "",
+            "source": preset.source if preset else links.BY_NAME.origin(name),
+        }  # fmt: skip
+
+    return _rows_of(links.BY_NAME, row, tell)
+
+
+def cluster_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of clusters: number of workers, their hardware, and the network that joins them."""
+    clusters = {name: named_cluster(file) for name, file in bundled_clusters().items()}
+    return [
+        {
+            "name": name,
+            "workers": cluster.workers,
+            "hardware": cluster.hardware and cluster.hardware.name,
+            "links": cluster.network.describe(),
+            "fields": network_fields(cluster.network),
+            "description": cluster.description,
+            "source": cluster.source,
+        }
+        for name, cluster in clusters.items()
+    ]
+
+
+def hardware_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of hardware."""
+
+    def row(name: str) -> dict[str, Any]:
+        machine = hardware(name)
+        source = machine.source or machines.BY_NAME.origin(name)
+        memory = f"{machine.memory_bytes / 2**30:g} GiB" if machine.memory_bytes else "-"
+        return dataclasses.asdict(machine) | {"name": name, "source": source, "memory": memory}
+
+    return _rows_of(machines.BY_NAME, row, tell)
+
+
+def model_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of models with their exact parameter counts; unknown sizes of a module are null."""
+
+    def row(name: str) -> dict[str, Any]:
+        shape = model(name)
+        sizes = ("layers", "width", "heads", "vocabulary")
+        return {
+            "parameters": shape.parameters,
+            "fp32_bytes": shape.parameter_bytes(),
+            "flops_per_token": shape.flops_per_token,
+            **{size: getattr(shape, size, None) for size in sizes},
+            "sequence": shape.sequence,
+            "source": shape.source or models.BY_NAME.origin(name),
+        }
+
+    return _rows_of(models.BY_NAME, row, tell)
+
+
+def schedule_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of pipeline schedules."""
+    from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
+
+    def row(name: str) -> dict[str, Any]:
+        kind = schedule_kind(name)
+        described = kind.build.__doc__ or sys.modules[kind.build.__module__].__doc__ or ""
+        return {
+            "description": first_line(described),
+            "takes": [
+                option
+                for option, is_taken in (("chunks", kind.takes_chunks), ("in_flight", kind.takes_limits))
+                if is_taken
+            ],
+            "source": SCHEDULES.origin(name),
+        }
+
+    return _rows_of(SCHEDULES, row, tell)
+
+
+def study_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of studies by the kind of their specs, with the command that takes these specs."""
+
+    def row(name: str) -> dict[str, Any]:
+        study = study_of_kind(name)
+        described = first_line(study.spec.__doc__ or "")
+        return {"command": study.command, "description": described, "source": STUDIES.origin(name)}
+
+    return _rows_of(STUDIES, row, tell)
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a docstring without code marks."""
+    return (text.strip().splitlines() or [""])[0].replace("``", "")
+
+
+def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], report: Tell) -> CatalogueRows:
+    """Return a row for each name that can be used."""
+    rows: CatalogueRows = []
+    for name in registry.names():
+        try:
+            rows.append({"name": name} | row(name))
+        except Exception as error:  # any error of an installed package is reported as the reason
+            if not registry.origin(name):
+                raise
+            report(_unusable(name, error))
+    return rows
+
+
+def _unusable(name: str, error: Exception) -> str:
+    if isinstance(error, SpecError) and error.value == name:
+        return f"{name} cannot be used; expected {error.expected}"
+    return f"{name} cannot be used: {error if isinstance(error, SpecError) else said(error)}"
+
+
+def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of named methods: their traffic and state with this many workers, as a formula and for a model."""
+    rows = []
+    for name, error in load_offered().items():
+        tell(_unusable(name, error))
+    specs = {name: method_of(name) for name in METHODS}
+    for name, spec in sorted(specs.items(), key=lambda item: (item[1].family, item[0])):
+        try:
+            rows.append(_method_row(name, spec, shape, workers))
+        except Exception as error:  # any error of an installed package, as above
+            if not METHOD_KINDS.origin(spec.kind):
+                raise
+            tell(_unusable(name, error))
+    return rows
+
+
+def _method_row(name: str, spec: MethodBase, shape: Model, workers: int) -> dict[str, Any]:
+    compressor = getattr(spec, "compressor", None)
+    num_kept = spec.kept_elements(shape.tensors, workers)
+    return {
+        "name": name,
+        "kind": spec.kind,
+        "family": spec.family,
+        "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
+        "bytes_per_worker_and_step": spec.traffic_formula(workers),
+        "model": shape.name,
+        "workers": workers,
+        "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
+        "state_per_parameter": num_kept / shape.parameters,
+        "state_bytes": 4 * num_kept,
+        "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
+        "description": first_line(type(spec).__doc__ or ""),
+        "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
+    }
+
+
+def problem_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of problems and their fields."""
+    from syncline.problems import PROBLEMS
+
+    def row(name: str) -> dict[str, Any]:
+        problem: Any = PROBLEMS[name]
+        known_fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
+        defaults = {
+            field.name: None if field.default is dataclasses.MISSING else field.default for field in known_fields
+        }
+        return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
+
+    return _rows_of(PROBLEMS, row, tell)
+
+
+def spec_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of bundled specs with the command that takes each."""
+    from syncline.specs.load import command_of_kind
+
+    rows = []
+    for name, path in bundled().items():
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+        command = f"syncline {command_of_kind(fields['kind'])} {name}"
+        rows.append({"name": name, "command": command, "description": fields.get("description", "")})
+    return rows
+
+
+def fit_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of published fits of losses: their methods, the range of their data, and the error of losses."""
+    from syncline.costmodel.scaling.published import loss_fits
+
+    return [
+        {
+            "name": name,
+            "methods": list(fit.methods),
+            "seen": {field: str(values) for field, values in fit.seen.items()},
+            "off": f"{100 * (fit.within.low - 1):.1f}% to +{100 * (fit.within.high - 1):.1f}%",
+            "law": dataclasses.asdict(fit.law),
+            "family": fit.family,
+            "data": fit.data,
+            "assumes": fit.assumes,
+            "source": fit.source,
+        }
+        for name, fit in loss_fits().items()
+    ]
+
+
+def price_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of published price lists, with their dates."""
+    from syncline.costmodel.prices import PRICES
+
+    return [dataclasses.asdict(prices) for prices in PRICES.values()]
+
+
+def failure_rows(tell: Tell = _nobody) -> CatalogueRows:
+    """Return rows of published failure rates, one for each kind of failure."""
+    from syncline.costmodel.reliability.rates import FAILURE_RATES
+
+    return [
+        {"name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape}
+        | {"description": published.description, "source": published.source}
+        for name, published in FAILURE_RATES.items()
+        for rate in published.rates
+    ]
+
+
+CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
+    "networks": network_rows,
+    "clusters": cluster_rows,
+    "hardware": hardware_rows,
+    "models": model_rows,
+    "methods": method_rows,
+    "problems": problem_rows,
+    "schedules": schedule_rows,
+    "studies": study_rows,
+    "specs": spec_rows,
+    "fits": fit_rows,
+    "prices": price_rows,
+    "failures": failure_rows,
+}

@@ -1,0 +1,175 @@
+"""The folder of a run: written under a temporary name, renamed when it is complete."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pydantic import BaseModel
+
+from syncline.errors import SpecError, SynclineError
+from syncline.runs.folders import streams
+from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.manifest import write_manifest
+from syncline.runs.folders.path_lock import claimed, free_path
+from syncline.runs.folders.processor import processor_record
+from syncline.files import whole_file
+from syncline.version import __version__, git_commit
+
+PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")
+"""Packages whose version can change a result, or its format."""
+
+
+class RunFolder:
+    """A folder that appears under its final name only when everything is in it.
+
+    From the beginning the name belongs to this process alone. While the folder is written it is called
+    ``.NAME.partial-PID`` next to its final place. Leaving the ``with`` block without an exception renames it. A crash
+    leaves it as it is, with all finished files; a mistake in the input, found before any file was finished, leaves
+    nothing. Files that a dead process left under this name are kept as ``NAME-killed``, if there are any.
+
+    Args:
+        path: the final path. If it exists, or another process is writing it, a number is added: results are never
+            overwritten.
+        exact: refuse such a path instead.
+
+    Raises:
+        SpecError: the path must not be used, or its parent cannot be written.
+    """
+
+    def __init__(self, path: Path, exact: bool = False) -> None:
+        self._claim = claimed(path, exact=exact, what="folder")
+        self.path, self.working = self._claim.path, self._claim.working()
+        self._claim.on_abandon = self._abandon
+        try:
+            for leftover in self._claim.remains():
+                _keep(leftover, self.path)
+            self.working.mkdir()
+            (self.working / "figures").mkdir()
+        except OSError as error:
+            self._claim.release()
+            raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have the same rows
+                write_manifest(self.working)
+                self.path = free_path(self.path)  # a program without locks may have taken the name meanwhile
+                self.working.rename(self.path)
+            else:
+                phrase = (
+                    self._abandon() if issubclass(kind, SynclineError | KeyboardInterrupt) else _kept_in(self.working)
+                )
+                if error is not None and phrase:
+                    error.add_note(phrase)
+        except OSError as failure:  # from the manifest, or from the renaming
+            failure.add_note(_kept_in(self.working))
+            raise
+        finally:
+            self._claim.release()
+
+    def _abandon(self) -> str | None:
+        """Remove the folder if a signal comes before any file is finished; otherwise return a line with its path."""
+        if _worth_keeping(self.working):
+            return _kept_in(self.working)
+        shutil.rmtree(self.working, ignore_errors=True)  # a parallel training may still write
+        return None
+
+    def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Write ``NAME.parquet``; the same columns give the same content."""
+        with whole_file(self.working / f"{name}.parquet") as target:
+            pq.write_table(pa.table(dict(columns)), target)
+
+    def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
+        """Write ``NAME.parquet`` from parts with one schema, one in memory at a time; without parts, no file."""
+        tables = iter(parts)
+        first = next(tables, None)
+        if first is None:
+            return
+        with (
+            whole_file(self.working / f"{name}.parquet") as target,
+            pq.ParquetWriter(target, first.schema, compression="zstd") as writer,
+        ):
+            for part in chain([first], tables):
+                writer.write_table(part)
+
+    def json(self, name: str, value: Any) -> None:
+        """Write ``NAME.json``; numbers that JSON does not have become null."""
+        self._text(f"{name}.json", json.dumps(plain(value), indent=1) + "\n")
+
+    def trace(self, trace: Mapping[str, Any]) -> None:
+        """Write ``trace.json``, compactly: it can be large."""
+        self._text("trace.json", json.dumps(trace, separators=(",", ":")) + "\n")
+
+    def spec(self, spec: BaseModel) -> None:
+        """Write ``spec.yaml``, with every default resolved, so that it can be run again."""
+        text = yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+        self._text("spec.yaml", text)
+
+    def _text(self, name: str, text: str) -> None:
+        with whole_file(self.working / name) as target:
+            target.write_text(text, encoding="utf-8")
+
+    def figure(self, name: str) -> Path:
+        """Return the path of ``figures/NAME.png``."""
+        return self.working / "figures" / f"{name}.png"
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions, the commit of a checkout and the processor, on which a result depends besides its spec."""
+    return {
+        "syncline": __version__,
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processor": processor_record(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _kept_in(working: Path) -> str:
+    return f"what was finished until then is in {working}"
+
+
+def _worth_keeping(working: Path) -> bool:
+    """Return whether a working folder has results: a table, steps, or lines of real processes."""
+    return any(
+        path.stat().st_size
+        for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl")
+        for path in working.glob(pattern)
+    )
+
+
+def _keep(leftover: Path, path: Path) -> None:
+    """Give the folder of a dead process a visible name; remove it if it has no results."""
+    if not leftover.is_dir():
+        leftover.unlink()
+    elif not _worth_keeping(leftover):
+        shutil.rmtree(leftover)
+    else:
+        streams.merge(leftover)
+        target = free_path(path.with_name(f"{path.name}-killed"))
+        leftover.rename(target)
+        print(f"warning: a run that was killed left its results: they are in {target}", file=sys.stderr)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

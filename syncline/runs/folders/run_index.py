@@ -1,0 +1,244 @@
+"""The folders of runs: their kind, their state, and their removal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from syncline.errors import SpecError, one_of
+from syncline.runs.folders.path_lock import Claim, is_alive, is_claimed
+from syncline.runs.folders.result_files import read_noted
+from syncline.files import read_json
+from syncline.yamls import parse_yaml
+
+State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
+"""States of a folder.
+
+``partial``: under the working name of a dead process; ``killed``: the same, kept as ``NAME-killed``; ``running``: being
+written.
+"""
+
+LEFT = ("killed", "partial")
+"""States of folders that no process finished."""
+
+PARTIAL = re.compile(r"\.(.+)\.partial-(\d+)")
+KILLED = re.compile(r".+-killed(-\d+)?")
+
+Noted = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A folder of a run.
+
+    Attributes:
+        path: path of the folder.
+        kind: kind of its spec, or the command that wrote it: ``compare``, ``launch``, ``sweep``.
+        state: see `State`.
+        written_s: time at which it was finished or last changed; seconds since 1970.
+        methods: methods of its rows, or of its spec without rows; schedules of a pipeline.
+        networks: networks of its spec, or of its rows if the spec names none.
+        workers: M; None for several numbers or none.
+        rows: number of rows.
+        files: number of files.
+        nbytes: size of all files in bytes.
+    """
+
+    path: Path
+    kind: str
+    state: State
+    written_s: float
+    methods: tuple[str, ...]
+    networks: tuple[str, ...]
+    workers: int | None
+    rows: int
+    files: int
+    nbytes: int
+
+    def record(self) -> dict[str, Any]:
+        """Return a row of ``syncline runs --json``."""
+        return {
+            "name": self.path.name,
+            "kind": self.kind,
+            "state": self.state,
+            "written": datetime.fromtimestamp(self.written_s).astimezone().isoformat(timespec="seconds"),
+            "methods": list(self.methods),
+            "networks": list(self.networks),
+            "workers": self.workers,
+            "rows": self.rows,
+            "files": self.files,
+            "size_bytes": self.nbytes,
+            "folder": str(self.path),
+        }
+
+
+def run_entries(folder: Path) -> list[RunEntry]:
+    """Return the run folders in a folder, the latest first.
+
+    Raises:
+        SpecError: there is no such folder.
+    """
+    try:
+        inside = list(folder.iterdir())
+    except OSError as error:  # no folder, or one that must not be read
+        raise SpecError("folder", str(folder), f"a folder that has run folders ({error.strerror})") from None
+    entries = (run_entry(path) for path in inside)
+    return sorted(
+        (entry for entry in entries if entry is not None), key=lambda entry: (-entry.written_s, entry.path.name)
+    )
+
+
+def run_entry(path: Path) -> RunEntry | None:
+    """Return the entry of a folder; None if it is not a run's."""
+    if os.path.islink(path) or not os.path.isdir(path):  # Path's methods raise if a name is too long
+        return None
+    noted, swept = _object_in(path / "run.json"), _object_in(path / "sweep.json")
+    state = _state(path, noted, swept)
+    if state is None:
+        return None
+    spec = _spec_in(path)
+    rows = [row for row in _rows(noted or swept) if isinstance(row, dict)]
+    files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    sizes = [file.stat() for file in files]
+    marks = [file.stat() for file in (path / "run.json", path / "sweep.json") if file.is_file()] or sizes
+    return RunEntry(
+        path=path,
+        kind="sweep" if swept is not None else _kind(noted, spec),
+        state=state,
+        written_s=max((stat.st_mtime for stat in marks), default=path.stat().st_mtime),
+        methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
+        networks=_named(spec, "network") or _values(rows, "network"),
+        workers=_one(row.get("workers", spec.get("workers")) for row in rows or [{}]),
+        rows=len(rows),
+        files=len(files),
+        nbytes=sum(stat.st_size for stat in sizes),
+    )
+
+
+def find_run(name: str, folder: Path) -> RunEntry:
+    """Return the run that a user names: a path, or a name in a folder.
+
+    Raises:
+        SpecError: there is no such run.
+    """
+    for path in (Path(name), folder / name):
+        entry = run_entry(Path(os.path.normpath(path)))
+        if entry is not None:
+            return entry
+    for path in (Path(name), folder / name):
+        for mark in (path / "run.json", path / "sweep.json"):
+            if os.path.lexists(mark):
+                read_noted(mark)  # it refuses a file that cannot be read
+    if os.path.lexists(name) or os.path.lexists(folder / name):
+        raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
+    names = [candidate.path.name for candidate in run_entries(folder)] if os.path.isdir(folder) else []
+    raise SpecError("run", name, (one_of(names, name) if names else "a run folder") + "; see 'syncline runs'")
+
+
+def remove_run(entry: RunEntry) -> None:
+    """Remove a run's folder atomically: a folder that is half removed no longer has its name.
+
+    Raises:
+        SpecError: a process is writing it, the current folder is inside, or it cannot be removed.
+    """
+    path = entry.path
+    current = Path.cwd()
+    if path.resolve() in (current, *current.parents):
+        raise SpecError("run", str(path), "a folder that you are not in")
+    partial = PARTIAL.fullmatch(path.name)
+    try:
+        claim = Claim.of(path.with_name(partial[1]) if partial else path)
+        if claim is None:
+            raise SpecError("run", str(path), "a folder that no process is writing")
+        try:
+            if partial and not claim.is_sure and is_alive(int(partial[2])):
+                raise SpecError("run", str(path), "a folder that no process is writing")
+            going = path if partial else claim.working()
+            if going != path:
+                path.rename(going)
+            shutil.rmtree(going)
+        finally:
+            claim.release()
+    except OSError as error:
+        raise SpecError("run", str(path), f"a folder that can be removed ({error.strerror})") from None
+
+
+def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None:
+    """Return the state of a folder; None if it is not a run's."""
+    partial = PARTIAL.fullmatch(path.name)
+    if partial:
+        alive = is_claimed(path.with_name(partial[1]), int(partial[2]))
+        return ("running" if alive else "partial") if _has_beginnings(path) else None
+    if swept is not None and isinstance(swept.get("runs"), list):
+        ended: State = "whole" if len(_rows(swept)) == len(swept["runs"]) else "interrupted"
+        return "running" if is_claimed(path) else ended
+    if noted is not None and "syncline" in noted and (isinstance(noted.get("rows"), list) or "row" in noted):
+        return "failed" if noted.get("failed") else "interrupted" if noted.get("interrupted") else "whole"
+    return "killed" if KILLED.fullmatch(path.name) and _has_beginnings(path) else None
+
+
+def _has_beginnings(path: Path) -> bool:
+    """Return whether a folder has the form of a new `RunFolder`: empty, or with a folder for figures."""
+    return (path / "figures").is_dir() or not any(path.iterdir())
+
+
+def _object_in(path: Path) -> Noted | None:
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _spec_in(path: Path) -> Noted:
+    """Return the fields of the spec, if they can be read."""
+    try:
+        fields = parse_yaml((path / "spec.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _rows(noted: Noted | None) -> Sequence[Any]:
+    if noted is None:
+        return ()
+    rows = noted.get("rows", [noted["row"]] if "row" in noted else [])
+    return rows if isinstance(rows, list) else ()
+
+
+def _kind(noted: Noted | None, spec: Noted) -> str:
+    if noted is not None and "launch" in noted:
+        return "launch"
+    if noted is not None and "specs" in noted and "summary" in noted:
+        return "validate"
+    return str(spec.get("kind") or (noted or {}).get("command") or "-")
+
+
+def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(row[name]) for row in rows if row.get(name) is not None))
+
+
+def _named(spec: Noted, *fields: str) -> tuple[str, ...]:
+    """Return the names of a spec's methods or networks."""
+    values: list[Any] = []
+    for field in fields:
+        several = spec.get(f"{field}s")
+        values += several if isinstance(several, list) else [spec[field]] if field in spec else []
+    return tuple(name for name in map(_name_of, values) if name)
+
+
+def _name_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("label") or value.get("name") or value.get("preset") or value.get("kind") or "")
+    return value if isinstance(value, str) else ""
+
+
+def _one(values: Iterable[Any]) -> int | None:
+    distinct = set(map(repr, items := list(values)))
+    return items[0] if len(distinct) == 1 and isinstance(items[0], int) else None

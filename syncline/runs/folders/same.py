@@ -1,0 +1,321 @@
+"""Two folders of results, compared cell by cell: bit-equal, equal within a tolerance, or different, and where first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Group
+
+from syncline.errors import SpecError, SynclineError
+from syncline.specs.tables.columns import Column, table
+from syncline.files import read_json
+from syncline.yamls import parse_yaml
+
+NOT_COMPARED = {
+    "folder": "a path",
+    "wall_s": "this machine's time",
+    "written": "a time of day",
+    "syncline": "the environment",
+    "git_commit": "the environment",
+    "python": "the environment",
+    "machine": "the environment",
+    "processor": "the environment",
+    "packages": "the environment",
+}
+"""Names in JSON files that differ between equal results, each with its meaning."""
+
+UNREAD = ("trace.json", "manifest.json")
+"""Files that are made from other files of a folder."""
+
+SPEC = "spec.yaml"
+
+LOSS = "loss"
+
+MOST_ROWS = 30
+"""Largest number of rows of the printed table; ``--json`` has all."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A column in which two folders differ.
+
+    Attributes:
+        file: its path in the folders.
+        column: its name.
+        cells: number of compared cells.
+        different: number of cells that differ; nan equals nan.
+        absolute: the largest ``|a - b|``; infinity if one of the two is nan or infinite, None for text.
+        relative: the largest ``|a - b| / max(|a|, |b|)``, likewise.
+        row: the first row that differs, from 0.
+        step: step of that row; None if the file has no steps.
+        a: value of the first folder there.
+        b: value of the second folder there.
+    """
+
+    file: str
+    column: str
+    cells: int
+    different: int
+    absolute: float | None
+    relative: float | None
+    row: int
+    step: int | None
+    a: Any
+    b: Any
+
+    def within(self, tolerance: float) -> bool:
+        """Return whether numbers differ by at most the tolerance, relative to the larger of two."""
+        return self.relative is not None and self.relative <= tolerance
+
+
+@dataclass(frozen=True)
+class FolderComparison:
+    """The differences between two folders.
+
+    Attributes:
+        differences: one per column that differs, losses first.
+        unmatched: lines on parts that only one folder has.
+        specs: lines on fields in which the specs differ, which is no difference between results.
+        skipped: names that are not compared, by file.
+        files: number of compared files.
+        cells: number of compared cells.
+    """
+
+    differences: list[Difference]
+    unmatched: list[str]
+    specs: list[str]
+    skipped: list[str]
+    files: int
+    cells: int
+
+    def verdict(self, tolerance: float) -> str:
+        """Return ``bit-equal``, ``within tolerance`` or ``different``."""
+        if not self.differences and not self.unmatched:
+            return "bit-equal"
+        alike = not self.unmatched and all(difference.within(tolerance) for difference in self.differences)
+        return "within tolerance" if alike else "different"
+
+
+def compare_folders(a: Path, b: Path) -> FolderComparison:
+    """Compare all tables and JSON files of two folders; nothing that they name is imported or run.
+
+    Raises:
+        SynclineError: a file that cannot be read.
+    """
+    files_a, files_b = _files(a), _files(b)
+    unmatched = [f"{name} is in {a} alone" for name in sorted(files_a - files_b)]
+    unmatched += [f"{name} is in {b} alone" for name in sorted(files_b - files_a)]
+    differences: list[Difference] = []
+    specs: list[str] = []
+    skipped: list[str] = []
+    cells = 0
+    for name in sorted(files_a & files_b):
+        opened_a, opened_b = _opened(a / name), _opened(b / name)
+        is_spec = Path(name).name == SPEC
+        skipped += [f"{name}: {column}" for column in sorted(opened_a.skipped | opened_b.skipped)]
+        lines = _unmatched(name, opened_a, opened_b, a, b)
+        for column in opened_a.columns:
+            if column not in opened_b.columns:
+                continue
+            values, others = opened_a.read(column), opened_b.read(column)
+            if len(values) != len(others):
+                lines.append(f"{name}: {column} has {len(values):,} rows in {a} and {len(others):,} in {b}")
+            count = min(len(values), len(others))
+            difference = _difference(name, column, values[:count], others[:count])
+            if is_spec:
+                lines += (
+                    [f"{name}: {column} is {_short(difference.a)} and {_short(difference.b)}"] if difference else []
+                )
+                continue
+            cells += count
+            if difference is not None:
+                steps = opened_a.read("step") if "step" in opened_a.columns else None
+                differences.append(difference if steps is None else _at_step(difference, steps))
+        (specs if is_spec else unmatched).extend(lines)
+    differences.sort(key=lambda item: (LOSS not in item.column, item.file, item.column))
+    return FolderComparison(differences, unmatched, specs, skipped, len(files_a & files_b), cells)
+
+
+def _unmatched(name: str, opened_a: _Opened, opened_b: _Opened, a: Path, b: Path) -> list[str]:
+    """Return a line for each column of a file that only one folder has, or that has another type in each."""
+    lines = [f"{name}: {column} is in {a} alone" for column in opened_a.columns if column not in opened_b.columns]
+    lines += [f"{name}: {column} is in {b} alone" for column in opened_b.columns if column not in opened_a.columns]
+    for column, kind in opened_a.types.items():
+        if kind != opened_b.types.get(column, kind):
+            lines.append(f"{name}: {column} has the type {kind} in {a} and {opened_b.types[column]} in {b}")
+    return lines
+
+
+def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
+    """Return the object that ``syncline same --json`` prints."""
+    rows = [
+        vars(difference)
+        | {"a": _plain(difference.a), "b": _plain(difference.b), "within": difference.within(tolerance)}
+        for difference in comparison.differences
+    ]
+    return {
+        "a": str(a),
+        "b": str(b),
+        "tolerance": tolerance,
+        "verdict": comparison.verdict(tolerance),
+        "files": comparison.files,
+        "cells": comparison.cells,
+        "rows": rows,
+        "unmatched": comparison.unmatched,
+        "specs": comparison.specs,
+        "not_compared": comparison.skipped,
+    }
+
+
+def comparison_table(comparison: FolderComparison, tolerance: float) -> Group:
+    """Return the columns that differ as a table, losses first."""
+    shown = [
+        vars(difference) | {"within": difference.within(tolerance)} for difference in comparison.differences[:MOST_ROWS]
+    ]
+    columns: list[Column] = [
+        ("file", lambda row: row["file"]),
+        ("column", lambda row: row["column"]),
+        ("different", lambda row: f"{row['different']:,} of {row['cells']:,}"),
+        ("absolute", lambda row: _size(row["absolute"])),
+        ("relative", lambda row: _size(row["relative"])),
+        ("first at", lambda row: f"row {row['row']}" + ("" if row["step"] is None else f", step {row['step']}")),
+        ("there", lambda row: f"{_short(row['a'])} and {_short(row['b'])}"),
+    ]
+    note = "Absolute: the largest |a - b|. Relative: the largest |a - b| / max(|a|, |b|). Rows count from 0."
+    num_hidden = len(comparison.differences) - len(shown)
+    return table(
+        "",
+        columns,
+        shown,
+        note + (f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""),
+        left=(0, 1, 5, 6),
+    )
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A file's columns, a function that reads one, the stored types, and the names that are skipped."""
+
+    columns: Sequence[str]
+    read: Callable[[str], np.ndarray]
+    types: dict[str, str]
+    skipped: set[str]
+
+
+def _files(folder: Path) -> set[str]:
+    paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC)]
+    return {str(path.relative_to(folder)) for path in paths if path.is_file() and path.name not in UNREAD}
+
+
+def _opened(path: Path) -> _Opened:
+    """Open a table, or make columns of the values of a JSON or YAML file.
+
+    Raises:
+        SynclineError: a file that cannot be read.
+    """
+    try:
+        if path.suffix == ".parquet":
+            schema = pq.read_schema(path)
+            types = {field.name: str(field.type) for field in schema}
+            return _Opened(schema.names, lambda column: _read(path, column), types, set())
+        content = read_json(path) if path.suffix == ".json" else parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, pa.ArrowException, SynclineError) as error:
+        raise _unreadable(path, error) from None
+    columns: dict[str, list[Any]] = {}
+    skipped: set[str] = set()
+    for name, value in _leaves(content, "", skipped):
+        columns.setdefault(name, []).append(value)
+    return _Opened(list(columns), lambda column: _array(columns[column]), {}, skipped)
+
+
+def _read(path: Path, column: str) -> np.ndarray:
+    try:
+        values = pq.read_table(path, columns=[column]).column(0)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from None
+    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        return values.to_numpy() if not values.null_count else _array(values.to_pylist())
+    return _array(values.to_pylist())
+
+
+def _unreadable(path: Path, error: Exception) -> SpecError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return SpecError("run", str(path), f"a file that can be read ({reason[:120]})")
+
+
+def _leaves(value: Any, name: str, skipped: set[str]) -> Iterator[tuple[str, Any]]:
+    """Return the values in nested objects, each with its path; those of a list have one path."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            if key in NOT_COMPARED:
+                skipped.add(str(key))
+            else:
+                yield from _leaves(part, f"{name}.{key}" if name else str(key), skipped)
+    elif isinstance(value, list) and value:
+        for part in value:
+            yield from _leaves(part, name, skipped)
+    else:
+        yield name, value
+
+
+def _array(values: list[Any]) -> np.ndarray:
+    """Return numbers as numbers, with nan for none; everything else as objects."""
+    numbers = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
+    if numbers and not all(value is None for value in values):
+        return np.array([math.nan if value is None else value for value in values], dtype=float)
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Difference | None:
+    """Return the difference of two columns of one length; None if they are equal to the bit."""
+    if object not in (a.dtype, b.dtype):
+        x, y = a.astype(float), b.astype(float)
+        with np.errstate(invalid="ignore", over="ignore"):
+            gap = np.abs(x - y)
+            unequal = (a != b) & ~(np.isnan(x) & np.isnan(y)) | (x == y) & (np.signbit(x) != np.signbit(y))
+            gap[unequal & ~np.isfinite(gap)] = math.inf
+            size = np.maximum(np.abs(x), np.abs(y))
+            relative = np.where(np.isfinite(gap), gap / np.where(size > 0, size, 1.0), math.inf)
+        largest: tuple[float | None, float | None] = (
+            float(gap[unequal].max(initial=0.0)),
+            float(relative[unequal].max(initial=0.0)),
+        )
+    else:
+        unequal = np.array([not _equal(value_a, value_b) for value_a, value_b in zip(a, b, strict=True)], dtype=bool)
+        largest = None, None
+    if not unequal.any():
+        return None
+    row = int(unequal.argmax())
+    return Difference(file, column, len(a), int(unequal.sum()), *largest, row, None, a[row], b[row])
+
+
+def _equal(a: Any, b: Any) -> bool:
+    both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+    return both_nan or (type(a) is type(b) and bool(a == b))
+
+
+def _at_step(difference: Difference, steps: np.ndarray) -> Difference:
+    step = steps[difference.row] if difference.row < len(steps) else None
+    return difference if step is None or math.isnan(step) else Difference(**vars(difference) | {"step": int(step)})
+
+
+def _size(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2e}"
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.9g}" if isinstance(value, float | np.floating) else str(value)
+    return text if len(text) <= 24 else f"{text[:21]}..."
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,200 @@
+"""Trainings as columns for parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from syncline.costmodel.traffic.call import columns_of
+from syncline.sim.program.timeline import Words
+from syncline.sim.program.trace import chrome_trace
+
+if TYPE_CHECKING:
+    from syncline.costmodel import Call
+    from syncline.runs.folders.folder import RunFolder
+    from syncline.runs.training.train_and_time import Trained
+    from syncline.sim import Timeline
+    from syncline.training import History
+
+
+ROWS_AT_A_TIME = 1 << 18
+"""Rows that are in memory while a file of metrics is written."""
+
+
+def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
+    """Yield tables with one schema, one row per method, seed and step.
+
+    ``step`` counts completed steps: row 0 is before the first. ``train_loss`` of row t is that of the batch of the t-th
+    step; ``eval_*`` are measured on the mean of the workers' parameters after t steps, null at steps without an
+    evaluation; traces (``distance``, ``position_0``, ...) are taken after the t-th step.
+    """
+    schema, waiting, rows = _schema([training.history for training in trained]), list[pa.Table](), 0
+    for training in trained:
+        for s in range(len(training.history.seeds)):
+            for begin in range(0, training.history.steps + 1, ROWS_AT_A_TIME):
+                end = min(begin + ROWS_AT_A_TIME, training.history.steps + 1)
+                waiting.append(_metrics(training.method, training.history, s, schema, begin, end))
+                rows += end - begin
+                if rows >= ROWS_AT_A_TIME:
+                    yield pa.concat_tables(waiting)
+                    waiting, rows = [], 0
+    yield pa.concat_tables([schema.empty_table(), *waiting])
+
+
+def metrics_part(method: str, history: History, first: int) -> pa.Table:
+    """Return rows of a running training, from completed step ``first`` on; the history has these rows alone."""
+    schema, end = _schema([history]), first + history.steps + (first == 0)
+    return pa.concat_tables(
+        [_metrics(method, history, s, schema, first, end, first) for s in range(len(history.seeds))]
+    )
+
+
+def _schema(histories: Iterable[History]) -> pa.Schema:
+    """Return the schema: names, seeds and steps, then all quantities that any of the histories has measured."""
+    kinds: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
+    for history in histories:
+        kinds.setdefault("train_loss", pa.float64())
+        for name, values in history.evaluation.items():
+            kinds.setdefault(f"eval_{name}", _kind(values))
+        for name, values in history.trace.items():
+            for column in _components(name, values):
+                kinds.setdefault(column, _kind(values))
+    return pa.schema(list(kinds.items()))
+
+
+def _kind(values: np.ndarray) -> pa.DataType:
+    return {"i": pa.int64(), "u": pa.int64(), "b": pa.bool_()}.get(values.dtype.kind, pa.float64())
+
+
+def _components(name: str, values: np.ndarray) -> list[str]:
+    return [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(int(np.prod(values.shape[2:])))]
+
+
+def _metrics(
+    method: str, history: History, s: int, schema: pa.Schema, begin: int, end: int, first: int = 0
+) -> pa.Table:
+    """Return rows of completed steps ``begin`` to ``end - 1`` of one seed; the history begins at step ``first``."""
+    count, before = end - begin, int(begin == 0)  # row 0 is before the first step
+    after = slice(begin + before - max(first, 1), end - max(first, 1))
+    missing = np.arange(count) < before
+    columns: dict[str, Any] = {
+        "method": pa.repeat(pa.scalar(method, pa.string()), count),
+        "seed": np.full(count, history.seeds[s]),
+        "step": np.arange(begin, end),
+    }
+
+    def later(values: np.ndarray) -> pa.Array:
+        column = np.zeros(count, dtype=values.dtype)
+        column[before:] = values[after]
+        return pa.array(column, mask=missing)
+
+    columns["train_loss"] = later(history.loss[:, s])
+    for name, values in history.evaluation.items():
+        eval_steps = history.eval_step[: len(values)]
+        mask = (eval_steps >= begin) & (eval_steps < end)
+        column, unknown = np.zeros(count, dtype=values.dtype), np.ones(count, dtype=bool)
+        column[eval_steps[mask] - begin], unknown[eval_steps[mask] - begin] = values[: len(eval_steps), s][mask], False
+        columns[f"eval_{name}"] = pa.array(column, mask=unknown)
+    for name, values in history.trace.items():
+        flat = values[:, s].reshape(history.steps, -1)
+        columns |= {column: later(flat[:, i]) for i, column in enumerate(_components(name, values))}
+    arrays = [
+        pa.array(columns[field.name]).cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def ledger_part(method: str, calls: Sequence[Call]) -> dict[str, list[Any]]:
+    """Return some calls of a running training as columns."""
+    return {"method": [method] * len(calls)} | columns_of(calls) if calls else {}
+
+
+def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
+    """Return the ledgers of several methods, one below the other; each is one replica's, because all send the same."""
+    columns: dict[str, list[Any]] = {"method": []}
+    for training in trained:
+        columns["method"] += [training.method] * len(training.ledger)
+        for name, values in columns_of(training.ledger).items():
+            columns.setdefault(name, []).extend(values)
+    return columns
+
+
+def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str, Any]:
+    """Return timelines of (method, network) as columns, one below the other."""
+    parts: dict[str, list[pa.Array]] = {}
+    for method, network, timeline in timelines:
+        named = {"method": method, "network": network}
+        columns = {name: Words.repeated([word], [len(timeline)]) for name, word in named.items()}
+        for name, column in (columns | timeline.columns()).items():
+            parts.setdefault(name, []).append(_arrow(column))
+    return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}
+
+
+def _arrow(column: Words | NDArray[Any]) -> pa.Array:
+    if isinstance(column, Words):
+        return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
+    return pa.array(column)
+
+
+def watched_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
+    """Return the measurements along trainings as columns, one training below the other; empty without measurements."""
+    columns: dict[str, list[Any]] = {}
+    for training in trained:
+        for measurement in training.history.watched:
+            for name, value in {"method": training.method, **measurement._asdict()}.items():
+                columns.setdefault(name, []).append(value)
+    return columns
+
+
+def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
+    """Write ``watched.parquet``, if trainings were measured along the way."""
+    columns = watched_columns(trained)
+    if columns:
+        folder.table("watched", columns)
+
+
+def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
+    """Write ``contributions.parquet`` for workers at their own pace: a row for each update, in the order of arrival."""
+    columns: dict[str, list[Any]] = {}
+    for training in trained:
+        if training.apart is None:
+            continue
+        columns.setdefault("method", []).extend([training.method] * len(training.apart.played.contributions))
+        columns.setdefault("network", []).extend(
+            [training.apart.plan.network.name] * len(training.apart.played.contributions)
+        )
+        for name, column in training.apart.played.columns().items():
+            columns.setdefault(name, []).extend(column.tolist())
+    if columns:
+        folder.table("contributions", columns)
+
+
+def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
+    """Return the names in a trace: workers, then local servers if there are any, then the server."""
+    workers = timeline.workers if workers is None else workers
+    local = max(0, timeline.workers - workers - 1)
+    after = [*(f"local server {s}" for s in range(local)), "server"][: timeline.workers - workers]
+    return [f"worker {worker}" for worker in range(workers)] + after
+
+
+def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: int | None = None) -> dict[str, Any]:
+    """Return timelines of (method, network) as one Chrome trace, with a process for each worker of each.
+
+    If ``workers`` is set, further indices are servers.
+    """
+    events: list[dict[str, Any]] = []
+    before = 0
+    for method, network, timeline in timelines:
+        names = [f"{method} on {network}, {name}" for name in names_of_workers(timeline, workers)]
+        for event in chrome_trace(timeline, names)["traceEvents"]:
+            event["pid"] += before
+            if event["name"] == "process_sort_index":
+                event["args"] = {"sort_index": event["args"]["sort_index"] + before}
+            events.append(event)
+        before += timeline.workers
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

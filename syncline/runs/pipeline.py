@@ -1,0 +1,175 @@
+"""The command ``syncline pipeline``: schedules on their links, with bubbles, delays, memory, a figure and a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.training_tables import timeline_columns
+from syncline.sim import Timeline, chrome_trace, report, run_pipeline, task_spans
+from syncline.sim.pipelines.schedules import schedule_kind
+
+if TYPE_CHECKING:
+    from syncline.sim import PipelineReport
+    from syncline.specs import PipelineSpec
+
+MOST_DRAWN = 1500, 20_000
+"""Smallest and largest number of a schedule's tasks in the figure; with many stages enough to reach the last one."""
+
+MOST_TRACED = 500_000
+"""Number of spans of all schedules above which the trace has only the first micro-batches: about 100 MB."""
+
+MOST_STAGES_DRAWN = 256
+"""Largest number of rows of the figure; further panels are left out, except for the first."""
+
+
+class Played(NamedTuple):
+    """A simulated schedule on a network."""
+
+    schedule: str
+    network: str
+    timeline: Timeline
+
+
+def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: bool = True) -> dict[str, Any]:
+    """Simulate the schedules on the networks, and write the folder: spec, ``timeline.parquet``, ``trace.json``, figure.
+
+    Args:
+        spec: the pipeline.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        figures: whether the folder gets the figure.
+
+    Returns:
+        ``rows`` (networks before schedules), ``folder``, ``interrupted``.
+
+    Raises:
+        SynclineError: a schedule that cannot finish.
+    """
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        played, rows = [], []
+        for network in spec.links:
+            for name in spec.schedules:
+                timeline = run_pipeline(spec.pipeline(name), network)
+                played.append(Played(name, network.name, timeline))
+                result = report(timeline, spec.build_schedule(name), spec.stages)
+                rows.append(schedule_row(spec, name, network.name, result))
+        folder.json("run", environment() | {"interrupted": False, "rows": rows})
+        folder.table(
+            "timeline",
+            timeline_columns(
+                [(schedule_run.schedule, schedule_run.network, schedule_run.timeline) for schedule_run in played]
+            ),
+        )
+        folder.trace(chrome_trace(*_traced(spec, played)))
+        if figures:
+            _draw(folder, spec, played)
+    return {"rows": rows, "folder": str(folder.path), "interrupted": False}
+
+
+def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineReport) -> dict[str, Any]:
+    """Return the row of a schedule on a network."""
+    chunks = spec.chunks_of(name)
+    activation_bytes, weights = spec.kept_bytes(chunks), spec.weights_bytes(chunks)
+    return {
+        "schedule": name,
+        "network": network,
+        "stages": spec.stages,
+        "microbatches": spec.microbatches,
+        "chunks": chunks,
+        "replicas": spec.replicas,
+        "makespan_s": told.makespan_s,
+        "closed_form_s": makespan_closed_form_s(spec, name),
+        "bubble": told.bubble,
+        "utilisation": sum(stage.utilisation for stage in told.stages) / len(told.stages),
+        "microbatches_per_s": told.microbatches_per_s,
+        "per_stage": [
+            {
+                "stage": number + 1,
+                "utilisation": stage.utilisation,
+                "delay_steady": stage.delay_steady,
+                "delay_mean": sum(stage.delays) / len(stage.delays),
+                "delays": list(stage.delays),
+                "peak_activations": stage.peak_activations,
+                "weight_versions": stage.weight_versions,
+                "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[number],
+                "weights_bytes": weights and stage.weight_versions * weights[number],
+            }
+            for number, stage in enumerate(told.stages)
+        ],
+    }
+
+
+def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
+    """Return the makespan with free links and no jitter; None if stages differ or there is no closed form."""
+    if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.in_flight is not None):
+        return None
+    seconds = spec.stage_seconds(name)
+    if any(len(set(of_stages)) > 1 for of_stages in seconds):
+        return None
+    forward, backward, weight = (of_stages[0] for of_stages in seconds)
+    if name == "zb-h1" and not (spec.microbatches >= spec.stages and weight <= backward <= forward + weight):
+        return None
+    chunks = spec.chunks_of(name)
+    return float(
+        pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks)
+    )  # fmt: skip
+
+
+def _traced(spec: PipelineSpec, played: Sequence[Played]) -> tuple[Timeline, list[str]]:
+    """Return one timeline of all schedules, whose workers are the stages of each, and the workers' names."""
+    workers = spec.stages * spec.replicas
+    share = MOST_TRACED / sum(len(schedule_run.timeline) for schedule_run in played)
+    first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
+    parts = [schedule_run.timeline.head(first).to_columns() for schedule_run in played]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["worker"] = np.concatenate([part["worker"] + workers * i for i, part in enumerate(parts)])
+    return Timeline.of_columns(columns, workers * len(played)), [
+        ", ".join(
+            [
+                *_title(spec, schedule_run),
+                *([f"replica {replica + 1}"] if spec.replicas > 1 else []),
+                f"stage {stage + 1}",
+            ]
+        )
+        for schedule_run in played
+        for replica in range(spec.replicas)
+        for stage in range(spec.stages)
+    ]
+
+
+def _title(spec: PipelineSpec, schedule_run: Played) -> list[str]:
+    return [schedule_run.schedule, *([schedule_run.network] if len(spec.networks) > 1 else [])]
+
+
+def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[Played]) -> None:
+    from syncline.analysis import save
+    from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
+
+    panels = []
+    for network, group in groupby(
+        played[: max(1, MOST_STAGES_DRAWN // spec.stages)], key=lambda schedule_run: schedule_run.network
+    ):
+        drawn = [
+            (schedule_run, schedule_run.timeline[schedule_run.timeline.worker < spec.stages]) for schedule_run in group
+        ]
+        until_s = min(_most_s(timeline, spec.stages) for _, timeline in drawn)
+        for schedule_run, timeline in drawn:
+            shown = task_spans(timeline, spec.build_schedule(schedule_run.schedule), until_s)
+            cut = " (its beginning)" if len(shown) < timeline.computes.sum() else ""
+            panels.append(SchedulePanel(", ".join(_title(spec, schedule_run)) + cut, spec.stages, shown, network))
+    save(draw_schedules(panels), folder.figure("schedules"))
+
+
+def _most_s(timeline: Timeline, stages: int) -> float:
+    """Return the time at which the largest number of drawn tasks has ended."""
+    fewest, largest = MOST_DRAWN
+    count = min(max(fewest, 2 * stages**2), largest)
+    ends_s = timeline.end_s[timeline.computes]
+    return float(np.partition(ends_s, count)[count]) if len(ends_s) > count else float("inf")

@@ -1,0 +1,150 @@
+"""The progress of trainings in other processes, and the flag that asks them to stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import cpu_count
+
+from syncline.errors import SynclineError
+from syncline.runs.processes.forked import answers
+from syncline.runs.processes.shared_pickle import shipped
+from syncline.runs.processes.training_watchdog import overseen
+from syncline.files import temporary_folder
+from syncline.interrupts import confirm, stopped_by_signal
+
+T = TypeVar("T")
+
+
+class SharedProgress:
+    """One counter per training and one flag for all, in a file that several processes map.
+
+    A file outlives a crash and needs no server; a counter is one aligned word, so a reader never sees half of it.
+
+    Attributes:
+        owner: the process that made it and that the others train for.
+        heard: whether a training in this process has seen the flag; it changes under the lock ``hearing``.
+    """
+
+    def __init__(self, path: Path, trainings: int, owner: int | None = None) -> None:
+        self.path, self.trainings, self.owner = path, trainings, owner or os.getpid()
+        self.heard, self.hearing = False, threading.Lock()
+        if not path.exists():
+            np.zeros(trainings + 1, dtype=np.int64).tofile(path)
+        self._words = np.memmap(path, dtype=np.int64, mode="r+", shape=(trainings + 1,))
+
+    def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int, int]]:
+        return SharedProgress, (self.path, self.trainings, self.owner)
+
+    def report(self, training: int, done: int) -> None:
+        """Record that a training has completed ``done`` steps.
+
+        Raises:
+            KeyboardInterrupt: all trainings were asked to stop; the training keeps its results.
+        """
+        self._words[training] = done
+        if self._words[-1]:
+            with self.hearing:
+                self.heard = True
+            confirm()
+            raise KeyboardInterrupt
+
+    def reporter(self, training: int) -> Callable[[int], None]:
+        """Return ``report`` for one training; it can be sent to another process."""
+        return partial(self.report, training)
+
+    def steps_done(self) -> list[int]:
+        """Return the completed steps of each training."""
+        return [int(word) for word in self._words[:-1]]
+
+    def stop(self) -> None:
+        """Ask every training to stop after its present step."""
+        self._words[-1] = 1
+
+    @property
+    def stopped(self) -> bool:
+        """Return whether the trainings were asked to stop."""
+        return bool(self._words[-1])
+
+
+@contextmanager
+def shared_progress(trainings: int) -> Iterator[SharedProgress]:
+    """Yield progress in a temporary file; a first signal asks all trainings to stop, a second one ends this process.
+
+    Without signal handlers, the second Ctrl-C is a ``KeyboardInterrupt``.
+    """
+    with temporary_folder() as folder:
+        shared = SharedProgress(folder / "progress", trainings)
+        with stopped_by_signal(shared.stop):
+            yield shared
+
+
+def side_by_side(
+    calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress, shared: Sequence[Any] = ()
+) -> Iterator[T]:
+    """Yield the results of the calls, as they finish, from this number of processes; one per core if None.
+
+    With more than one job, cloudpickle must be able to send calls and results to another process. Calls that were
+    stopped before they had a result are left out. If one raises, the others are asked to stop. Objects in ``shared``,
+    which the calls have in common, are sent once to each process.
+
+    Raises:
+        SynclineError: a process was killed from outside.
+    """
+    jobs = min(jobs or cpu_count(), len(calls))
+    try:
+        if jobs == 1:
+            results: Iterable[T | None] = (overseen(call, progress) for call in calls)
+        else:
+            results = in_processes(calls, jobs, progress, shared)
+        yield from (result for result in results if result is not None)
+    except BrokenProcessPool:
+        progress.stop()
+        raise SynclineError(
+            "a process that trained was ended from outside, as a system does that is out of memory; "
+            "with fewer --jobs less is needed at a time"
+        ) from None
+    except BaseException:
+        progress.stop()
+        raise
+
+
+def in_processes(
+    calls: Sequence[Callable[[], T]], jobs: int, progress: SharedProgress, shared: Sequence[Any]
+) -> Iterator[T | None]:
+    """Yield the results of the calls from this number of other processes, as they finish; see `side_by_side`."""
+    sent = shipped(calls, shared, progress.path.parent)
+    yield from answers([partial(overseen, call, progress) for call in sent], jobs, progress.path.parent)
+    confirm()
+
+
+class Watched:
+    """A thread that calls a function with the completed steps about ten times a second."""
+
+    def __init__(self, progress: SharedProgress, call: Callable[[list[int]], None] | None) -> None:
+        self._progress, self._call, self._over = progress, call, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._call:
+            self._call(self._progress.steps_done())
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._tell()

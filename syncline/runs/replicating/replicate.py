@@ -1,0 +1,315 @@
+"""The command ``syncline replicate``: runs the stages in order, within its allowance, and stores each as a table."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from syncline.errors import SpecError, SynclineError
+from syncline.runs.folders.folder import environment
+from syncline.runs.folders.manifest import remove_manifest, write_manifest
+from syncline.runs.replicating.along import ALONG, measured_rows
+from syncline.runs.replicating.averages import averages_rows, keep_averages, read_averages
+from syncline.runs.replicating.choosing import check_effort, chosen_trials, method_with
+from syncline.runs.replicating.expected import Expected, expected
+from syncline.runs.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
+from syncline.runs.replicating.stage_tables import (
+    KeptStage,
+    StageRows,
+    keep_stage,
+    read_stage,
+    stage_in,
+    stage_table,
+)
+from syncline.runs.replicating.stages import (
+    ReplicationStage,
+    again_stage,
+    check_stages,
+    final_rows,
+    final_stages,
+    search_stage,
+    seconds_trained,
+    trial_rows,
+)
+from syncline.runs.replicating.verdicts import verdict_rows
+from syncline.runs.sweep.allowance import Allowance
+from syncline.runs.sweep.identity import code_version
+from syncline.runs.sweep.listener import Listener
+from syncline.runs.sweep.swept import Swept
+from syncline.specs.replications import CPU, Cell, ReplicationSpec
+
+EXTRA = "extra "
+"""Prefix of the names of extras."""
+
+TRAININGS = "trainings"
+"""Folder inside a replication's folder with the sources of its tables: a sweep's folder per stage."""
+
+NOBODY = KeptStage([], {})
+"""The empty stage of repeated trials, for a spec in which the search alone chooses."""
+
+StageListener = Callable[[ReplicationStage], AbstractContextManager[Listener]]
+
+
+@dataclass
+class Replicated:
+    """The progress of a replication, and its results.
+
+    Attributes:
+        spec: the replication.
+        folder: folder of the replication.
+        planned: trainings by stage.
+        finished: completed trainings by stage.
+        kept: completed stages, by name.
+        effort: trials of each method, once the search is complete.
+        chosen: ``trial`` and ``knobs`` of each method, once both searches are complete.
+        verdicts: a row per comparison whose cells are all trained.
+        networks: a row per method, setting and network, once the finals are complete.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    spec: ReplicationSpec
+    folder: Path
+    planned: dict[str, int]
+    finished: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, KeptStage] = field(default_factory=dict)
+    effort: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    verdicts: StageRows = field(default_factory=list)
+    networks: StageRows = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def left(self) -> int:
+        """Return the number of trainings that are still to be done."""
+        return sum(self.planned.values()) - sum(self.finished.values())
+
+    def json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        stages = [
+            {"stage": name, "trainings": number, "finished": self.finished.get(name, 0), "whole": name in self.kept}
+            for name, number in self.planned.items()
+        ]
+        return {
+            "rows": self.verdicts, "stages": stages, "effort": self.effort, "chosen": self.chosen, "left": self.left,
+            "networks": self.networks, "folder": str(self.folder), "interrupted": self.interrupted,
+        }  # fmt: skip
+
+    def losses(self) -> dict[Cell, dict[int, float]]:
+        """Return the last loss of each method and seed, for completed finals and extras."""
+        return self.last("loss")
+
+    def last(self, column: str) -> dict[Cell, dict[int, Any]]:
+        """Return the last value of a column of finals and extras: ``loss``, ``bytes_per_worker`` or ``step_time_s``."""
+        values: dict[Cell, dict[int, Any]] = {}
+        for name, extra in self._judged():
+            for row in sorted(self.kept[name].rows, key=lambda evaluation: evaluation["step"]):
+                cell = Cell(row["method"], extra)
+                values.setdefault(cell, {})[row["seed"]] = row.get(column)
+        return values
+
+    def evaluations(self) -> dict[Cell, dict[int, dict[int, float]]]:
+        """Return the losses of completed finals and extras, by seed and step."""
+        losses: dict[Cell, dict[int, dict[int, float]]] = {}
+        for name, extra in self._judged():
+            for row in self.kept[name].rows:
+                of_seed = losses.setdefault(Cell(row["method"], extra), {}).setdefault(row["seed"], {})
+                of_seed[row["step"]] = row["loss"]
+        return losses
+
+    def tables(self) -> dict[str, Path]:
+        """Return the tables of completed finals (empty name) and extras, by the extra's name."""
+        return {extra: stage_table(self.folder, name) for name, extra in self._judged()}
+
+    def _judged(self) -> list[tuple[str, str]]:
+        """Return the stages whose losses count, with the names that cells give them."""
+        names = [name for name in self.kept if name == "finals" or name.startswith(EXTRA)]
+        return [(name, name.removeprefix(EXTRA) if name != "finals" else "") for name in names]
+
+
+def default_folder(spec: ReplicationSpec, scale: str | None) -> Path:
+    """Return the folder of a replication if the user names none."""
+    return Path("results") / "replication" / (spec.name if scale in (None, CPU) else f"{spec.name}-{scale}")
+
+
+def command_of(spec: str, scale: str | None, seeds: Sequence[int] | None) -> str:
+    """Return the command that makes a replication, without the limits of one piece."""
+    parts = ["syncline", "replicate", spec, *(["--scale", scale] if scale else [])]
+    if seeds is not None:
+        counted = list(seeds) == list(range(len(seeds)))
+        parts += ["--seeds", str(len(seeds)) if counted else str(list(seeds))]
+    return shlex.join(parts)
+
+
+def replicate(
+    spec: ReplicationSpec,
+    out: Path,
+    *,
+    command: str = "",
+    claims: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    allowance: Allowance | None = None,
+    on_stage: StageListener | None = None,
+    on_expected: Callable[[Expected], None] | None = None,
+) -> Replicated:
+    """Search, choose, train the finals and the extras, and compare, as far as the allowance permits.
+
+    A second call continues where the last one ended, however it ended: each training is stored when it is done, and
+    each completed stage as a table. Completed stages stay valid when the code changes; other code repeats the trainings
+    of an incomplete stage.
+
+    Args:
+        spec: the replication.
+        out: its folder.
+        command: the command that the page names to make the replication.
+        claims: texts of the claims, by the names in the spec.
+        jobs: number of processes side by side; one per core if None. It changes no number.
+        allowance: limit of the trainings of this call; no limit by default.
+        on_stage: function that gives the listener of a stage's trainings.
+        on_expected: function that is called with the expected effort before anything is trained.
+
+    Raises:
+        SpecError: the spec cannot be trained, or the folder has something else; raised before anything is trained.
+        SynclineError: trainings failed, or methods have different numbers of trials.
+    """
+    result = Replicated(spec, out, spec.planned())
+    check_folder(out)
+    search = search_stage(spec)
+    completed = partial(_whole, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener())))
+    if read_stage(stage_table(out, search.name), search.identity) is None:
+        check_stages(spec)
+    if on_expected is not None and (remaining := expected(spec, out)) is not None:
+        on_expected(remaining)
+    trials = completed(search)
+    if trials is not None:
+        result.effort = check_effort(spec, trials.rows)
+        repeated = completed(again_stage(spec, trials.rows)) if spec.again else NOBODY
+        if repeated is not None:
+            result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
+            chosen = {
+                method.label: method_with(method, result.chosen[method.label]["knobs"]) for method in spec.methods
+            }
+            finished_stages: list[ReplicationStage] = []
+            for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
+                if completed(stage) is None:
+                    break
+                finished_stages.append(stage)
+            result.networks = over_networks(
+                result, [stage for stage in finished_stages if not stage.name.startswith(ALONG)]
+            )
+    result.verdicts = verdict_rows(spec.claims, result.losses(), spec.least_seeds)
+    if result.kept:
+        from syncline.runs.replicating.readme import write_readme
+
+        write_readme(result, command, claims or {})
+    write_manifest(out)
+    return result
+
+
+def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> StageRows:
+    """Return the losses over time and bytes on other networks, and write them as a table and figures.
+
+    An existing table is read instead. The result is empty until the finals are complete.
+    """
+    if not stages:
+        return []
+    path, identity = result.folder / NETWORKS_TABLE, networks_identity(result.spec, stages, code_version())
+    if path.is_file():
+        digest, stage = stage_in(path)
+        if digest == identity:
+            return list(stage.rows)
+    from syncline.runs.replicating.networks_page import draw_networks
+
+    cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
+    prepare_folder(result.folder)
+    draw_networks(result, cells)
+    return list(keep_stage(path, rows_over_networks(cells, result.spec.network_names), identity, {}).rows)
+
+
+def _whole(
+    result: Replicated, jobs: int | None, allowance: Allowance, on_stage: StageListener, stage: ReplicationStage
+) -> KeptStage | None:
+    """Train a stage as far as the allowance permits, and return it; None if it is not complete."""
+    path = stage_table(result.folder, stage.name)
+    completed = read_stage(path, stage.identity)
+    if completed is None and not result.interrupted:
+        trained: list[TrainedPart] = []
+        prepare_folder(result.folder)
+        for part in stage.parts():
+            folder = result.folder / TRAININGS / part.file_name
+            with on_stage(part) as listener:
+                swept = part.swept(folder, jobs, allowance, listener)
+            if swept.interrupted:
+                result.finished[stage.name] = sum(len(done.swept.rows) for done in trained) + len(swept.rows)
+                result.interrupted = not allowance.spent
+                return None
+            trained.append(TrainedPart(part, swept, folder / "runs"))
+        completed = _kept(stage, trained, path)
+    if completed is not None:
+        result.kept[stage.name] = completed
+        result.finished[stage.name] = stage.trainings
+    return completed
+
+
+class TrainedPart(NamedTuple):
+    """A sweep of a stage, and the folder of its runs."""
+
+    stage: ReplicationStage
+    swept: Swept
+    runs: Path
+
+
+def _kept(stage: ReplicationStage, trained: Sequence[TrainedPart], path: Path) -> KeptStage:
+    swept_rows = [row for part in trained for row in part.swept.rows]
+    failed = [row for row in swept_rows if row["error"] is not None]
+    if failed:
+        raise SynclineError(
+            f"{stage.name}: {len(failed)} of {len(swept_rows)} trainings failed, the first with: {failed[0]['error']}"
+        )
+    rows = [row for part in trained for row in _rows(stage, part)]
+    about = environment() | {
+        "code": code_version(),
+        "day": datetime.now(UTC).date().isoformat(),
+        "trainings": len(swept_rows),
+        "seconds": math.ceil(sum(seconds_trained(part.swept, part.runs) for part in trained)),
+    }
+    keep_averages(path, [row for part in trained for row in averages_rows(part.swept, part.runs)], about)
+    return keep_stage(path, rows, stage.identity, about)
+
+
+def _rows(stage: ReplicationStage, part: TrainedPart) -> StageRows:
+    if stage.name.startswith(ALONG):
+        return measured_rows(part.swept, part.runs)
+    if stage.name in ("search", "again"):
+        return trial_rows(part.stage, part.swept)
+    return final_rows(part.stage, part.swept, part.runs)
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder in which a subfolder has the name of an output file, before anything is computed.
+
+    Raises:
+        SpecError: such a subfolder exists.
+    """
+    for path in out.iterdir() if out.is_dir() else ():
+        if path.suffix in (".parquet", ".json", ".md", ".png") and path.is_dir():
+            raise SpecError("--out", str(out), f"a folder as it was written: {path.name} is a folder")
+
+
+def prepare_folder(out: Path) -> None:
+    """Make the folder, and remove the manifest, because the files will change.
+
+    Raises:
+        SpecError: the place cannot be written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        remove_manifest(out)
+    except OSError as error:
+        raise SpecError("--out", str(out), f"a place that can be written to ({error.strerror})") from None

@@ -1,0 +1,217 @@
+"""Losses of a folder as lines: against steps, against bytes, and against the clock of each network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from syncline.analysis.statistics.curves import Curve, FloatArray, lost_seeds, median_and_range
+from syncline.analysis.figures.axes import thinned
+from syncline.analysis.figures.loss import LOG_TIME_RATIO, loss_limits, spans_differ
+from syncline.runs.curve_figure import FileCurves, read_curves
+from syncline.runs.report.reported import Reported
+from syncline.runs.report.themes import styles_of
+from syncline.runs.folders.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_parquet
+from syncline.runs.sweep.ranking import ranked
+
+MOST_CONFIGURATIONS = 12
+"""Largest number of lines of a sweep."""
+
+OWN_NETWORK = "the network of the finals"
+
+BY_MEANS = "Times and bytes are steps times those of the mean step."
+"""Note for folders that do not store the clock of every step."""
+
+MOST_POINTS = 500
+"""Largest number of points of a line; of more points some are left out, none is averaged."""
+
+DIGITS = 5
+"""Number of significant digits on the page, more than a reader can see."""
+
+
+def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINTS) -> dict[str, Any]:
+    """Return the medians over the seeds and their range, at the evaluations.
+
+    Args:
+        read: a folder's curves.
+        styles: the page's methods, in the order of their colours.
+        limit: largest number of points of a line.
+
+    Returns:
+        ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
+        numbers once; series refer to them by index), ``label``, ``limits`` of the loss, ``target``.
+    """
+    columns = _Columns()
+    networks = [name for name in read.networks if any(name in curve.clock_s for curve in read.curves)]
+    series = []
+    for curve in read.curves:
+        middle, low, high = median_and_range(curve.loss)
+        shown = np.flatnonzero(curve.shown)
+        points = shown[thinned(shown.size, limit)]
+        lost = lost_seeds(curve.loss)
+        series.append({
+            "name": curve.label,
+            "style": styles.index(curve.label),
+            "seeds": len(curve.loss),
+            "lost": lost,
+            "diverged": curve.diverged_at,
+            "y": columns.place(middle[points]),
+            **({"low": columns.place(low[points]), "high": columns.place(high[points])} if len(curve.loss) > 1 else {}),
+            "x": {
+                "steps": columns.place(curve.step[points]),
+                **({"bytes": columns.place(read.sent[curve.label][points])} if curve.label in read.sent else {}),
+                **{f"on {name}": columns.place(clock[points]) for name, clock in curve.clock_s.items()},
+            },
+        })  # fmt: skip
+    far = any(spans_differ([curve for curve in read.curves if name in curve.clock_s], [name]) for name in networks)
+    panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
+    totals = [float(sent[-1]) for sent in read.sent.values() if float(sent[-1]) > 0]
+    if totals:
+        is_log = max(totals) > LOG_TIME_RATIO * min(totals)
+        panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
+    panels += [
+        {"x": f"on {name}", "title": f"Time on {name}", "told": _beside(name, read), "kind": "seconds", "log": far}
+        for name in networks
+    ]
+    limits = loss_limits(read.curves)
+    return {
+        "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
+        "limits": [shortened(value) for value in limits], "target": read.target,
+    }  # fmt: skip
+
+
+def _beside(name: str, read: FileCurves) -> str:
+    """Return the description of a network, if it differs from its name."""
+    return "" if read.networks[name] == name else read.networks[name]
+
+
+def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+    """Return the losses of a result as lines, and a note about which they are; None if it has no losses."""
+    curves = one.file("curves.parquet")
+    if curves is not None and (read := read_curves(curves)).curves:
+        return lines_chart(read, styles), ""
+    if one.command == "sweep" and one.folder is not None:
+        read, note = sweep_curves(one)
+        return (lines_chart(read, styles), note) if read.curves else (None, "")
+    finals = one.file("finals.parquet") if one.command == "replicate" else None
+    if finals is not None:
+        read = final_curves(finals, one.file("networks.parquet"))
+        return lines_chart(read, styles), f"Of the finals, on fresh seeds. {BY_MEANS}"
+    return None, ""
+
+
+def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
+    """Return the losses of a replication's finals; ``elsewhere`` has the step time of each method on other networks."""
+    frame = read_parquet(path, FINALS).to_pandas()
+    step_time_s: dict[str, dict[str, float]] = {}
+    if elsewhere is not None:
+        for row in read_parquet(elsewhere, NETWORKS).to_pylist():
+            if row["setting"] == "finals":
+                step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
+    curves, sent = [], {}
+    for method, group in frame.groupby("method", sort=False):
+        by_step = group.pivot(index="seed", columns="step", values="loss")
+        network_step_s = step_time_s.get(str(method)) or {OWN_NETWORK: group["step_time_s"].median()}
+        step = by_step.columns.to_numpy()
+        curves.append(Curve(str(method), step, by_step.to_numpy(), _clocks(step, network_step_s)))
+        sent[str(method)] = step * group["bytes_per_worker"].median()
+    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
+    return FileCurves(curves, sent, {name: name for name in networks}, "evaluation loss", None)
+
+
+def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
+    """Return the seconds at the steps by network, from the mean step time if it is known."""
+    return {name: step * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
+
+
+def named_lines(one: Reported) -> list[str]:
+    """Return all names that have a colour on the page."""
+    if one.command == "sweep":
+        return [name for name, _ in best_configurations(one)]
+    names = one.methods
+    for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
+        path = one.file(file)
+        if path is not None:
+            names += read_parquet(path, {"method": TEXT}, ["method"])["method"].unique().to_pylist()
+    return list(dict.fromkeys(names))
+
+
+def best_configurations(one: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the drawn configurations of a sweep, best first as in their ranking: a name, and their rows."""
+    finished = [row for row in one.rows if row.get("error") is None and row.get("loss") is not None]
+    if not finished:
+        return []
+    paths = one.paths
+    return [
+        (_configuration(record, paths), [row for row in finished if row["configuration"] == record["configuration"]])
+        for record in ranked(finished)[:MOST_CONFIGURATIONS]
+    ]
+
+
+def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
+    values = ", ".join(f"{path.removeprefix('method.')} {record[path]}" for path in paths if path in record)
+    return f"{record['configuration']}: {values or record['method']}"
+
+
+def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
+    """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note."""
+    assert one.folder is not None
+    curves, sent, label = [], {}, "evaluation loss"
+    chosen = best_configurations(one)
+    for name, rows in chosen:
+        paths = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
+        tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in paths if path.is_file()]
+        seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
+        if not seeds:
+            continue
+        shortest = min(seeds, key=len)["step"].to_numpy()  # a diverged seed ends early
+        losses = np.stack([seed["eval_loss"].to_numpy()[: len(shortest)] for seed in seeds])
+        means = {key: _median(row.get(key) for row in rows) for key in ("step_time_s", "bytes_per_worker")}
+        curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
+        if means["bytes_per_worker"] is not None:
+            sent[name] = shortest * means["bytes_per_worker"]
+    several = len({row["configuration"] for row in one.rows})
+    note = f"The best {len(chosen)} of {several:,} configurations. " if several > len(chosen) else ""
+    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
+    return FileCurves(curves, sent, {name: name for name in networks}, label, None), note + BY_MEANS
+
+
+def _median(values: Iterable[Any]) -> float | None:
+    """Return the median over the seeds that have a value; None without any."""
+    present = [value for value in values if value is not None]
+    return float(np.median(present)) if present else None
+
+
+def shortened(value: float) -> float:
+    """Return a number with the digits that a page keeps."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+class _Columns:
+    """Lists of numbers; equal lists are stored once."""
+
+    def __init__(self) -> None:
+        self.kept: list[list[float | int]] = []
+        self._places: dict[bytes, int] = {}
+
+    def place(self, values: FloatArray) -> int:
+        key = np.asarray(values, dtype=float).tobytes()
+        if key not in self._places:
+            self._places[key] = len(self.kept)
+            self.kept.append([_short(float(value)) for value in values])
+        return self._places[key]
+
+
+def _short(value: float) -> float | int:
+    near = shortened(value)
+    return int(near) if near.is_integer() and abs(near) < 1e15 else near
+
+
+def swatches(methods: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the style of each method of a page, by number."""
+    return [{"name": name, **style} for name, style in styles_of(methods).items()]

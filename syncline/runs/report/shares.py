@@ -1,0 +1,155 @@
+"""Parts of a step's time, and ranges in which numbers are expected or were measured: bars and ranges of the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from syncline.specs.tables.columns import four_digits
+from syncline.units import format_seconds
+
+PARTS = {
+    "compute": ("compute_s", "computing"),
+    "encode": ("encode_s", "encoding"),
+    "trigger": ("trigger_s", "asking whether to send"),
+    "optimizer": ("optimizer_s", "updating"),
+    "inside": ("inside_s", "waiting inside a replica"),
+    "exposed": ("exposed_communication_s", "exposed: waiting for the network"),
+}
+"""Parts of a step: colour, field of the rows, and name."""
+
+HIDDEN = "hidden: on the network beside computing"
+REST = "the rest"
+LEAST = 0.0005
+"""Smallest share of a step at which a part is drawn."""
+
+FAR = 5.0
+"""Ratio of a group's numbers above which its track is logarithmic."""
+
+
+def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return for each network and method the parts of a step, and the communication that computing hides.
+
+    Rows of several seeds are merged, because all seeds have the same clock.
+
+    Returns:
+        ``kinds`` that are drawn, and ``groups``; None if no row has a time.
+    """
+    timed = [row for row in rows if row.get("step_time_s") and row.get("exposed_communication_s") is not None]
+    if not timed:
+        return None
+    groups: list[dict[str, Any]] = [
+        {"title": title, "bars": [_bar(name, row) for name, row in bars]} for title, bars in _grouped(timed)
+    ]
+    drawn = {part["kind"] for group in groups for bar in group["bars"] for part in bar["parts"]}
+    kinds = [{"kind": kind, "name": name} for kind, (_, name) in PARTS.items() if kind in drawn]
+    kinds += [{"kind": "rest", "name": REST}] if "rest" in drawn else []
+    if any(bar["hidden"] for group in groups for bar in group["bars"]):
+        kinds.append({"kind": "hidden", "name": HIDDEN})
+    return {"kinds": kinds, "groups": groups}
+
+
+def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    step_s = row["step_time_s"]
+    seconds = {kind: row.get(field) or 0.0 for kind, (field, _) in PARTS.items()}
+    rest = step_s - sum(seconds.values())
+    seconds |= {"rest": rest} if rest > LEAST * step_s else {}
+    hidden = max(0.0, (row.get("communication_s") or 0.0) - row["exposed_communication_s"])
+    return {
+        "name": name,
+        "step": format_seconds(step_s),
+        "parts": [
+            {"kind": kind, "share": 100 * value / step_s, "text": f"{format_seconds(value)} ({value / step_s:.0%})"}
+            for kind, value in seconds.items()
+            if value > LEAST * step_s
+        ],
+        "hidden": {"share": min(100.0, 100 * hidden / step_s), "text": format_seconds(hidden)}
+        if hidden > LEAST * step_s
+        else None,
+    }
+
+
+class ValueRange(NamedTuple):
+    """A number with its lower and upper end."""
+
+    low: float
+    at: float
+    high: float
+
+
+def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return for each network and method the step time and speedup with bounds, loss and difference with their range.
+
+    A column is present if any row has two different ends.
+    """
+    groups = []
+    for title, named in _grouped(rows):
+        columns = [
+            _column("step time", _ranges(named, "step_time{}_s", "_low", "_high"), format_seconds),
+            _column("speedup", _ranges(named, "speedup{}", "_low", "_high"), lambda value: f"{value:.3g}x", mark=1.0),
+            _column("loss over the seeds", _ranges(named, "loss{}", "_min", "_max"), four_digits),
+            _column(
+                "difference", _ranges(named, "difference{}", "_min", "_max"), lambda value: f"{value:+.3g}", mark=0.0
+            ),
+        ]
+        present = [column for column in columns if column is not None]
+        if present:
+            groups.append({"title": title, "names": [name for name, _ in named], "columns": present})
+    return groups
+
+
+def _ranges(named: Sequence[tuple[str, Mapping[str, Any]]], field: str, low: str, high: str) -> list[ValueRange | None]:
+    """Return the range of each row; None if it lacks one of the three numbers."""
+    ranges = []
+    for _, row in named:
+        values = [row.get(field.format(end)) for end in (low, "", high)]
+        finite = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
+        ranges.append(ValueRange(*finite) if len(finite) == 3 else None)
+    return ranges
+
+
+def _column(
+    title: str, cells: Sequence[ValueRange | None], show: Callable[[float], str], mark: float | None = None
+) -> dict[str, Any] | None:
+    """Return one track per row: the positions of its value and its ends, in percent of the span of all of them."""
+    present = [cell for cell in cells if cell is not None]
+    if all(cell.low == cell.high for cell in present):
+        return None
+    ends = [value for cell in present for value in cell] + ([] if mark is None else [mark])
+    first, last = min(ends), max(ends)
+    far = first > 0 and last > FAR * first
+
+    def place(value: float) -> float:
+        span = math.log(last / first) if far else last - first
+        return round(100 * (math.log(value / first) if far else value - first) / span, 3)
+
+    return {
+        "title": title + (" (logarithmic)" if far else ""),
+        "mark": None if mark is None else place(mark),
+        "cells": [
+            cell
+            and {
+                "low": place(cell.low), "at": place(cell.at), "high": place(cell.high),
+                "text": show(cell.at), "ends": f"{show(cell.low)} to {show(cell.high)}",
+            }
+            for cell in cells
+        ],
+    }  # fmt: skip
+
+
+def _grouped(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
+    """Return the rows grouped by network, and by model and hardware; each with its name, once."""
+    groups = []
+    for title, group in groupby(rows, key=_title):
+        named: dict[str, Mapping[str, Any]] = {}
+        for row in group:
+            named.setdefault(str(row.get("method") or row.get("comparison") or row.get("schedule") or ""), row)
+        groups.append((title, list(named.items())))
+    return groups
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    parts = [row.get("model"), row.get("hardware"), row.get("network")]
+    return ", ".join(str(part) for part in parts if part)

@@ -1,0 +1,97 @@
+"""The command ``syncline run``: one method, one network, full detail; or a study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
+from syncline.runs.training.curves import write_curves
+from syncline.runs.training.figures import run_figures
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.training.limits import check_training
+from syncline.runs.training.measured_step import with_measured_step
+from syncline.runs.training.records import run_records
+from syncline.runs.processes.shared_progress import shared_progress
+from syncline.runs.folders.streams import TrainingStream
+from syncline.runs.studies import run_study, total_length
+from syncline.runs.folders.training_tables import (
+    ledger_columns,
+    metrics_tables,
+    names_of_workers,
+    timeline_columns,
+    write_contributions,
+    write_watched,
+)
+from syncline.runs.training.train_and_time import time_method, train_method, where_trained
+from syncline.runs.processes.training_watchdog import overseen
+from syncline.sim import chrome_trace
+from syncline.specs import Experiment, RunSpec
+
+
+def run(
+    spec: Experiment,
+    out: Path,
+    *,
+    exact: bool = False,
+    figures: bool = True,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train and time one method, or run a study, and write its folder.
+
+    Args:
+        spec: the run.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        figures: whether the folder gets figures.
+        on_progress: called with the number of completed steps, of ``steps_of(spec)``.
+
+    Returns:
+        ``rows`` (of a training one per seed), ``folder``, ``interrupted``.
+    """
+    if not isinstance(spec, RunSpec):
+        return run_study(spec, out, exact=exact, figures=figures, on_progress=on_progress)
+    check_training(spec, spec.method)
+    spec, step_s = with_measured_step(spec)
+    with RunFolder(out, exact) as folder, shared_progress(1) as progress:
+        folder.spec(spec)
+
+        def on_step(done: int) -> None:
+            if on_progress:
+                on_progress(done)
+            progress.report(0, done)
+
+        stream = TrainingStream(folder.working, 0, spec.method.name)
+        trained = overseen(partial(train_method, spec, spec.method, on_step, stream), progress)
+        if trained is None:
+            raise KeyboardInterrupt  # stopped before the first result
+        folder.long_table("metrics", metrics_tables([trained]))
+        folder.table("ledger", ledger_columns([trained]))
+        write_watched(folder, [trained])
+        timed = time_method(spec, trained, spec.network)
+        rows = run_records(trained, timed, spec.network, spec.workers)
+        bounds: dict[str, Any] = {}
+        if timed:
+            time_again = partial(time_method, spec, trained, spec.network)
+            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, time_again, step_s is not None))
+            rows = [row | bounds for row in rows]
+        facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
+        facts |= where_trained(spec) | {"measured_step_s": step_s}
+        folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
+        if timed:
+            name = spec.network.name
+            key = trained.method, name
+            write_curves(folder, spec, [trained], {key: timed}, {name: spec.network}, bounds={key: bounds})
+            folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
+            folder.trace(chrome_trace(timed.timeline, names_of_workers(timed.timeline, spec.joined)))
+            write_contributions(folder, [trained])
+            if figures:
+                run_figures(folder, spec, trained, timed)
+    result = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
+    return result | {"measured_step_s": step_s}
+
+
+def steps_of(spec: Experiment) -> int:
+    """Return the number of steps to come; for a study those of all trainings and votes."""
+    return spec.steps if isinstance(spec, RunSpec) else total_length(spec)

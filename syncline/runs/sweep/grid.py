@@ -1,0 +1,329 @@
+"""Configurations of a spec with values for its fields; every configuration is checked before any training starts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from syncline.errors import SpecError, one_of
+from syncline.runs.training.limits import check_training
+from syncline.specs import CompareSpec, Override, RunSpec
+from syncline.specs.experiment import MOST_SEEDS
+from syncline.specs.load import load_spec, read_fields, with_overrides
+from syncline.yamls import parse_yaml
+
+NOT_SWEPT = {
+    "seeds": "no seeds, which --seeds gives",
+    "kind": "another field: a sweep's runs are all of kind 'run'",
+    "name": "a field that changes something",
+    "description": "a field that changes something",
+    "source": "a field that changes something",
+}
+"""Fields that cannot be swept, with the field that is expected instead."""
+
+MOST_CONFIGURATIONS = 1_000_000
+"""Largest number of configurations, a free choice: checking them takes about an hour."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A field and the values that it takes.
+
+    Args:
+        path: path of the field, in dots, in the form of ``--set``.
+        values: values of the field, in order.
+        told: name of the grid in error messages.
+        shown: a short name for each value, for tables; the value itself by default.
+        method: name of the only method that the grid is for, from a grid over methods; all methods if empty.
+    """
+
+    path: str
+    values: tuple[Any, ...]
+    told: str
+    shown: tuple[Any, ...] = ()
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.path or self.path.split(".")[0] in NOT_SWEPT:
+            expected = NOT_SWEPT.get(self.path.split(".")[0], "a field of the spec, as in method.lr=1e-3,3e-3")
+            raise SpecError(self.told, self.path, expected)
+        if not self.values:
+            raise SpecError(self.told, [], "at least one value")
+        object.__setattr__(self, "shown", self.shown or tuple(map(flat_value, self.values)))
+
+    @classmethod
+    def parse(cls, text: str) -> Grid:
+        """Return the grid of ``field.path=1,2,3`` or ``field.path=[...]``, a comma list or a YAML list.
+
+        This is the form of ``--grid``; ``mt-dao:field.path=...`` is for that method alone.
+
+        Raises:
+            SpecError: the text has no ``=``, no YAML behind it, or no value.
+
+        >>> Grid.parse("method.lr=1e-3,3e-3").values, Grid.parse('network=[10gbe, "50us,25Gbit/s"]').values
+        ((0.001, 0.003), ('10gbe', '50us,25Gbit/s'))
+        """
+        path, equals, written = text.partition("=")
+        if not equals or not path:
+            raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
+        method, path = of_method(path)
+        option = f"--grid {text.partition('=')[0]}"
+        listed = written if written.lstrip().startswith("[") else f"[{written}]"
+        try:
+            values = parse_yaml(listed)
+        except ValueError:
+            values = None
+        if not isinstance(values, list):
+            raise SpecError(option, written, "values with commas between, or a list in YAML")
+        return cls(path, tuple(values), option, method=method)
+
+    @classmethod
+    def of(cls, path: str, values: Any) -> Grid:
+        """Return the grid of a field and its values from Python."""
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            raise SpecError(f"grid[{path!r}]", values, "a list of values")
+        method, field = of_method(path)
+        return cls(field, tuple(values), f"grid[{path!r}]", method=method)
+
+
+def of_method(path: str) -> tuple[str, str]:
+    """Return the method that a field is swept for, empty for all methods, and the path of the field.
+
+    >>> of_method("mt-dao:method.period"), of_method("method.lr")
+    (('mt-dao', 'method.period'), ('', 'method.lr'))
+    """
+    method, _, field = path.rpartition(":")
+    return method, field
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Values for the fields of all grids.
+
+    Args:
+        number: number from 1, in the order of the sweep.
+        values: values by path, as tables show them.
+        spec: the spec with all the sweep's seeds.
+    """
+
+    number: int
+    values: dict[str, Any]
+    spec: RunSpec
+
+
+@dataclass(frozen=True)
+class SweptSpec:
+    """The common part of the configurations of a sweep: a spec's fields, and the overrides.
+
+    Attributes:
+        fields: fields of a spec of kind ``run``; fields that grids give may be missing.
+        overrides: the overrides, in the form of ``--set``.
+        grids: the methods and the networks of a comparison as grids, unless other grids or overrides set them.
+    """
+
+    fields: dict[str, Any]
+    overrides: list[Override]
+    grids: tuple[Grid, ...] = ()
+    name: str = field(default="sweep")
+
+    @classmethod
+    def of(
+        cls, spec: str | Path | Mapping[str, Any] | BaseModel, overrides: Sequence[Override], grids: Sequence[Grid]
+    ) -> SweptSpec:
+        """Return the base of a sweep over ``grids``.
+
+        A comparison is its methods on its networks: ``method`` and ``network`` are two more grids. Overrides below
+        ``methods`` and ``networks`` apply to the comparison.
+
+        Raises:
+            SpecError: the spec is neither a run nor a comparison, or something in it is wrong.
+        """
+        paths = [*(override.path for override in overrides), *(grid.path for grid in grids)]
+        fields = _fields_of(spec, paths) if isinstance(spec, BaseModel) else read_fields(spec)
+        if fields.get("kind") != "compare":
+            if fields.get("kind") != "run":
+                load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
+            return cls(fields, list(overrides), name=_name(fields))
+        set_paths = {grid.path for grid in grids} | {override.path for override in overrides}
+        compared = [override for override in overrides if override.path.split(".")[0] not in ("method", "network")]
+        checked = load_spec(fields, compared, CompareSpec)
+        fields = with_overrides(fields, compared)
+        methods = Grid("method", tuple(fields["methods"]), "methods", tuple(m.name for m in checked.methods))
+        networks = Grid("network", tuple(fields["networks"]), "networks", tuple(n.name for n in checked.networks))
+        for path in ("methods", "networks", "target_loss"):
+            fields.pop(path, None)
+        default_grids = tuple(grid for grid in (methods, networks) if grid.path not in set_paths)
+        rest = [override for override in overrides if override not in compared]
+        return cls(fields | {"kind": "run"}, rest, default_grids, _name(fields))
+
+    def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
+        """Return the spec with a value for each grid.
+
+        Raises:
+            SpecError: names a grid's field if it causes the error, and otherwise the configuration.
+        """
+        ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
+        chosen = [Override(grid.path, value, grid.told, value) for grid, value in ordered]
+        below = [
+            override for override in self.overrides if any(_is_below(override.path, grid.path) for grid, _ in settings)
+        ]
+        others = [override for override in self.overrides if override not in below]
+        all_overrides = [*others, *chosen, *below]
+        if seeds is not None:
+            all_overrides.append(Override("seeds", list(seeds), "--seeds", list(seeds)))
+        try:
+            spec = load_spec(self.fields, all_overrides, RunSpec)
+            check_training(spec, spec.method)
+        except SpecError as error:
+            # An override below a grid's field is itself the cause.
+            to_blame = [] if any(_is_in(error.path, override.path) for override in below) else settings
+            raise blamed(error, to_blame, settings) from None
+        return spec
+
+    def check_apart(self, grids: Sequence[Grid]) -> None:
+        """Refuse two values for one field.
+
+        Raises:
+            SpecError: two grids, or a grid and an override, set the same field.
+        """
+        seen: set[tuple[str, str]] = set()
+        for grid in grids:
+            if (grid.method, grid.path) in seen or ("", grid.path) in seen:
+                raise SpecError(grid.told, grid.path, "each field once")
+            seen.add((grid.method, grid.path))
+        paths = {path for _, path in seen}
+        for override in self.overrides:
+            if override.path in paths:
+                raise SpecError(override.told, override.written, f"nothing beside the grid over {override.path}")
+
+
+Settings = list[tuple[Grid, int]]
+"""A list with the index of one value for each grid."""
+
+
+def combinations(grids: Sequence[Grid]) -> Iterator[Settings]:
+    """Yield the product of all grids, the last grid fastest; grids for one method come after the others.
+
+    Raises:
+        SpecError: there are too many combinations, or a grid is for a method that no grid over methods has.
+    """
+    shared_grids = [grid for grid in grids if not grid.method]
+    methods = next((grid for grid in shared_grids if grid.path == "method"), None)
+    names = [str(shown) for shown in methods.shown] if methods is not None else []
+    for grid in grids:
+        if grid.method and grid.method not in names:
+            expected = (
+                f"{one_of(names, grid.method)}, of the grid over methods" if names else "a grid over methods, too"
+            )
+            raise SpecError(grid.told, grid.method, expected)
+    if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
+        raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
+    for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in shared_grids)):
+        name = next((str(grid.shown[i]) for grid, i in picked if grid is methods), "")
+        method_grids = [grid for grid in grids if grid.method and grid.method == name]
+        for more in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in method_grids)):
+            yield [*picked, *more]
+
+
+def configurations(
+    base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int] | None, first: int = 1
+) -> list[Configuration]:
+    """Return all combinations of values, numbered from ``first`` on; without a grid the spec alone.
+
+    Raises:
+        SpecError: a configuration cannot be trained; the error names the grid's field.
+    """
+    base.check_apart(grids)
+    configured = []
+    for number, picked in enumerate(combinations(grids), first):
+        spec = base.spec([(grid, grid.values[i]) for grid, i in picked], seeds)
+        configured.append(Configuration(number, {grid.path: grid.shown[i] for grid, i in picked}, spec))
+    for grid in grids:
+        check_names(grid, configured)
+    return configured
+
+
+def check_names(grid: Grid, made: Sequence[Configuration]) -> None:
+    """Refuse methods or networks with the same name in tables.
+
+    Raises:
+        SpecError: two values of a grid over methods or networks have one name.
+    """
+    if grid.path not in ("method", "network"):
+        return
+    names: dict[str, Any] = {}
+    for configuration in made:
+        name, value = getattr(configuration.spec, grid.path).name, configuration.values[grid.path]
+        if names.setdefault(name, value) != value:
+            expected = f"different names; {name!r} is there twice (a method's label is its name)"
+            raise SpecError(grid.told, list(grid.shown), expected)
+
+
+def seeds_of(given: Any, told: str = "--seeds") -> tuple[int, ...] | None:
+    """Return the seeds of a list or of a number: 3 is 0, 1 and 2; None for None.
+
+    Raises:
+        SpecError: the value is neither.
+
+    >>> seeds_of(3), seeds_of([7, 9])
+    ((0, 1, 2), (7, 9))
+    """
+    if given is None:
+        return None
+    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MOST_SEEDS:
+        return tuple(range(given))
+    if isinstance(given, Sequence) and not isinstance(given, str) and given:
+        return tuple(given)
+    raise SpecError(told, given, "how many, as in 5, or which, as in [3, 4]")
+
+
+def _fields_of(spec: BaseModel, paths: Iterable[str]) -> dict[str, Any]:
+    """Return a spec's fields; the problem stays an object unless a path sets something in it."""
+    fields: dict[str, Any] = spec.model_dump(mode="json", exclude={"problem"})
+    inside = any(path.startswith("problem.") for path in paths)
+    return fields | ({"problem": spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)})
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path.startswith(f"{above}.")
+
+
+def _is_in(path: str, other: str) -> bool:
+    return path == other or _is_below(path, other)
+
+
+def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
+    """Return the error in terms of the grids; if no grid caused it, with the configuration."""
+    if any(error.path == grid.told for grid, _ in settings):
+        return error
+    for grid, _ in sorted(to_blame, key=lambda setting: -setting[0].path.count(".")):  # the innermost field first
+        if _is_in(error.path, grid.path):
+            return SpecError(grid.told + error.path.removeprefix(grid.path), error.value, error.expected)
+    chosen = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
+    return SpecError(error.path, error.value, error.expected + (f" (with {chosen})" if chosen else ""))
+
+
+def flat_value(value: Any) -> Any:
+    """Return a value as a cell of a table."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "name"):
+        return value.name
+    if isinstance(value, Mapping) and (value.get("label") or value.get("name")):
+        return value.get("label") or value["name"]
+    try:
+        return json.dumps(value)
+    except TypeError:
+        return repr(value)
+
+
+def _name(fields: Mapping[str, Any]) -> str:
+    name = fields.get("name")
+    return name if isinstance(name, str) and name else "sweep"

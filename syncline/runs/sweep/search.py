@@ -1,0 +1,260 @@
+"""Configurations that a search proposes from the results of earlier ones."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from syncline.errors import SpecError, SynclineError, one_of
+from syncline.runs.sweep.grid import Configuration, Grid, SweptSpec, combinations, configurations, of_method
+from syncline.runs.sweep.identity import OF_THE_CLOCK, canonical
+from syncline.runs.sweep.ranking import loss_or_infinite
+from syncline.seeds import seed64
+from syncline.yamls import parse_yaml
+
+SEARCHES = ("optuna",)
+
+AT_A_TIME = 8
+"""Number of trials of a study that are proposed before the first result is reported: they can train side by side.
+
+This is a choice; because it is the same for any number of processes, so are the trials.
+"""
+
+Batches = Generator[list[Configuration], list[dict[str, Any]], None]
+"""A generator of the configurations to run next; it receives their rows."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A field that is searched over, log-uniformly between two numbers; over integers if both numbers are.
+
+    If ``below_one`` is set, as for a decay rate, the search draws the distance of the field to 1; ``low`` and ``high``
+    are the ends of this distance.
+    """
+
+    path: str
+    low: float
+    high: float
+    told: str
+    method: str = ""
+    below_one: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 < self.low < self.high < math.inf):
+            raise SpecError(self.told, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
+        if self.below_one and self.high > 1:
+            raise SpecError(self.told, f"1-{self.high}..1-{self.low}", "two numbers from 0 to below 1")
+        if self.path.split(".")[0] in OF_THE_CLOCK:
+            raise SpecError(self.told, self.path, "a field that the loss depends on")
+
+    @classmethod
+    def parse(cls, text: str) -> Tuned:
+        """Return the range of ``field.path=low..high``, in the form of ``--tune``.
+
+        ``mt-dao:field.path=...`` is for that method alone.
+
+        Raises:
+            SpecError: the text does not have this form.
+
+        >>> one = Tuned.parse("method.lr=1e-4..1e-1")
+        >>> one.path, one.low, one.high
+        ('method.lr', 0.0001, 0.1)
+
+        With ``1-`` before both ends the distance of the field to 1 is drawn log-uniformly:
+
+        >>> Tuned.parse("method.beta=1-0.1..1-0.001").shown
+        [0.9, 0.999]
+        """
+        path, _, written = text.partition("=")
+        low, dots, high = written.partition("..")
+        if not (path and dots):
+            raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
+        option = f"--tune {path}"
+        if low.startswith("1-") and high.startswith("1-"):
+            lacking = cls.of(path, (_number(high[2:]), _number(low[2:])), option, written)
+            return replace(lacking, below_one=True)
+        return cls.of(path, (_number(low), _number(high)), option, written)
+
+    @property
+    def shown(self) -> list[float]:
+        """Return both ends of the field's range."""
+        return [self.value(self.high), self.value(self.low)] if self.below_one else [self.low, self.high]
+
+    def value(self, drawn: float) -> float:
+        """Return the value of the field for a drawn number between ``low`` and ``high``."""
+        return 1 - drawn if self.below_one else drawn
+
+    @classmethod
+    def of(cls, path: str, ends: Any, told: str = "", written: Any = None) -> Tuned:
+        """Return the range of a field and its two ends from Python."""
+        told = told or f"tune[{path!r}]"
+        numbers = list(ends) if isinstance(ends, list | tuple) else []
+        if len(numbers) != 2 or not all(
+            isinstance(number, int | float) and not isinstance(number, bool) for number in numbers
+        ):
+            raise SpecError(told, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
+        method, field = of_method(path)
+        low, high = numbers
+        return cls(field, low, high, told, method)
+
+    def drawn(self, value: Any) -> float | None:
+        """Return the drawn number that gives ``value``; None if ``value`` is outside the range."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        number = 1 - value if self.below_one else value
+        for end in (self.low, self.high):
+            if math.isclose(number, end):  # 1 - 0.9 is a bit below 0.1
+                return end
+        return number if self.low < number < self.high else None
+
+    def suggested(self, trial: Any) -> float:
+        """Return the value of the field in a trial of optuna's."""
+        if not self.below_one and isinstance(self.low, int) and isinstance(self.high, int):
+            return int(trial.suggest_int(self.path, self.low, self.high, log=True))
+        return self.value(float(trial.suggest_float(self.path, self.low, self.high, log=True)))
+
+    def at(self, *values: float) -> Grid:
+        """Return the field as a grid of values of its range."""
+        return Grid(self.path, values, self.told, method=self.method)
+
+
+def searched(
+    base: SweptSpec,
+    grids: Sequence[Grid],
+    tuned: Sequence[Tuned],
+    trials: int,
+    seeds: Sequence[int] | None,
+    search: str,
+    equal_effort: bool = False,
+) -> tuple[Batches, int]:
+    """Return configurations in batches, and the number that there will be.
+
+    Each combination of the grids that the loss depends on has a study of optuna's with the same number of trials. The
+    first trial of a study takes the spec's own values, if the ranges have them, so that a search never ends worse than
+    it began. A trial's result is the median of the last loss over the seeds. Trials depend on these results alone. A
+    search that was stopped therefore replays its finished runs, and then continues.
+
+    Raises:
+        SpecError: an end of a range cannot be trained; raised before any training.
+        SynclineError: optuna is not installed.
+    """
+    if search not in SEARCHES:
+        raise SpecError("--search", search, one_of(SEARCHES, search))
+    if trials < 1:
+        raise SpecError("--trials", trials, "at least 1")
+    timed = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
+    trained = [grid for grid in grids if grid not in timed]
+    for end in ("low", "high"):
+        configurations(
+            base,
+            [*grids, *(tuned_field.at(tuned_field.value(getattr(tuned_field, end))) for tuned_field in tuned)],
+            seeds,
+        )
+    studies = []
+    for picked in combinations(trained):
+        fixed = [replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in picked]
+        name = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
+        study = _Study(fixed, [tuned_field for tuned_field in tuned if tuned_field.method in ("", name)])
+        study.begin_with(base, [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in timed])
+        studies.append(study)
+    counts = Counter(study.method for study in studies)
+    if equal_effort and len(set(counts.values())) > 1:
+        shown = ", ".join(f"{method} {count}" for method, count in counts.items())
+        raise SpecError("--equal-effort", shown, "as many combinations of the grids for each method: each has a search")
+    ahead = trials * len(studies) * math.prod(len(grid.values) for grid in timed)
+    return _batches(base, studies, timed, trials, seeds), ahead
+
+
+class _Study:
+    """Trials of one combination of the grids."""
+
+    def __init__(self, fixed: list[Grid], tuned: list[Tuned]) -> None:
+        try:
+            import optuna
+        except ImportError:
+            raise SynclineError("--search optuna needs optuna: pip install 'syncline[optuna]'") from None
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.method = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
+        self.fixed, self.tuned = fixed, [replace(tuned_field, method="") for tuned_field in tuned]
+        seed = seed64(0, "search", canonical([[grid.path, grid.shown] for grid in fixed])) % 2**32
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
+
+    def begin_with(self, base: SweptSpec, timed: Sequence[Grid]) -> None:
+        """Make the spec's own values the first trial."""
+        try:
+            (configured,) = configurations(base, [*self.fixed, *timed], None)
+        except SpecError:  # the spec lacks a field that is searched over
+            return
+        drawn = {
+            tuned_field.path: tuned_field.drawn(value_at(configured.spec, tuned_field.path))
+            for tuned_field in self.tuned
+        }
+        if any(number is not None for number in drawn.values()):
+            self._study.enqueue_trial({path: number for path, number in drawn.items() if number is not None})
+
+    def ask(self) -> tuple[Any, list[Grid]]:
+        """Return a trial, and the grids with its values."""
+        trial = self._study.ask()
+        return trial, [*self.fixed, *(tuned_field.at(tuned_field.suggested(trial)) for tuned_field in self.tuned)]
+
+    def tell(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Report the result of a trial: infinite if it diverged; a failure if no seed ran."""
+        ran = [row for row in rows if row["error"] is None]
+        if ran:
+            self._study.tell(trial, median(loss_or_infinite(row) for row in rows))
+        else:
+            self._study.tell(trial, state=self._failed)
+
+
+def _batches(
+    base: SweptSpec, studies: list[_Study], timed: list[Grid], trials: int, seeds: Sequence[int] | None
+) -> Batches:
+    number = 1
+    for first_trial in range(0, trials, AT_A_TIME):
+        proposed: list[tuple[_Study, Any, list[Configuration]]] = []
+        for _ in range(min(AT_A_TIME, trials - first_trial)):
+            for study in studies:
+                trial, fixed = study.ask()
+                try:
+                    configured = configurations(base, [*fixed, *timed], seeds, number)
+                except (
+                    SpecError
+                ):  # both ends can be trained, but this value cannot, for example a size that must divide another
+                    configured = []
+                proposed.append((study, trial, configured))
+                number += len(configured)
+        rows = yield [configuration for _, _, configured in proposed for configuration in configured]
+        for study, trial, configured in proposed:
+            # Configurations that differ only on the clock have the same loss.
+            study.tell(trial, [row for row in rows if configured and row["configuration"] == configured[0].number])
+
+
+def value_at(spec: Any, path: str) -> Any:
+    """Return the value of a spec's field at the dotted ``path``; None if there is no such field."""
+    for name in path.split("."):
+        try:
+            spec = spec[int(name)] if name.isdigit() else getattr(spec, name, None)
+        except (IndexError, TypeError):
+            return None
+    return spec
+
+
+def _number(text: str) -> Any:
+    try:
+        return parse_yaml(text)
+    except ValueError:
+        return None
+
+
+def from_python(tune: Mapping[str, Any]) -> Iterator[Tuned]:
+    """Yield the ranges of a mapping by field."""
+    for path, ends in tune.items():
+        yield Tuned.of(path, ends)

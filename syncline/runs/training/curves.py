@@ -1,0 +1,258 @@
+"""Losses on the clock, as files: ``curves.parquet`` over the steps, ``summary.parquet`` at the end.
+
+Both are long, one row per method, network, seed (and step), so that a figure is a selection and a plot. The metadata of
+each field has the unit of its column.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from syncline.analysis import time_to_target_s
+from syncline.costmodel import Network
+from syncline.runs.training.records import clock_record, eval_clock_s
+from syncline.sim import Clock
+
+if TYPE_CHECKING:
+    from syncline.runs.folders.folder import RunFolder
+    from syncline.runs.training.train_and_time import Trained
+    from syncline.specs import Training
+    from syncline.training import History
+
+Clocks = Mapping[tuple[str, str], Clock]
+"""Clocks by (method, network)."""
+
+Bounds = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Further fields of a row, by (method, network): the bounds of its times."""
+
+MOST_ROWS = 5_000_000
+"""Largest number of rows of ``curves.parquet``: longer trainings have every n-th step and every evaluation.
+
+The file of metrics has all steps.
+"""
+
+ROWS_AT_A_TIME = 1 << 20
+"""Rows that are in memory while the file is written."""
+
+UNITS = {
+    "step": "completed steps",
+    "steps": "completed steps",
+    "diverged_at": "steps",
+    "seconds": "s",
+    "bytes": "B",
+    "bytes_per_worker": "B",
+}
+"""Units of columns whose name does not end in their unit; losses have the problem's name of its loss."""
+
+
+def write_curves(
+    folder: RunFolder,
+    spec: Training,
+    trained: Sequence[Trained],
+    clocks: Clocks,
+    networks: Mapping[str, Network | str],
+    target: float | None = None,
+    bounds: Bounds | None = None,
+) -> None:
+    """Write both files of the losses: curves and summary.
+
+    Args:
+        folder: the run folder.
+        spec: spec of the trainings.
+        trained: the methods; the first is the baseline of speedups.
+        clocks: clock of each method on each network.
+        networks: networks by name; or their labels in a figure.
+        target: the loss whose time is reported.
+        bounds: bounds of each method's times on each network, if they are known.
+    """
+    metadata = {
+        "loss_label": getattr(spec.problem, "loss_label", "loss of the workers' mean"),
+        "networks": {
+            name: joined if isinstance(joined, str) else joined.describe() for name, joined in networks.items()
+        },
+        "target_loss": target,
+    }
+    every = every_steps(trained, len(networks))
+    parts = _curves(trained, clocks, list(networks), every)
+    folder.long_table("curves", (described(part, metadata | {"every_steps": every}) for part in parts))
+    rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
+    folder.long_table("summary", [described(summary_table(rows), metadata)] if rows else [])
+
+
+def every_steps(trained: Iterable[Trained], networks: int) -> int:
+    """Return n, if the file has every n-th step."""
+    steps = sum(training.history.steps * len(training.history.seeds) for training in trained)
+    return max(1, math.ceil(steps * networks / MOST_ROWS))
+
+
+def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
+    """Yield parts of the table: networks before methods before seeds, as in the rows of a comparison."""
+    metrics = list(dict.fromkeys(name for training in trained for name in _metric_names(training.history)))
+    for network in networks:
+        for training in trained:
+            if (training.method, network) not in clocks:
+                continue
+            steps = kept_steps(training.history, every)
+            together = max(1, ROWS_AT_A_TIME // len(steps))
+            for first in range(0, len(training.history.seeds), together):
+                seeds = range(len(training.history.seeds))[first : first + together]
+                yield _part(training, clocks[training.method, network], network, steps, seeds, metrics)
+
+
+def kept_steps(history: History, every: int) -> np.ndarray:
+    """Return the completed steps that the file has: every n-th, the last, and those of evaluations."""
+    last = [history.steps]
+    return np.unique(np.concatenate([np.arange(0, history.steps, every), history.eval_step, last])).astype(np.int64)
+
+
+def _part(
+    training: Trained, clock: Clock, network: str, steps: np.ndarray, seeds: range, metrics: Sequence[str]
+) -> pa.Table:
+    count, rows = len(seeds), len(seeds) * len(steps)
+    history = training.history
+
+    def repeated(values: np.ndarray) -> pa.Array:
+        return pa.array(np.tile(values, count))
+
+    def name(word: str) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), [word])
+
+    columns: dict[str, pa.Array] = {
+        "method": name(training.method),
+        "network": name(network),
+        "seed": pa.array(np.repeat([history.seeds[s] for s in seeds], len(steps))),
+        "step": repeated(steps),
+        "seconds": repeated(np.concatenate([[0.0], clock.step_end_s])[steps]),
+        "bytes": repeated(np.concatenate([[0.0], bytes_sent(training)])[steps]),
+        "loss": _evaluated(history, "loss", steps, seeds),
+        "train_loss": _traced(history.loss, steps, seeds),
+    }
+    for metric in metrics:
+        columns[metric] = _metric(history, metric, steps, seeds)
+    return pa.table(columns)
+
+
+def bytes_sent(one: Trained) -> np.ndarray:
+    """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``."""
+    if one.apart is not None:
+        return one.apart.bytes_sent()
+    calls = one.calls()
+    steps = np.array([call.step for call in calls], dtype=np.int64)
+    payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
+    if len({call.group for call in calls}) > 1:  # groups of workers, or some workers are absent
+        present: dict[int, set[int]] = {}
+        for call in calls:
+            present.setdefault(call.step, set()).update(call.group or ())
+        payloads *= [len(call.group or ()) / max(len(present[call.step]), 1) or 1.0 for call in calls]
+    return np.cumsum(np.bincount(steps, payloads, minlength=one.history.steps))
+
+
+def _metric_names(history: History) -> list[str]:
+    """Return the names of further numbers per step or evaluation: evaluations, then the components of traces."""
+    names = [name for name in history.evaluation if name != "loss"]
+    for name, values in history.trace.items():
+        width = int(np.prod(values.shape[2:], dtype=int))
+        names += [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(width)]
+    return list(dict.fromkeys(names))
+
+
+def _metric(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
+    """Return a trace, with the evaluation before the first step if both measure the same; or an evaluation."""
+    base, _, number = name.rpartition("_")
+    values = history.trace.get(name)
+    if values is None and base in history.trace and number.isdecimal():
+        values = history.trace[base].reshape(history.steps, len(history.seeds), -1)[:, :, int(number)]
+    if values is None:
+        return _evaluated(history, name, steps, seeds)
+    return _traced(values, steps, seeds, history.evaluation.get(name))
+
+
+def _traced(values: np.ndarray, steps: np.ndarray, seeds: range, evaluation: np.ndarray | None = None) -> pa.Array:
+    """Return a quantity of each step, ``(T, S)``; row 0, before the first step, has the evaluation's value, if any."""
+    before = np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
+    chosen = np.concatenate([before, values])[np.ix_(steps, np.array(seeds))].astype(np.float64)
+    missing = np.zeros(chosen.shape, dtype=bool)
+    missing[0] = evaluation is None and steps[0] == 0
+    return pa.array(chosen.T.ravel(), mask=missing.T.ravel())
+
+
+def _evaluated(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
+    """Return the values of evaluations, ``(E, S)``, and null at other steps."""
+    shape = len(steps), len(seeds)
+    out, missing = np.zeros(shape), np.ones(shape, dtype=bool)
+    values = history.evaluation.get(name)
+    if values is not None:
+        index = np.searchsorted(steps, history.eval_step[: len(values)])
+        out[index], missing[index] = values[:, np.array(seeds)], False
+    return pa.array(out.T.ravel(), mask=missing.T.ravel())
+
+
+def summary_rows(
+    trained: Sequence[Trained],
+    clocks: Clocks,
+    networks: Sequence[str],
+    workers: int,
+    target: float | None = None,
+    bounds: Bounds | None = None,
+) -> list[dict[str, Any]]:
+    """Return a row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
+    rows = []
+    for network in networks:
+        for training in trained:
+            clock = clocks.get((training.method, network))
+            baseline = clocks.get((trained[0].method, network))
+            if clock is None or baseline is None:
+                continue
+            shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
+            shared |= (bounds or {}).get((training.method, network), {})
+            at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
+            for s, final in enumerate(training.history.final()):
+                reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
+                labels = {"method": training.method, "network": network, "seed": final["seed"], "workers": workers}
+                rows.append(labels | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
+    return rows
+
+
+NAMES = ("method", "network", "basis", "stuck")
+"""Columns that hold text."""
+
+WHOLE = ("seed", "workers", "steps", "diverged_at")
+"""Columns of integers; all others but names are floats, so that files of several runs have one schema."""
+
+
+def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows of a summary as a table whose columns have the same types in all folders."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        kind = pa.string() if name in NAMES else pa.int64() if name in WHOLE else pa.float64()
+        values = [row.get(name) for row in rows]
+        finite = name == "time_to_target_s"  # an unreached target is null
+        columns[name] = pa.array([None if finite and not math.isfinite(v) else v for v in values], kind)  # type: ignore[arg-type]
+    return pa.table(columns)
+
+
+def unit_of(column: str, loss_label: str) -> str:
+    """Return the unit of a column; an empty text for names and shares.
+
+    >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
+    ('s', 'B', 'validation loss (nats)')
+    """
+    if column in ("loss", "train_loss", "target_loss"):
+        return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
+    return UNITS.get(column, "s" if column.endswith("_s") else "")
+
+
+def described(table: pa.Table, told: Mapping[str, Any]) -> pa.Table:
+    """Return a table with the unit of each column, and with the fields of ``told`` in its metadata."""
+    fields = [
+        field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, told["loss_label"])) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields, metadata={"syncline": json.dumps(told)}))

@@ -1,0 +1,134 @@
+"""Training stage by stage in the order of the events, for backward passes that do not use the forward's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel.pipeline.closed_form import stage_delays
+from syncline.errors import SpecError
+from syncline.runs.training.delayed_gradients.config import LateTraining
+from syncline.runs.training.sequential_seeds import histories_in_turn
+from syncline.runs.training.stage_optimizer import stage_optimizer
+from syncline.specs.pipeline import FREE
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from syncline.problems import Task
+    from syncline.training import History
+
+
+def train_by_events(of: LateTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None) -> History:
+    """Train seed by seed, each stage with its own optimizer, and return the history.
+
+    Raises:
+        SpecError: the problem is not a model that can be cut into stages.
+    """
+    from syncline.problems import TextGPT
+
+    if not isinstance(of.problem, TextGPT):
+        expected = "'text-gpt' where weights are not stashed: a model of stages"
+        raise SpecError("problem.kind", of.problem.name, expected)
+    return histories_in_turn(partial(_train_seed, of), seeds, of.steps, on_step)
+
+
+def _train_seed(training: LateTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
+    import torch
+    from torch.nn import functional as F
+
+    from syncline.problems import Rows, TextGPT, cut
+    from syncline.sim import Durations, Pipeline, run_pipeline, schedule
+    from syncline.sim.pipelines.gradients import PipelineMath
+
+    stages, problem = training.stages, training.problem
+    assert isinstance(problem, TextGPT)
+    task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
+    parts = cut(problem.weighted(seed).to(training.device), stages)
+    delays = stage_delays(stages).tolist()
+    optimizers = [
+        stage_optimizer(training.method, task, list(part.named_parameters()), stage, delays, seed)
+        for stage, part in enumerate(parts)
+    ]
+    rates = [training.rates(optimizer) for optimizer in optimizers]
+    pipeline_schedule = schedule("async-1f1b", stages, training.steps)
+    targets: dict[int, Tensor] = {}
+    record = _Record(training, task, parts)
+
+    def inputs(i: int) -> Tensor:
+        x, y = task.batch(i)
+        targets[i] = y[0]
+        return x[0]
+
+    def loss(logits: Tensor, i: int) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, -2), targets.pop(i).flatten())
+
+    def after_update(stage: int, done: int) -> None:
+        rates[stage].step()
+        record.update(stage, done)
+        if stage == 0 and on_step and done < training.steps:
+            on_step(done)
+
+    math = PipelineMath(pipeline_schedule, parts, inputs, loss, optimizers, training.weights, after_update=after_update)
+    interrupted = False
+    try:
+        if on_step:
+            on_step(0)
+        # The order of an asynchronous schedule, and so its math, is the same on every network.
+        run_pipeline(Pipeline(pipeline_schedule, stages, Durations(), effects=math.effect), FREE)
+        if on_step:
+            on_step(training.steps)
+    except KeyboardInterrupt:
+        interrupted = record.done < training.steps
+    losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
+    return record.history(seed, losses[:, None], interrupted)
+
+
+class _Record:
+    """The evaluations of a training whose stages make each update at different times.
+
+    Each stage stores its weights when it reaches the step of an evaluation.
+    """
+
+    def __init__(self, of: LateTraining, task: Task, parts: list[nn.Module]) -> None:
+        self._of, self._task, self._parts = of, task, parts
+        self._weights: dict[int, dict[str, Tensor]] = {}
+        self._evaluations: dict[int, dict[str, Any]] = {}
+        self.done = 0
+        for stage in reversed(range(len(parts))):
+            self.update(stage, 0)
+
+    def update(self, stage: int, done: int) -> None:
+        """Store a stage's weights after ``done`` updates; stage 0 is the last to have them and evaluates the model."""
+        interval, steps = self._of.eval_every, self._of.steps
+        if stage == 0:
+            self.done = done
+        if done not in (0, steps) and not (interval and done % interval == 0):
+            return
+        weights = self._weights.setdefault(done, {})
+        weights |= {name: p.detach().clone()[None] for name, p in self._parts[stage].named_parameters()}
+        if stage == 0:
+            measured = self._task.evaluate(self._weights.pop(done))
+            self._evaluations[done] = {name: value.cpu().numpy() for name, value in measured.items()}
+
+    def history(self, seed: int, losses: np.ndarray, interrupted: bool) -> History:
+        """Return the history of this seed."""
+        from syncline.training import History, diverged_at
+
+        steps = sorted(self._evaluations)
+        evaluation = {name: np.stack([self._evaluations[s][name] for s in steps]) for name in self._evaluations[0]}
+        history = History(
+            seeds=(seed,),
+            steps=self.done,
+            loss=losses,
+            trace={},
+            eval_step=np.array(steps, dtype=np.int64),
+            evaluation=evaluation,
+            diverged_at=(),
+            interrupted=interrupted,
+        )
+        history.diverged_at = diverged_at(history)
+        return history

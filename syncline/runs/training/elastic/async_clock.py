@@ -1,0 +1,201 @@
+"""The clock of workers at their own pace, and the order in which their updates arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel import Network, TensorShape
+from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.network.topology import Floats, topology
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.runs.training.elastic.pace import SampledPace
+from syncline.methods.parts.method_spec import FP32_BYTES
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.sim import Clock
+from syncline.sim.failures.absences import Absences
+from syncline.sim.online.async_workers import play_apart
+from syncline.sim.online.server_channels import ServerLanes, places_of_lanes, with_server
+from syncline.sim.online.server_interface import Above, PlayedApart, Served, Watching
+from syncline.specs import Training
+
+if TYPE_CHECKING:
+    from syncline.specs import MethodBase
+
+
+@dataclass(frozen=True)
+class PlanApart:
+    """A training of workers at their own pace, ready for its events to be simulated.
+
+    Args:
+        spec: specification of the training.
+        served: protocol between workers and server.
+        base_s: seconds of an undisturbed step.
+        network: network that joins the workers.
+        work: duration of each worker's step relative to ``base_s``, if faster workers have larger batches.
+    """
+
+    spec: Training
+    served: Served
+    base_s: float
+    network: Network
+    work: tuple[float, ...] | None = None
+
+    def play(self, watching: Watching | None = None, off: Factors = AS_PREDICTED) -> PlayedApart:
+        """Simulate the training, with computing and communication times multiplied by factors."""
+        spec = self.spec
+        network = self.network if off == AS_PREDICTED else slowed(self.network, float(off.communication))
+        served_network, place = with_server(network, spec.workers)
+        links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
+        return play_apart(
+            self.served,
+            self.pace(off),
+            ServerLanes(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
+            watching,
+            starts_s=spec.compute.starts or None,
+            delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
+            keep_steps=spec.timeline_steps,
+            absences=self._absences(),
+        )
+
+    def pace(self, off: Factors = AS_PREDICTED) -> SampledPace:
+        """Return the durations of each worker's steps, with computing multiplied by a factor."""
+        return SampledPace(self.spec, self.base_s * float(off.computing), self.work)
+
+    def _absences(self) -> Absences | None:
+        """Return the absences of workers, as the first seed draws them; None without failures."""
+        failures, workers = self.spec.failures, self.spec.workers
+        if failures is None:
+            return None
+        return Absences(failures.group(workers), failures.outages_of(workers, self.spec.seeds[0]))
+
+
+def plan_apart(
+    spec: Training,
+    method: MethodBase,
+    tensors: Sequence[TensorShape],
+    base_s: float,
+    network: Network,
+    work: tuple[float, ...] | None = None,
+) -> PlanApart:
+    """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
+
+    Args:
+        spec: specification of the training.
+        method: an asynchronous method.
+        tensors: parameter shapes of the model.
+        base_s: seconds of an undisturbed step.
+        network: network that joins the workers.
+        work: duration of each worker's step relative to ``base_s``, if batches differ.
+    """
+    asynchronous = asynchronous_of(method)
+    assert asynchronous is not None
+    period = getattr(method, "period", 1)
+    speeds = spec.relative_speeds or (1.0,) * spec.workers
+    update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
+    served = Served(
+        spec.workers,
+        spec.steps * spec.workers,
+        asynchronous.local_steps(period, speeds),
+        buffer=asynchronous.of_a_version,
+        waits=asynchronous.waits,
+        grace_s=asynchronous.grace,
+        participants=asynchronous.participants,
+        seed=spec.seeds[0],
+        above=None
+        if asynchronous.above is None
+        else Above(asynchronous.above.groups_of(spec.workers), asynchronous.above.every),
+        update_bytes=update_bytes,
+        model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
+    )
+    return PlanApart(spec, served, base_s, network, work)
+
+
+@dataclass(frozen=True)
+class TrainedApart:
+    """The simulated order of events in a training, in the order in which the math has seen them.
+
+    Args:
+        plan: the plan that was simulated.
+        played: result of the simulation.
+        steps: number of completed steps of the training.
+    """
+
+    plan: PlanApart
+    played: PlayedApart
+    steps: int
+
+    def time(self, network: Network, off: Factors) -> Clock | None:
+        """Return the clock on the training's network, None on another; other factors simulate a new order of events."""
+        if network.name != self.plan.network.name:
+            return None
+        served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # completed steps
+        played = self.played if off == AS_PREDICTED else replace(self.plan, served=served).play(off=off)
+        return clock_apart(played, served, self.steps)
+
+    def record(self) -> dict[str, Any]:
+        """Return fields of a row: model versions, ages of updates, and the steps and waiting time of each worker."""
+        columns, workers = self.played.columns(), self.plan.served.workers
+        ages = columns["age"]
+        return {
+            "versions": self.played.versions,
+            "age_mean": float(ages.mean()) if len(ages) else 0.0,
+            "age_max": int(ages.max(initial=0)),
+            "ages": self.played.ages().tolist(),
+            "ages_above": np.bincount(np.array([merge.age for merge in self.played.merges], dtype=np.int64)).tolist(),
+            "contributions": np.bincount(columns["worker"].astype(np.int64), minlength=workers).tolist(),
+            "steps_by_worker": self.played.steps_of(workers).tolist(),
+            "waited_s": self.played.wait_s.tolist(),
+            "waited_for_s": self.waited_for_s().sum(0).tolist(),
+        }
+
+    def waited_for_s(self) -> Floats:
+        """Return the seconds that each worker waited for each other, see `PlayedApart.waited_for_s`."""
+        return self.played.waited_for_s(self.plan.served.workers, self.plan.served.groups)
+
+    def bytes_sent(self) -> Floats:
+        """Return the bytes of updates sent by the end of each step, local servers' included, divided by P: ``(T,)``."""
+        served = self.plan.served
+        clock = clock_apart(self.played, served, self.steps)
+        updates = np.sort(self.played.columns()["sent_s"])
+        merges = np.sort(np.array([merge.sent_s for merge in self.played.merges]))
+        sent_bytes: Floats = np.zeros(len(clock.step_end_s))
+        for sent_s, nbytes in ((updates, served.update_bytes), (merges, served.model_bytes)):
+            sent = np.searchsorted(sent_s, clock.step_end_s, side="right")
+            sent_bytes += sent.astype(np.float64) * (nbytes / served.workers)
+        return sent_bytes
+
+
+def clock_apart(played: PlayedApart, served: Served, steps: int) -> Clock:
+    """Return the clock of a training, in which every P local steps end one step; means are per step and worker.
+
+    The last step of a complete training ends when its last update has arrived. A worker waits for all of its
+    communication.
+    """
+    workers = served.workers
+    ends_s = played.step_end_s[workers - 1 :: workers][:steps].copy()
+    if len(played.step_end_s) == served.steps:
+        ends_s[-1] = played.end_s
+    wall_s, worker_steps = float(ends_s[-1]), steps * workers
+    sent_bytes = len(played.contributions) * served.update_bytes + len(played.merges) * served.model_bytes
+    last_s = np.zeros(workers)
+    np.maximum.at(last_s, played.step_worker, played.step_end_s)
+    return Clock(
+        step_end_s=ends_s,
+        end_s=last_s,
+        step_time_s=wall_s / steps,
+        compute_s=float(played.compute_s.sum()) / worker_steps,
+        encode_s=0.0,
+        trigger_s=0.0,
+        optimizer_s=0.0,
+        communication_s=float(played.wait_s.sum()) / worker_steps,
+        exposed_communication_s=float(played.wait_s.sum()) / worker_steps,
+        bytes_per_worker=sent_bytes / worker_steps,
+        wall_s=wall_s,
+        evaluator="events",
+        timeline=played.timeline,
+        failed=played.failed,
+    )

@@ -1,0 +1,98 @@
+"""The math of parameter servers for workers at their own pace: the rules that update their models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
+from syncline.errors import SpecError
+from syncline.runs.training.elastic.rates import Rates
+from syncline.methods.diloco import DiLoCoSpec
+from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
+from syncline.optim import Method, Nesterov
+from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
+from syncline.problems import Task
+from syncline.training import parameter_groups
+
+if TYPE_CHECKING:
+    from syncline.specs import MethodBase, Training
+
+
+def server_optimizer(method: MethodBase, task: Task, comm: SimulatedCommunicator) -> Method:
+    """Return the optimizer of a server that receives gradients, alone in its group."""
+    return method.model_copy(update={"asynchronous": None}).build(parameter_groups(task), comm)
+
+
+def outer_rules(
+    method: DiLoCoSpec, how: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
+) -> list[DelayedNesterov] | list[OuterServer]:
+    """Return the rule that updates each server's model by pseudo-gradients."""
+    lr, momentum = method.outer_lr, method.outer_momentum
+    if how.momentum == "delayed":
+        return [DelayedNesterov(model, lr, momentum, how.buffer, how.activation) for model in models]
+    return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
+
+
+class OneServer:
+    """A single server's model and update rule, as a separate process holds them.
+
+    Args:
+        spec: specification of the training.
+        method: an asynchronous method without a global server above the server.
+        task: task whose parameters are the model.
+        factors: learning-rate factor of each step of the training.
+
+    Raises:
+        SpecError: a module with buffers.
+    """
+
+    def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+        asynchronous = asynchronous_of(method)
+        assert asynchronous is not None
+        self.how, self.task = asynchronous, task
+        if getattr(task, "buffers", {}):
+            expected = "a module without buffers, of which a server would have to make one"
+            raise SpecError("problem", spec.problem.name, expected)
+        self.wire = WIRE_FORMATS[method.travels_as]
+        self.params: list[Tensor] = list(task.params.values())
+        self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.start == "server"
+        self.rates: Rates | None = None
+        self.taken = 0
+        self.rule: ServerRule
+        if isinstance(method, DiLoCoSpec):
+            self.rule = outer_rules(method, asynchronous, [self.params])[0]
+        else:
+            optimizer = server_optimizer(method, task, SimulatedCommunicator(1, len(spec.seeds)))
+            self.rates = Rates(optimizer, factors, spec)
+            self.rule = GradientServer(optimizer)
+
+    @torch.no_grad()
+    def take(self, sent: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
+        """Pass a worker's update to the rule, as decoded from its wire format.
+
+        Args:
+            sent: the update, see `syncline.runs.training.elastic.async_local_steps.OneWorker.update`.
+            age: number of model versions since the worker's model.
+            steps: number of local steps in the update.
+            tokens: tokens or samples of each step.
+        """
+        if self.from_server:
+            sent = [x - p for x, p in zip(self.params, sent, strict=True)]
+        self.rule.take(sent, self.how.weight(age), self.how.share(steps, tokens))
+
+    def version(self, count: int) -> None:
+        """Make a new version of the model from the last ``count`` updates."""
+        if self.rates is not None:
+            self.rates.set(self.taken)
+        self.rule.version()
+        self.taken += count
+
+    def evaluate(self) -> dict[str, Tensor]:
+        """Return the metrics of the model, each ``(S,)``."""
+        with torch.no_grad():
+            metrics = self.task.evaluate({name: p.detach() for name, p in self.task.params.items()})
+        return {name: value.cpu() for name, value in metrics.items()}

@@ -1,0 +1,93 @@
+"""The measured seconds of a step on this machine: a worker's gradients, timed before a training that uses them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from syncline.runs.training.train_and_time import build_task
+from syncline.specs import Training
+
+if TYPE_CHECKING:
+    from torch import device as Device
+
+    from syncline.problems import Problem
+
+WARM_UP_STEPS = 3
+FEWEST_STEPS, MOST_STEPS = 5, 50
+LONGEST_S = 1.0
+"""Seconds after which timing ends, once the fewest steps are timed."""
+
+T = TypeVar("T", bound=Training)
+
+
+def measured_step_s(
+    problem: Problem,
+    workers: int = 1,
+    threads: int = 1,
+    *,
+    seed: int = 0,
+    device: Device | str = "cpu",
+    dtype: str = "float32",
+    execution: str = "eager",
+) -> float:
+    """Return the seconds of a gradient step of one worker on this machine: the median of several steps after a warm-up.
+
+    Args:
+        problem: the problem.
+        workers: number of workers in the group; the first is timed.
+        threads: number of torch's threads.
+        seed: seed of weights and data.
+        device: device that computes.
+        dtype: type of numbers.
+        execution: ``eager``, ``compiled`` or ``graph``.
+
+    Raises:
+        SpecError: a mistake that only the built problem shows.
+    """
+    import torch
+
+    from syncline.problems import Rows
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        task = build_task(problem, Rows((seed,), (0,), workers), torch.device(device), dtype, execution)
+        on_gpu = torch.device(device).type == "cuda"
+        times_s: list[float] = []
+        for step in range(WARM_UP_STEPS + MOST_STEPS):
+            begun_s = time.perf_counter()
+            task.step_gradients(step)
+            if on_gpu:
+                torch.cuda.synchronize(device)
+            times_s.append(time.perf_counter() - begun_s)
+            timed_s = times_s[WARM_UP_STEPS:]
+            if len(timed_s) >= FEWEST_STEPS and sum(timed_s) >= LONGEST_S:
+                break
+    finally:
+        torch.set_num_threads(before)
+    return statistics.median(times_s[WARM_UP_STEPS:])
+
+
+def with_measured_step(spec: T) -> tuple[T, float | None]:
+    """Return the spec with measured seconds, and the seconds, if ``compute`` has ``measure``; else the spec and None.
+
+    Raises:
+        SpecError: a mistake that only the built problem shows.
+    """
+    if not spec.compute.measure:
+        return spec, None
+    from syncline.comm.devices import training_device
+
+    step_s = measured_step_s(
+        spec.problem, spec.workers, spec.threads, seed=spec.seeds[0], device=training_device(spec.device),
+        dtype=spec.dtype, execution=spec.execution,
+    )  # fmt: skip
+    return with_seconds(spec, step_s), step_s
+
+
+def with_seconds(spec: T, step_s: float) -> T:
+    """Return a spec with measured seconds of a step."""
+    compute = spec.compute.model_copy(update={"measure": False, "seconds": step_s})
+    return spec.model_copy(update={"compute": compute})

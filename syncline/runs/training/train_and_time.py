@@ -1,0 +1,387 @@
+"""Training of one method of a spec in the simulated world, and its timing on a network."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel import Call, Network, TensorShape
+from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
+from syncline.errors import SpecError
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.runs.training.elastic.clock_dependence import reforms
+from syncline.runs.training.faults import faulty_clock
+from syncline.runs.training.limits import check_training
+from syncline.runs.training.sequential_seeds import in_turn
+from syncline.methods.parts.method_spec import FP32_BYTES
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.sim import Clock
+from syncline.sim.clocks.failing import failing_clock
+from syncline.specs import MethodBase, Training
+from syncline.training import History
+
+if TYPE_CHECKING:
+    import torch
+
+    from syncline.runs.training.delayed_gradients.pipeline_training import TrainedStages
+    from syncline.runs.training.elastic.async_clock import TrainedApart
+    from syncline.runs.training.elastic.regrouping import TrainedGroup
+    from syncline.runs.folders.streams import TrainingStream
+    from syncline.problems import Problem, Rows, Task
+
+SECONDS_BETWEEN_REPORTS = 0.05
+
+
+def task_tensors(task: Task) -> list[TensorShape]:
+    """Return the shapes of the parameters of one worker."""
+    return [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
+
+
+@dataclass
+class Trained:
+    """The results of one method's training: its history, its traffic, and facts about it.
+
+    Args:
+        method: name of the method.
+        history: losses and traces.
+        ledger: the calls of one worker; those of the first seed represent all.
+        facts: facts about the problem.
+        flops_per_step: FLOPs of one worker per step, if known.
+        wall_s: wall-clock seconds of the training on this machine.
+        tensors: the parameters of one worker, in order.
+        readbacks: numbers that a worker read back from its device to decide whether to send, by step.
+        state_bytes: bytes of the parameters and of the method's state, for one worker.
+        apart: order of arrivals of workers at their own pace; their training is that of one network.
+        staged: work of the stages of a pipeline, if the model was cut into stages.
+        grouped: members of each step of a group that forms anew; its training is that of one network.
+    """
+
+    method: str
+    history: History
+    ledger: list[Call]
+    facts: dict[str, Any]
+    flops_per_step: float | None
+    wall_s: float
+    tensors: tuple[TensorShape, ...] = ()
+    readbacks: Mapping[int, int] = field(default_factory=dict)
+    state_bytes: float = 0.0
+    apart: TrainedApart | None = None
+    staged: TrainedStages | None = None
+    grouped: TrainedGroup | None = None
+
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """Return the number of elements of each parameter, in order."""
+        return tuple(tensor.elements for tensor in self.tensors)
+
+    def calls(self) -> list[Call]:
+        """Return the traffic of the completed steps, in the form that the clock takes; a worker alone sends nothing."""
+        return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
+
+    def readbacks_by_step(self) -> np.ndarray:
+        """Return the numbers read back in each completed step, ``(T,)``."""
+        return np.array([self.readbacks.get(step, 0) for step in range(self.history.steps)])
+
+
+def train_method(
+    spec: Training,
+    method: MethodBase,
+    on_step: Callable[[int], None] | None = None,
+    stream: TrainingStream | None = None,
+    network: Network | None = None,
+) -> Trained:
+    """Train ``method`` with the settings of ``spec``, all workers and all seeds in this process.
+
+    Args:
+        spec: problem, workers, steps, seeds.
+        method: one of the spec's methods.
+        on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
+            ``KeyboardInterrupt`` to stop the training, which then returns its results.
+        stream: files for the results of the running training.
+        network: network of an asynchronous method; the spec's by default.
+
+    Raises:
+        SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
+    """
+    import torch
+
+    from syncline.training import History
+
+    method = method.in_precision(spec.number_format)
+    check_training(spec, method)
+    torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
+    start_s = time.perf_counter()
+    if asynchronous_of(method) is not None:
+        from syncline.runs.training.elastic.async_training import train_apart
+
+        return train_apart(spec, method, network or getattr(spec, "network", None), on_step, stream)
+    if spec.pipeline is not None:
+        from syncline.runs.training.delayed_gradients.pipeline_training import goes_by_events, train_stages
+
+        if goes_by_events(spec):
+            return train_stages(spec, method, on_step)
+    joined = network or getattr(spec, "network", None)
+    if not method.one_seed_at_a_time:
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, joined)
+    parts: list[Trained] = []
+
+    def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
+        return _train_seeds(spec, method, (seed,), report, start_s, stream, joined)
+
+    for part in in_turn(train_seed, spec.seeds, spec.steps, on_step):
+        if parts and part.history.interrupted:
+            break  # finished seeds are kept, because the clock needs complete ones
+        parts.append(part)
+    # The calls of the first seed represent all, although each seed triggers by itself.
+    history, staged = History.side_by_side([p.history for p in parts]), parts[0].staged
+    staged = staged and replace(staged, steps=history.steps)
+    return replace(parts[0], history=history, wall_s=parts[-1].wall_s, staged=staged)
+
+
+def _train_seeds(
+    spec: Training,
+    method: MethodBase,
+    seeds: tuple[int, ...],
+    on_step: Callable[[int], None] | None,
+    start_s: float,
+    stream: TrainingStream | None,
+    network: Network | None,
+) -> Trained:
+    """Train seeds side by side."""
+    from syncline.comm.devices import training_device
+    from syncline.comm import SimulatedCommunicator
+    from syncline.training import Recorder, parameter_groups, rows_of, train
+
+    comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
+    task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
+    shapes = tuple(task_tensors(task))
+    optimizer_s(spec, method, shapes, task.flops_per_step)  # fails now rather than after the training
+    grouped = None
+    if reforms(spec, method) and network is not None:
+        grouped = _group(spec, method, network, shapes, task.flops_per_step)
+        comm = SimulatedCommunicator(spec.workers, len(seeds), grouped.membership())
+    if spec.pipeline is None:
+        optimizer = method.build(parameter_groups(task), comm)
+        schedule = spec.schedule.build(optimizer, spec.steps)
+    else:
+        from syncline.runs.training.delayed_gradients.delay_line import late_parts
+        from syncline.runs.training.delayed_gradients.pipeline_training import late_training_of
+
+        task, optimizer, schedule = late_parts(late_training_of(spec, method), task, comm)
+    recorder = Recorder()
+    noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
+    report = seldom(both_told(on_step, noted.note if noted else None), spec.steps)
+    try:
+        history = train(
+            task, optimizer, seeds, spec.steps,
+            eval_every=spec.eval_every, schedule=schedule, on_step=report, recorder=recorder, watch=spec.watch.build(),
+        )  # fmt: skip
+    except RuntimeError as error:  # NotImplementedError is a RuntimeError
+        if "not implemented for" not in str(error):
+            raise
+        raise SpecError("dtype", spec.dtype, f"a type that torch computes all of {method.name} in ({error})") from None
+    if noted:
+        noted.finish()
+    wall_s = time.perf_counter() - start_s
+    staged = None
+    if spec.pipeline is not None:
+        from syncline.runs.training.delayed_gradients.pipeline_training import stages_of_run
+
+        staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
+    return Trained(
+        method.name,
+        history,
+        comm.ledger.records,
+        task.describe(),
+        task.flops_per_step,
+        wall_s,
+        shapes,
+        comm.ledger.readbacks,
+        state_bytes(method, shapes, spec.workers),
+        staged=staged,
+        grouped=grouped,
+    )
+
+
+def _group(
+    spec: Training, method: MethodBase, network: Network, tensors: tuple[TensorShape, ...], flops: float | None
+) -> TrainedGroup:
+    """Return a group that forms anew, simulated before its math."""
+    from syncline.runs.training.elastic.regrouping import ReformedGroup, TrainedGroup
+
+    def clock_of(spec: Training, calls: Sequence[Call], network: Network, off: Factors, here: np.ndarray) -> Clock:
+        return _timed(spec, method, calls, tensors, flops, network, off, np.zeros(len(here)), here)
+
+    group = ReformedGroup(spec, method, network, tensors, state_bytes(method, tensors, spec.workers), clock_of)
+    return TrainedGroup(group, group.play())
+
+
+def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> float:
+    """Return the bytes of one worker's parameters and of its method's state, in fp32: the size of a checkpoint."""
+    parameters = sum(tensor.elements for tensor in tensors)
+    return FP32_BYTES * (parameters + float(method.kept_elements(list(tensors), workers)))
+
+
+def where_trained(spec: Training) -> dict[str, str]:
+    """Return the device and the type of numbers, for the record."""
+    from syncline.comm.devices import name_of_device, training_device
+
+    return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
+
+
+def jobs_of(spec: Training) -> int | None:
+    """Return the default number of parallel trainings: one on a GPU, which is shared; None, one per core, elsewhere."""
+    from syncline.comm.devices import training_device
+
+    return 1 if training_device(spec.device).type == "cuda" else None
+
+
+def build_task(
+    problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32", execution: str = "eager"
+) -> Task:
+    """Return a problem built on a device, with a type of numbers and a kind of execution.
+
+    The ``build`` of a user's problem needs no parameter for a setting that has its default.
+
+    Raises:
+        SpecError: a problem whose ``build`` does not take a requested setting.
+    """
+    import torch
+
+    options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
+    options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
+    options |= {} if execution == "eager" else {"how": execution}
+    parameters = inspect.signature(problem.build).parameters
+    for name in options:
+        if name not in parameters and not any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+        ):
+            field, default, requested = {
+                "device": ("device", "cpu", device.type),
+                "dtype": ("dtype", "float32", dtype),
+                "how": ("execution", "eager", execution),
+            }[name]
+            raise SpecError(field, requested, f"{default}, as the method build of {problem.name} takes no {name}")
+    return problem.build(rows, **options)
+
+
+def time_method(spec: Training, trained: Trained, network: Network, off: Factors = AS_PREDICTED) -> Clock | None:
+    """Return the clock of a training on one network; None if no step was completed.
+
+    The first seed's streams disturb the computing, the same for every method and network.
+
+    Args:
+        spec: spec of the training.
+        trained: the results of the training.
+        network: network that is timed.
+        off: factors on the seconds of computing and communication.
+    """
+    steps = trained.history.steps
+    if not steps:
+        return None
+    if trained.apart is not None:
+        return trained.apart.time(network, off)
+    if trained.staged is not None:
+        return trained.staged.time(network, off)
+    if trained.grouped is not None:
+        return trained.grouped.time(trained.calls(), steps, network, off)
+    read = trained.readbacks_by_step()
+    method = next(candidate for candidate in methods_of(spec) if candidate.name == trained.method)
+    timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, off, read)
+    if spec.failures is None:
+        return timed
+    saving = spec.failures.saving(timed.step_time_s, spec.workers, trained.state_bytes)
+    outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
+    return failing_clock(timed, spec.failures.group(spec.workers), saving, outages, spec.timeline_steps)
+
+
+def _timed(
+    spec: Training,
+    method: MethodBase,
+    calls: Sequence[Call],
+    tensors: tuple[TensorShape, ...],
+    flops: float | None,
+    network: Network,
+    off: Factors,
+    readbacks: np.ndarray,
+    present: np.ndarray | None = None,
+) -> Clock:
+    """Return the clock of calls without failures.
+
+    Args:
+        spec: spec of the training.
+        method: method of the training.
+        calls: calls of the completed steps.
+        tensors: the parameters of one worker, in order.
+        flops: FLOPs of a step of one worker.
+        network: network that is timed.
+        off: factors on the seconds of computing and communication.
+        readbacks: numbers read back in each step, ``(T,)``.
+        present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
+    """
+    slower = float(off.computing)
+    elements = [tensor.elements for tensor in tensors]
+    buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
+    undisturbed_s = slower * base_s(spec, flops)
+    encode = spec.compute.encode
+    # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
+    compute_s = spec.step_times(undisturbed_s, len(readbacks))
+    return faulty_clock(
+        spec, calls, compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)), present,
+        starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
+        overlap=spec.overlap, buckets=buckets,
+        algorithm=spec.algorithm_on(network), rule=spec.rule,
+        encode_bytes_per_s=None if encode is None else encode / slower,
+        trigger_s=slower * spec.compute.readback * readbacks,
+        optimizer_s=slower * optimizer_s(spec, method, tensors, flops),
+    )  # fmt: skip
+
+
+def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
+    """Return the seconds of each worker's update, ``(P,)``, which are not part of its gradient step."""
+    step_s = base_s(spec, flops)
+    return spec.lasting_factors * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)
+
+
+def methods_of(spec: Training) -> tuple[MethodBase, ...]:
+    """Return the methods of a spec: one, or several."""
+    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
+    return methods
+
+
+def base_s(spec: Training, flops: float | None) -> float:
+    """Return the seconds of an undisturbed step; a token is a position of a context window."""
+    samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
+    tokens = None if samples is None or length is None else samples * length
+    return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
+
+
+def both_told(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
+    """Return a function that calls ``note``, then ``on_step``, which may end the training."""
+
+    def call(done: int) -> None:
+        for hear in (note, on_step):
+            if hear is not None:
+                hear(done)
+
+    return call
+
+
+def seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
+    """Return a function that calls ``on_step`` at most every 50 ms, so that watching a fast training costs nothing."""
+    last_s = 0.0
+
+    def call(done: int) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if done == steps or now_s - last_s >= SECONDS_BETWEEN_REPORTS:
+            last_s = now_s
+            on_step(done)
+
+    return call

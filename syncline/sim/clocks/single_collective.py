@@ -1,0 +1,125 @@
+"""The time at which each worker is through with one collective by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.table import first_on, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.nccl_costs import DEFAULT
+from syncline.costmodel.network.topology import Network, Topology, topology
+from syncline.errors import SpecError, one_of
+from syncline.sim.collectives.rounds import rounds_on
+from syncline.sim.events.run import events_finish_s
+from syncline.sim.lockstep.gloo import run_gloo
+from syncline.sim.lockstep.maps import run_routed_rounds
+from syncline.sim.lockstep.nccl import run_nccl
+from syncline.sim.lockstep.recurrences import Ports, Rule
+from syncline.sim.lockstep.routed import Contention, RoutedRounds, routed_rounds
+from syncline.sim.program.instructions import Collective
+from syncline.sim.program.starts import Floats, start_times
+
+EVALUATORS = ("auto", "lockstep", "events")
+
+
+def collective_finish_s(
+    kind: str,
+    workers: int,
+    nbytes: float,
+    network: Network | Topology | Sequence[Link],
+    algorithm: str | None = None,
+    starts_s: ArrayLike | None = None,
+    by: str = "auto",
+    rule: Rule = "eager",
+) -> Floats:
+    """Return the time at which each worker has received and sent its last message of a collective.
+
+    Args:
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
+        workers: P, at least 1.
+        nbytes: n, with the meaning the closed form gives it.
+        network: the link that every worker has, one link per worker, or a larger network.
+        algorithm: one of ``ALGORITHMS[kind]`` there, or on a network of nodes or sites one of ``HIERARCHICAL[kind]``;
+            or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``, to which no rule applies. For None
+            see ``first_on`` there.
+        starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
+        by: ``lockstep``, ``events``, or ``auto``: lockstep if it can follow, else the events.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
+
+    Returns:
+        ``(P,)`` seconds; the largest is the end of the collective.
+
+    Raises:
+        SpecError: an argument that cannot be used.
+        Contention: with lockstep, transfers share a channel in a way that only the events can follow.
+
+    >>> collective_finish_s("all_gather", 3, 4.0, Link(10.0, 1.0), starts_s=[100.0, 0.0, 0.0]).tolist()
+    [108.0, 118.0, 128.0]
+    """
+    joined = topology(network, workers)
+    algorithm = first_on(kind, joined) if algorithm is None else algorithm
+    collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
+    join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
+    ready = partial(routed_rounds, (kind, nbytes, algorithm), joined)
+    return _finish_s(join, joined, start_times(starts_s, workers), by, rule, ready)
+
+
+def rounds_finish_s(
+    of: Sequence[Round],
+    workers: int,
+    network: Network | Topology | Sequence[Link],
+    starts_s: ArrayLike | None = None,
+    by: str = "auto",
+    rule: Rule = "eager",
+) -> Floats:
+    """Return the time at which each worker is done with a collective whose rounds are given.
+
+    Args:
+        of: rounds, with the senders and receivers of each.
+        workers: P, at least 1.
+        network: the network of the workers.
+        starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
+        by: ``lockstep``, ``events``, or ``auto``.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
+
+    Returns:
+        ``(P,)`` seconds; a worker without messages is done when it enters.
+
+    Raises:
+        SpecError: an argument that cannot be used.
+        Contention: with lockstep, transfers share a channel in a way that only the events can follow.
+    """
+    nbytes = sum(round_.nbytes if isinstance(round_.nbytes, float) else float(np.sum(round_.nbytes)) for round_ in of)
+    join = Collective("rounds", nbytes, key="", rounds=tuple(of))
+    joined = topology(network, workers)
+    return _finish_s(join, joined, start_times(starts_s, workers), by, rule, partial(RoutedRounds.of, of, joined))
+
+
+def _finish_s(
+    join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, ready: Callable[[], RoutedRounds]
+) -> Floats:
+    if evaluator not in EVALUATORS:
+        raise SpecError("by", evaluator, one_of(EVALUATORS, evaluator))
+    if evaluator != "events":
+        try:
+            collective_rounds = join.rounds or ()
+            if is_gloo(join.kind, join.algorithm):
+                costs = joined.gloo or FREE
+                call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
+                return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs.message_s, call_s))
+            if is_nccl(join.kind, join.algorithm):
+                cut, routed = nccl_on(joined) or DEFAULT, ready()
+                ports = Ports.at(starts_s, len(routed.shared))
+                run_nccl(routed, ports, cut.rounds_ahead(str(join.algorithm)), cut.call_s)
+                return ports.done_s
+            return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
+        except Contention:
+            if evaluator == "lockstep":
+                raise
+    return events_finish_s(join, joined, starts_s, rule)

@@ -1,0 +1,207 @@
+"""Programs of workers: instructions, as if each GPU had a compute stream and a network stream.
+
+The compute stream runs the program in order. `Compute`, `Recv`, `First` and `Wait` hold it until they are done; `Send`
+and `Collective` only start something, and the stream goes on. Collectives run on a network stream, those of one stream
+one after another, and messages leave on a send stream likewise; different streams run at the same time.
+`syncline.sim.program.queued` has programs on several compute streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from syncline.costmodel.collectives.algorithms import Round
+from syncline.errors import SpecError, SynclineError
+from syncline.sim.program.starts import Floats
+from syncline.sim.program.timeline import is_computing
+
+Effect: TypeAlias = Callable[[], object]
+"""The math of an instruction, called when it completes: the order of events decides the state that it sees."""
+
+
+Delay: TypeAlias = Callable[[int, int], float]
+"""A function of sender and receiver that returns the seconds by which a message is late, called once when it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Computing for some seconds; ``what`` tells a timeline's spans apart, the label is for people."""
+
+    seconds: float
+    label: str = "compute"
+    step: int = -1
+    effect: Effect | None = None
+    what: str = "compute"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.seconds) and self.seconds >= 0):
+            raise SpecError("compute.seconds", self.seconds, "seconds, finite and at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message to queue: it leaves after those before it on the same stream, and the program goes on.
+
+    The label is for people; by default it is the tag.
+    """
+
+    to: int
+    nbytes: float
+    tag: Hashable = ""
+    step: int = -1
+    stream: str = "send"
+    label: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.nbytes) and self.nbytes >= 0):
+            raise SpecError("send.nbytes", self.nbytes, "a finite number of bytes, at least 0")
+        if is_computing(self.stream):
+            raise SpecError("send.stream", self.stream, "another stream than that of the computing")
+
+
+@dataclass(frozen=True, slots=True)
+class Recv:
+    """A wait for the message that ``source`` sends with this tag; the label is for people, by default the tag."""
+
+    source: int
+    tag: Hashable = ""
+    step: int = -1
+    effect: Effect | None = None
+    label: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A choice: the program goes on with the first of these options that can run, or whose message comes first.
+
+    With more than one option the choice is made after everything else of that instant, so among messages that arrive
+    together the first in this order wins.
+
+    Args:
+        options: the message for which each option waits; None if it waits for none.
+        then: function of the chosen index that returns the instructions that follow.
+    """
+
+    options: Sequence[Recv | None]
+    then: Callable[[int], Sequence[Instruction]] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective to join: every worker of its group joins it with the same fields, except label and step.
+
+    Collectives of one stream run one after another, those of different streams at the same time.
+
+    Args:
+        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`; only a name if there are rounds.
+        nbytes: bytes, with the meaning the closed form gives them.
+        key: unique key of this collective.
+        label: for people.
+        step: training step, from 0; -1 if none.
+        algorithm: algorithm that carries it; the kind's first if None.
+        group: the workers that take part, in the order in which the algorithm numbers them; all in their order if None.
+        stream: network stream on which it runs.
+        rounds: rounds to run instead of those of the algorithm; workers 0, 1, ... in them stand for those of the group.
+        takes_s: seconds that it takes, instead of a simulation message by message: it begins when the last of its group
+            has come to it and is over for all at once. It shares no channel, and its spans have its size.
+    """
+
+    kind: str
+    nbytes: float
+    key: Hashable
+    label: str = ""
+    step: int = -1
+    algorithm: str | None = None
+    group: tuple[int, ...] | None = None
+    stream: str = "network"
+    rounds: Sequence[Round] | None = field(default=None, compare=False, repr=False)
+    takes_s: float | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.takes_s is not None and not (math.isfinite(self.takes_s) and self.takes_s >= 0):
+            raise SpecError("collective.takes_s", self.takes_s, "seconds, finite and at least 0, or none")
+        if is_computing(self.stream):
+            raise SpecError("collective.stream", self.stream, "another stream than that of the computing")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait until the collective with this key is done for this worker; by default in the collective's step."""
+
+    key: Hashable
+    effect: Effect | None = None
+    step: int | None = None
+
+
+Instruction: TypeAlias = Compute | Send | Recv | First | Collective | Wait
+Program: TypeAlias = Sequence[Instruction]
+
+
+class Alike(Sequence[Program]):
+    """The programs of workers that all run the same program.
+
+    Args:
+        program: the program.
+        workers: number of workers.
+    """
+
+    def __init__(self, program: Program, workers: int) -> None:
+        self.program, self._workers = program, workers
+
+    def __len__(self) -> int:
+        return self._workers
+
+    def __getitem__(self, at: Any) -> Any:
+        return ([self.program] * self._workers)[at]
+
+
+class Stuck(SynclineError):
+    """An error about programs that never finish.
+
+    Args:
+        line: the error message about one of them.
+        at: the current instruction of each worker that has not finished.
+    """
+
+    def __init__(self, line: str, at: dict[int, Instruction]) -> None:
+        super().__init__(line, at)
+        self.line, self.at = line, at
+
+    def __str__(self) -> str:
+        return self.line
+
+
+def compute_times(compute_s: ArrayLike) -> Floats:
+    """Return the checked seconds that each worker computes in each step, ``(T, P)``.
+
+    Raises:
+        SpecError: another number of axes, or a time that is negative or not finite.
+    """
+    times = np.asarray(compute_s, dtype=np.float64)
+    if times.ndim != 2:
+        raise SpecError("compute_s", f"an array of shape {times.shape}", "seconds of shape (steps, workers)")
+    check_seconds("compute_s", times)
+    return times
+
+
+def check_seconds(path: str, seconds: Floats) -> None:
+    """Refuse times of which any is negative or not finite.
+
+    Raises:
+        SpecError: names the first such time.
+    """
+    seconds = first_if_same(seconds)
+    usable = np.isfinite(seconds) & (seconds >= 0)
+    if not usable.all():
+        raise SpecError(path, float(seconds[~usable][0]), "seconds, finite and at least 0")
+
+
+def first_if_same(rows: Floats) -> Floats:
+    """Return only the first row if NumPy holds all rows as the same one; else return all rows."""
+    return rows[:1] if rows.ndim and not rows.strides[0] else rows

@@ -1,0 +1,99 @@
+"""Tables of the columns that the user selects, by the names of ``--json``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+
+from syncline.errors import SpecError, one_of
+from syncline.specs.tables.columns import Column, RowsTable, table
+from syncline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+ALL = "all"
+
+MOST_ITEMS = 8
+"""Largest number of items of a list that a cell shows."""
+
+UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("bytes_per_s", lambda value: f"{format_bytes(value)}/s"),
+    ("bytes_per_worker", format_bytes),
+    ("bytes", format_bytes),
+    ("_s", format_seconds),
+)
+"""Formats of numbers, by the endings of their names; other numbers have four digits."""
+
+
+def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], asked: str) -> list[Group]:
+    """Return the same tables with the selected columns; a table that repeats rows of earlier ones is left out.
+
+    Args:
+        tables: tables as a command prints them.
+        rows: rows of ``--json``, whose names can be selected.
+        asked: ``all``, or names with commas between.
+
+    Raises:
+        SpecError: a name that no row has.
+    """
+    names = chosen_names(rows, asked)
+    shown: set[int] = set()
+    out: list[Group] = []
+    for source in tables:
+        if not isinstance(source, RowsTable) or {*map(id, source.rows)} <= shown:
+            continue
+        shown |= {*map(id, source.rows)}
+        every = [*dict.fromkeys([*source.keys, *names])]
+        columns: list[Column] = [(name, cell_of(name)) for name in every]
+        text_columns = [
+            number for number, name in enumerate(every) if any(isinstance(row.get(name), str) for row in source.rows)
+        ]
+        out.append(table(source.title, columns, source.rows, left=text_columns, section=source.section))
+    return out
+
+
+def chosen_names(rows: Sequence[Record], asked: str) -> list[str]:
+    """Return the selected names, each once.
+
+    Raises:
+        SpecError: a name that no row has.
+
+    >>> chosen_names([{"method": "diloco", "loss": 2.0}], "all")
+    ['method', 'loss']
+    """
+    available = [*dict.fromkeys(name for row in rows for name in row)]
+    wanted = [*dict.fromkeys(part.strip() for part in asked.split(","))]
+    if wanted == [ALL]:
+        return available
+    for name in wanted:
+        if name not in available:
+            raise SpecError("--columns", name, one_of([ALL, *available], name))
+    return wanted
+
+
+def cell_of(name: str) -> Callable[[Record], str]:
+    """Return a function that shows a field with its unit; "-" for none."""
+    unit = next((show for end, show in UNITS if name.endswith(end)), _plain)
+    return lambda row: _cell(row.get(name), unit)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _cell(value: Any, unit: Callable[[float], str]) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return unit(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(_cell(item, unit) for item in value[:MOST_ITEMS]) + (
+            ", ..." if len(value) > MOST_ITEMS else ""
+        )
+    return str(value)

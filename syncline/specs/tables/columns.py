@@ -1,0 +1,102 @@
+"""Tables for people, as columns: a heading, and a function that shows a row's value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.text import Text
+
+from syncline.specs.tables.layout import Sheet
+from syncline.units import format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+
+Column: TypeAlias = "tuple[str, Callable[[Record], str]]"
+
+NOTE_WIDTH = 110
+"""Largest number of characters of a line of text."""
+
+
+class RowsTable(Group):
+    """A drawn table together with its rows, so that other columns of the rows can be shown.
+
+    Args:
+        parts: the drawn parts.
+        title: title above the table.
+        rows: one row per line.
+        section: name of a field; a line is drawn where it changes.
+        keys: names of the fields that distinguish rows.
+    """
+
+    def __init__(
+        self, *parts: RenderableType, title: str, rows: list[Record], section: str = "", keys: Sequence[str] = ()
+    ) -> None:
+        super().__init__(*parts)
+        self.title, self.rows, self.section, self.keys = title, rows, section, tuple(keys)
+
+
+def table(
+    title: str,
+    columns: list[Column],
+    rows: list[Record],
+    note: str = "",
+    left: Collection[int] = (0,),
+    section: str = "",
+    keys: Sequence[str] = (),
+) -> Group:
+    """Return a title, a table and a note; ``left``: columns with text; ``section``, ``keys``: see `RowsTable`."""
+    cells = [[show(row) for _, show in columns] for row in rows]
+    ruled = [bool(section) and current[section] != following[section] for current, following in pairwise(rows)]
+    sheet = Sheet([heading for heading, _ in columns], cells, left, [*ruled, *([False] if rows else [])])
+    notes = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
+    return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
+
+
+def seconds_of(name: str) -> Callable[[Record], str]:
+    """Return a function that shows a time; "-" for none."""
+    return lambda row: "-" if row.get(name) in (None, math.inf) else format_seconds(row[name])
+
+
+def number_of(name: str) -> Callable[[Record], str]:
+    """Return a function that shows a number; "-" for none."""
+    return lambda row: "-" if row.get(name) is None else four_digits(row[name])
+
+
+def digits_of(name: str, form: str) -> Callable[[Record], str]:
+    """Return a function that shows a number in a Python format; "-" for none."""
+    return lambda row: "-" if row[name] is None else format(row[name], form)
+
+
+def four_digits(value: float) -> str:
+    """Return a number with four significant digits, including zeros."""
+    return format(value, "#.4g")
+
+
+def times_of(name: str) -> Callable[[Record], str]:
+    """Return a function that shows a multiple; "-" for none."""
+    return lambda row: "-" if row[name] is None else f"{row[name]:.2f}x"
+
+
+def text_of(name: str) -> Column:
+    """Return a column of names."""
+    return name, lambda row: row[name]
+
+
+def count_of(name: str) -> Column:
+    """Return a column of integers; "-" for none."""
+    return name, lambda row: "-" if row[name] is None else f"{row[name]:,}"
+
+
+def percent_of(name: str) -> Callable[[Record], str]:
+    """Return a function that shows a share in percent; "-" for none."""
+    return lambda row: "-" if row[name] is None else f"{100 * row[name]:.2f}"
+
+
+RATE: Column = ("rate", digits_of("lr", "g"))

@@ -1,0 +1,320 @@
+"""Results for people: rich tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Group
+
+from syncline.costmodel import Network
+from syncline.specs import CompareSpec, Experiment, ProjectSpec, RunSpec, study_of
+from syncline.specs.study import Record
+from syncline.specs.tables.columns import Column, four_digits, seconds_of, table, times_of
+from syncline.units import format_bytes, format_seconds
+
+
+def _communication(row: Record) -> str:
+    if row["communication_s"] is None:
+        return "-"
+    return f"{format_seconds(row['communication_s'])} ({row['communication_share']:.0%})"
+
+
+def _exposed(row: Record) -> str:
+    if row["exposed_communication_s"] is None:
+        return "-"
+    share = row["exposed_communication_s"] / row["step_time_s"] if row["step_time_s"] else 0.0
+    return f"{format_seconds(row['exposed_communication_s'])} ({share:.0%})"
+
+
+CLOCK_COLUMNS: list[Column] = [
+    ("step\ntime", seconds_of("step_time_s")),
+    ("communication", _communication),
+    ("bytes\n/step", lambda row: format_bytes(row["bytes_per_worker"])),
+    ("wall\nclock", seconds_of("wall_clock_s")),
+]
+CLOCK_NOTE = "Step time, communication (its share) and bytes: means per step and worker. Wall clock: all steps."
+EXPOSED_NOTE = (
+    "Step time, exposed communication (its share: waiting for the network with nothing to compute) and bytes: means "
+    "per step and worker. Wall clock: all steps."
+)
+
+
+def few_columns(rows: list[Record]) -> list[Column]:
+    """Return the columns of the step time with its bounds, and of the part of it that waits for the network."""
+    return [("step\ntime", _sure_step if _bounded(rows) else seconds_of("step_time_s")), ("waiting", _waiting)]
+
+
+def _waiting(row: Record) -> str:
+    if row["exposed_communication_s"] is None or not row["step_time_s"]:
+        return "-"
+    return f"{row['exposed_communication_s'] / row['step_time_s']:.0%}"
+
+
+def _sure_step(row: Record) -> str:
+    """Return a step time with its bounds."""
+    step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
+    shown = seconds_of("step_time_s")(row)
+    return f"{shown} {around(step_s, low_s, high_s)}" if step_s else shown
+
+
+def around(value: float, low: float, high: float) -> str:
+    """Return the distances of both bounds from a value, as parts of it.
+
+    >>> around(0.358, 0.331, 0.655), around(100, 93, 107)
+    ('-8+83%', '±7%')
+    """
+    below, above = (f"{max(0.0, part):.0%}" for part in (1 - low / value, high / value - 1))
+    return f"±{above}" if below == above else f"-{below.removesuffix('%')}+{above}"
+
+
+def speedup_column(rows: list[Record]) -> Column:
+    """Return the column of speedups, with their bounds."""
+    if not _bounded(rows):
+        return "speedup", times_of("speedup")
+
+    def show(row: Record) -> str:
+        if not (value := row["speedup"]):
+            return "-"
+        digits = max(0, 2 - int(math.log10(max(value, 1.0))))
+        low, high = row["speedup_low"], row["speedup_high"]
+        return f"{value:.{digits}f}x" + (f" {around(value, low, high)}" if low < high else "")
+
+    return "speedup", show
+
+
+def few_note(rows: list[Record], baseline: str) -> str:
+    """Return the note that explains the few columns."""
+    note = f"Waiting: part of a step with nothing to do but wait for the network. Speedup: over {baseline}."
+    if not _bounded(rows):
+        return note
+    bases = "; ".join(dict.fromkeys(row["basis"] for row in rows))
+    return f"{note}\n-, + and ±: the range where nine of ten measurements are expected; from {bases}."
+
+
+def stuck_note(rows: list[Record]) -> str:
+    """Return the trainings that ended early because no worker was left to continue."""
+    stuck_rows = (row for row in rows if row.get("stuck"))
+    return "".join(
+        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in stuck_rows
+    )
+
+
+MORE = "\nMore: --columns all, or names of --json."
+
+
+def clock_columns(rows: list[Record]) -> list[Column]:
+    """Return the columns of the clock; exposed communication replaces all of it if they differ in a row."""
+    step: Column = ("step\ntime", _sure_step) if _bounded(rows) else CLOCK_COLUMNS[0]
+    return [step, ("exposed", _exposed) if _hides(rows) else CLOCK_COLUMNS[1], *CLOCK_COLUMNS[2:]]
+
+
+BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are expected."
+
+
+def bounds_note(rows: list[Record]) -> str:
+    """Return a note about the bounds and their bases."""
+    if not _bounded(rows):
+        return ""
+    bases = "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
+    return f"{BOUNDS_NOTE}{bases}"
+
+
+def _bounded(rows: list[Record]) -> bool:
+    """Return whether the rows have bounds; folders of earlier versions have none."""
+    return bool(rows) and "step_time_low_s" in rows[0]
+
+
+def clock_note(rows: list[Record]) -> str:
+    """Return the note that explains the columns of the clock."""
+    return EXPOSED_NOTE if _hides(rows) else CLOCK_NOTE
+
+
+def _hides(rows: list[Record]) -> bool:
+    timed = [row for row in rows if row["communication_s"] is not None]
+    return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in timed)
+
+
+def network_title(network: Network, joined: int, steps: int, what: str = "workers") -> str:
+    """Return the title of a table of one network."""
+    name = f"{network.name}: " if "," not in network.name else ""
+    return f"{name}{network.describe()}, {joined:,} {what}, {steps:,} steps"
+
+
+def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
+    """Return one table per network; none if an interrupt came before the first step."""
+    if not rows:
+        return []
+    target = rows[0]["target_loss"]
+    columns: list[Column] = [
+        ("method", lambda row: row["method"]),
+        ("val loss", _loss),
+        *few_columns(rows),
+        speedup_column(rows),
+        ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
+        ("speedup\nto it", times_of("time_to_target_speedup")),
+    ]
+    return tables_per_network(columns, rows, spec, spec.compute.note())
+
+
+def tables_per_network(
+    columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec, more: str = ""
+) -> list[Group]:
+    """Return one table per network; the last one explains the columns."""
+    note = f"{few_note(rows, spec.methods[0].name)}{more}{stuck_note(rows)}{MORE}"
+    joined, unit_name = (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.joined, spec.joined_what)
+    return [
+        table(
+            network_title(link, joined, spec.steps, unit_name),
+            columns,
+            [row for row in rows if row["network"] == link.name],
+            note if link is spec.networks[-1] else "",
+            keys=("method",),
+        )
+        for link in spec.networks
+    ]
+
+
+def _loss(row: Record) -> str:
+    shown = lost_or_number("loss")(row)
+    return shown + (
+        f"\n(step {row['steps']})" if (row["interrupted"] or row.get("stuck")) and "\n" not in shown else ""
+    )
+
+
+def lost_or_number(name: str) -> Callable[[Record], str]:
+    """Return a function that shows a number, or the step at which the training diverged."""
+
+    def show(row: Record) -> str:
+        value = row.get(name)
+        is_lost = value is None or not math.isfinite(value)  # in a file a number that is not finite is null
+        if is_lost and name in row and row["diverged_at"] is not None:
+            return f"diverged\n(step {row['diverged_at']})"
+        return "-" if value is None else four_digits(value)
+
+    return show
+
+
+def subject(spec: Experiment) -> str:
+    """Return the name of a run's progress bar."""
+    return spec.method.name if isinstance(spec, RunSpec) else spec.name
+
+
+def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
+    """Return each seed's metrics, then the clock that the seeds share; or the tables of a study."""
+    if not isinstance(spec, RunSpec):
+        return study_of(spec).tables(rows, spec) if rows else []
+    title = f"{spec.method.name}, {spec.joined:,} {spec.joined_what}, {rows[0]['steps']:,} steps"
+    clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
+    clock |= {"encode_s", "trigger_s", "optimizer_s"}
+    clock |= {
+        "bytes_per_worker",
+        "wall_clock_s",
+        "method",
+        "network",
+        "workers",
+        "steps",
+        "seed",
+        "diverged_at",
+        "basis",
+    }
+    clock |= {f"{name}_{side}_s" for name in ("step_time", "wall_clock") for side in ("low", "high")}
+    clock |= set(OF_WORKERS)
+    columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
+    columns += [(name.replace("_", " "), lost_or_number(name)) for name in rows[0] if name not in clock]
+    note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
+    tables = [table(title, columns, rows, note, keys=("seed",))]
+    if "step_time_s" in rows[0]:
+        network: Column = ("network", lambda row: row["network"])
+        timed = network_title(spec.network, spec.joined, rows[0]["steps"], spec.joined_what)
+        note = clock_note(rows) + spec.compute.note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
+        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], note))
+    if "ages" in rows[0]:
+        tables.append(_who_came(rows[0]))
+    return tables
+
+
+OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s", "waited_for_s")
+"""Fields of a row that are lists, by age or by worker."""
+
+
+def _who_came(row: Record) -> Group:
+    """Return the table of each worker's updates at the server, and of the ages of updates."""
+    by_worker = zip(*(row[name] for name in OF_WORKERS[2:]), strict=True)
+    names = ("updates", "steps", "waited_s", "waited_for_s")
+    workers = [{"worker": m} | dict(zip(names, entry, strict=True)) for m, entry in enumerate(by_worker)]
+    counted = ", ".join(f"{age}: {count}" for age, count in enumerate(row["ages"]) if count)
+    note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {counted}."
+    columns: list[Column] = [
+        ("worker", lambda entry: str(entry["worker"])),
+        ("updates", lambda entry: str(entry["updates"])),
+        ("local steps", lambda entry: str(entry["steps"])),
+        ("waited", seconds_of("waited_s")),
+        ("waited for", seconds_of("waited_for_s")),
+    ]
+    return table(f"At the server, {row['versions']:,} versions of the model", columns, workers, note)
+
+
+CATALOGUE_COLUMNS = {
+    "networks": ("name", "description", "links", "source"),
+    "clusters": ("name", "workers", "hardware", "links", "description", "source"),
+    "hardware": ("name", "peak_flops", "mfu", "precision", "memory", "source"),
+    "models": ("name", "parameters", "layers", "width", "heads", "vocabulary", "sequence", "source"),
+    "methods": ("name", "family", "bytes_per_worker_and_step", "sends", "keeps", "memory", "source"),
+    "problems": ("name", "description", "fields", "source"),
+    "schedules": ("name", "description", "takes", "source"),
+    "studies": ("name", "command", "description", "source"),
+    "specs": ("command", "description"),
+    "fits": ("name", "methods", "seen", "off", "source"),
+    "prices": ("name", "accelerator_hour", "egress_gb", "currency", "source"),
+    "failures": ("name", "per", "mtbf_s", "description", "source"),
+}
+"""Columns of a list for people; ``--json`` has all fields."""
+
+
+METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes", "memory": "memory_bytes"}
+
+METHODS_NOTE = (
+    "Sends: per worker and step, mean; keeps: states beyond the parameters; memory: these, weights, gradients "
+    "and buffers of the largest call, without activations; all for {} in fp32, {} workers.\n"
+    "N: parameters; N': those that are no matrices; Σ: over tensors of n numbers, "
+    "or over matrices m by n that travel as factors of rank r.\n"
+)
+
+HARDWARE_NOTE = "Peak: in that precision. mfu: the share of it that a training reaches.\n"
+
+
+def catalogue_table(what: str, rows: list[Record]) -> Group:
+    """Return a list of the names that a spec can use."""
+    names = [
+        column for column in CATALOGUE_COLUMNS[what] if column != "source" or any(row.get("source") for row in rows)
+    ]
+    if what == "methods":
+        rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
+    if what == "hardware":
+        rows = [row | {"peak_flops": f"{row['peak_flops'] / 1e12:.4g} TFLOP/s"} for row in rows]
+    columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _cell(row.get(name))) for name in names]  # type: ignore[misc]
+    text_columns = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
+    notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
+    note = notes.get(what, "")
+    return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", text_columns)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return "-" if value is None else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """Return a value in the form of a spec."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if value is None:
+        return "null"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

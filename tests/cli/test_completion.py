@@ -1,0 +1,51 @@
+"""What Tab offers, as bash, zsh and fish ask for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncline.cli import completion
+from syncline.costmodel import NETWORKS
+from syncline.runs.catalogue import CATALOGUES
+from syncline.specs import bundled
+from syncline.specs.load import command_of_kind, kind_of
+
+
+def test_all_lists_are_offered():
+    assert sorted(completion.WHAT) == sorted(CATALOGUES)
+
+
+@pytest.mark.parametrize("command_", ["compare", "run", "project", "pipeline", "validate"])
+def test_specs_are_offered_to_the_command_that_takes_them(command_):
+    offered = completion.specs_of(command_)("")
+    assert offered == [name for name in bundled() if command_of_kind(kind_of(name)) == command_] != []
+
+
+def test_of_a_list_the_last_name_is_completed():
+    assert completion.networks("") == list(NETWORKS) and completion.networks("10g,10gb") == ["10g,10gbe"]
+    assert "ddp-adam,des-loc" in completion.methods("ddp-adam,des")
+
+
+def test_every_offer_can_be_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert completion.runs("") == []
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    assert completion.runs("runs/o") == ["runs/one"]
+    for offer in ("hardware", "models", "algorithms", "collectives", "schedules"):
+        assert getattr(completion, offer)("")
+
+
+ASKED = {
+    "bash": {"COMP_WORDS": "syncline pipeline --schedule 1", "COMP_CWORD": "3", "_SYNCLINE_COMPLETE": "complete_bash"},
+    "zsh": {"_TYPER_COMPLETE_ARGS": "syncline pipeline --schedule 1", "_SYNCLINE_COMPLETE": "complete_zsh"},
+    "fish": {"_TYPER_COMPLETE_ARGS": "syncline pipeline --schedule 1", "_SYNCLINE_COMPLETE": "complete_fish",
+             "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ASKED)
+def test_a_shell_is_answered(shell, command, monkeypatch):
+    for name, value in ASKED[shell].items():
+        monkeypatch.setenv(name, value)
+    done = command()
+    assert done.code == 0 and "1f1b" in done.out and "gpipe" not in done.out

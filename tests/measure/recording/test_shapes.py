@@ -1,0 +1,129 @@
+"""A script by shapes alone: FLOPs and bytes by formulas, the same as with real math, and who stands for whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from syncline.errors import SpecError, SynclineError
+from syncline.measure.recording.rank_equivalence import Families
+from syncline.measure.recording.ranks import ForeignScript, traced
+from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started
+from syncline.measure.recording.shaped_ddp import buckets_of
+from syncline.measure.recording.shapes import ShapedRecord, shaped
+from tests.measure.recording.shaped_scripts import BATCH, CONTEXT, LAYERS, STEPS, VOCABULARY, WIDTH, Model
+
+SCRIPT = str(Path(__file__).with_name("shaped_scripts.py"))
+TOKENS = BATCH * CONTEXT
+
+
+def by_shapes(workers: int, *words: str, ranks: tuple[int, ...] = ()) -> ShapedRecord:
+    return shaped(ForeignScript(SCRIPT, words), workers, ranks)
+
+
+def flops_of(record: RankRecord) -> float:
+    """Per step."""
+    computed = (event for event in record.events if isinstance(event, Computed))
+    return sum(flops for event in computed for flops, _ in record.segments[event.segment]) / record.steps
+
+
+def calls_of_record(record: RankRecord) -> Counter[tuple[str, int]]:
+    return Counter((event.asked, event.payload_bytes) for event in record.events if isinstance(event, Started))
+
+
+def closed_form(recompute: bool) -> float:
+    """6 N + 12 layers width context per token (PaLM), and 2 more as attention makes its scores a second time.
+
+    A checkpoint makes the forward pass of a layer again, but for its last product, of which nothing is kept.
+    """
+    multiplying = sum(p.numel() for p in Model().parameters() if p.ndim == 2) - VOCABULARY * WIDTH
+    attention = LAYERS * WIDTH * CONTEXT
+    again = 2 * 8 * WIDTH**2 * LAYERS + 4 * attention if recompute else 0
+    return float(TOKENS * (6 * multiplying + 14 * attention + again))
+
+
+@pytest.mark.parametrize(
+    "words", [("fsdp2",), ("ddp", "bf16"), ("fsdp2", "recompute"), ("ddp", "fused", "clip", "cuda")]
+)
+def test_flops_are_the_closed_form(words: tuple[str, ...]) -> None:
+    of = by_shapes(4, *words, ranks=(0,))
+    assert flops_of(of.recorded[0]) == closed_form("recompute" in words)
+
+
+def test_fully_sharded_bytes_are_those_of_a_hand_count() -> None:
+    workers = 4
+    of = by_shapes(workers, "fsdp2", "bf16")
+    assert sorted(of.recorded) == [0, workers - 1] and of.stands_for == [0] * workers
+    layer, rest = 12 * WIDTH**2 + WIDTH, 2 * VOCABULARY * WIDTH
+    # Each layer is gathered for the forward and the backward pass, the root once, as it stays between them.
+    gathered = {("all_gather", 2 * layer // workers): 2 * LAYERS, ("all_gather", 2 * rest // workers): 1}
+    scattered = {("reduce_scatter", 2 * layer): LAYERS, ("reduce_scatter", 2 * rest): 1}
+    # Between steps nothing but the first gather of the next differs.
+    assert calls_of_record(of.recorded[0]) == {key: STEPS * n for key, n in (gathered | scattered).items()}
+
+
+def test_bytes_and_flops_are_those_of_real_math() -> None:
+    """With the reducer of DDP in C++, and every value."""
+    for words in (("ddp",), ("fsdp2",)):
+        real = traced(ForeignScript(SCRIPT, words), 2)
+        of = by_shapes(2, *words, ranks=(0,))
+        assert flops_of(of.recorded[0]) == flops_of(real[0])
+        mine, theirs = calls_of_record(of.recorded[0]), calls_of_record(real[0])
+        if words == ("ddp",):  # which compares shapes and sends its first state in pieces of its own
+            mine, theirs = (
+                Counter({key: n for key, n in one.items() if key[0] == "all_reduce"}) for one in (mine, theirs)
+            )
+        assert mine == theirs
+
+
+def test_all_ranks_are_told_of_their_own_groups() -> None:
+    every = by_shapes(3, "ddp").expanded()
+    assert [one.events for one in every[1:]] == [every[0].events] * 2  # one group of all
+
+
+def test_a_first_rank_that_does_more_stands_for_itself() -> None:
+    of = by_shapes(6, "ddp", "mean")
+    assert of.stands_for == [0, *[1] * 5]
+    assert set(of.recorded) == {0, 1, 5}
+
+
+def test_shards_that_are_uneven_are_found() -> None:
+    assert by_shapes(5, "fsdp2", "fused").stands_for[:2] == [0, 0]
+    assert by_shapes(5, "fsdp2", "fused").stands_for[-1] == 4
+
+
+def test_a_value_is_refused_with_its_line() -> None:
+    with pytest.raises(SynclineError, match=r"shaped_scripts\.py:\d+: asks for values \(\.item\(\)"):
+        by_shapes(2, "ddp", "log")
+    of = by_shapes(3, "ddp", "log", ranks=(1,))
+    assert of.stands_for == [1, 1, 1]
+
+
+def test_a_bucket_is_full_at_its_limit() -> None:
+    tensors = [torch.zeros(n) for n in (100, 10, 300, 5)]
+    assert [[len(x) for x in one] for one in buckets_of(tensors, 1200, 400)] == [[100], [10, 300], [5]]
+    mixed = [torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3)]
+    assert [[x.dtype for x in one] for one in buckets_of(mixed, 24)] == [[torch.float32] * 2, [torch.bfloat16]]
+
+
+def test_places_of_a_mesh() -> None:
+    """Two stages of two replicas: the stage counts, as messages travel along it; the replica does not."""
+    stages, replicas = [("a", (0, 2)), ("b", (1, 3))], [("c", (0, 1)), ("d", (2, 3))]
+    of = Families([("all", (0, 1, 2, 3)), *stages, *replicas])
+    assert len({of.place(rank, {1}) for rank in (0, 1)}) == 1
+    assert of.place(0, {1}) != of.place(2, {1})
+    record = RankRecord([
+        MessageSent(1, 2, 8, ("a", 0, 2, 0), "x:1"),
+        Started(2, "all_reduce", "all_reduce", 8, (0, 1), ("c", 0), "x:2"),
+    ])  # fmt: skip
+    assert of.with_messages([record]) == {1}
+    sent, started = of.as_if(record, 1).events
+    assert sent == MessageSent(1, 3, 8, ("b", 1, 3, 0), "x:1") and started == record.events[1]
+
+
+def test_ranks_that_are_not_there_are_refused() -> None:
+    with pytest.raises(SpecError, match="--ranks: got '7'"):
+        by_shapes(4, "ddp", ranks=(7,))

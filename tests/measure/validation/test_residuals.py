@@ -1,0 +1,95 @@
+"""What predictions of others' measurements rest on: the file that ships, and how many measurements are within."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from syncline.costmodel.numerics.uncertainty import uncertainties
+from syncline.measure.validation.cluster_files import BUNDLED, predicted_rows
+from syncline.measure.validation.residuals import (
+    ANOTHER_SHAPE,
+    NO_TENSOR,
+    bases_of,
+    covered_by_others,
+    is_within,
+    measured_uncertainties,
+    nvlink_basis,
+    shape_uncertainty,
+    with_uncertainty,
+)
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    return [with_uncertainty(row) for path in BUNDLED for row in predicted_rows(path)]
+
+
+def test_what_ships_is_what_the_measurements_say() -> None:
+    told, shipped = measured_uncertainties(), dict(uncertainties())
+    del shipped[NO_TENSOR + ANOTHER_SHAPE]
+    assert set(told) == set(shipped)
+    for basis, one in told.items():
+        of = shipped[basis]
+        assert (of.low, of.high, of.points) == (
+            pytest.approx(one.low, abs=2e-4),
+            pytest.approx(one.high, abs=2e-4),
+            one.points,
+        )
+
+
+@pytest.mark.slow
+def test_shapes_that_nobody_measured_are_told_from_cells_left_out() -> None:
+    told, shipped = shape_uncertainty(), uncertainties()[NO_TENSOR + ANOTHER_SHAPE]
+    assert (told.low, told.high) == pytest.approx((shipped.low, shipped.high), abs=2e-3)
+    assert told.half_width > 2 * uncertainties()[NO_TENSOR].half_width
+
+
+def test_most_measurements_are_within_what_the_others_say(rows: list[dict]) -> None:
+    """Of each regime with 20 rows and more 80 to 97 %, with intervals that tell something."""
+    hits, widths, errors = defaultdict(list), defaultdict(list), defaultdict(list)
+    for row, hit in zip(rows, covered_by_others(rows), strict=True):
+        if hit is not None:
+            hits[row["regime"]].append(hit)
+            widths[row["regime"]].append((row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"])
+            errors[row["regime"]].append(abs(row["error"]))
+    large = [regime for regime, of in hits.items() if len(of) >= 20]
+    assert len(large) == 4
+    for regime in large:
+        assert 0.8 <= np.mean(hits[regime]) <= 0.97, regime
+        assert np.median(errors[regime]) < 0.05 and np.median(widths[regime]) < 0.15, regime
+    assert 0.85 < np.mean([hit for of in hits.values() for hit in of]) < 0.97
+
+
+def test_every_row_says_what_it_rests_on(rows: list[dict]) -> None:
+    for row in rows:
+        assert 0 < row["low_ms"] <= row["predicted_ms"] <= row["high_ms"]
+        assert any(row["basis"].endswith(f"residuals of {basis}") for basis in bases_of(row))
+        if "predicted_mean_ms" in row:
+            assert row["low_mean_ms"] <= row["predicted_mean_ms"] <= row["high_mean_ms"]
+
+
+def test_numbers_of_gpus_between_and_beyond_those_that_were_measured() -> None:
+    names = [nvlink_basis("a100", gpus, 2.0**20) for gpus in (2, 3, 7, 8, 9, 16)]
+    assert names[0] == names[3] and names[1] == names[2] and names[4] == names[5]
+    assert uncertainties()[names[0]].half_width < uncertainties()[names[1]].half_width
+    assert nvlink_basis("a100", 3, 2.0**30) != names[1]
+
+
+def test_what_is_within() -> None:
+    of = uncertainties()["nccl, shaped"]
+    assert is_within(0.0, of) and not is_within(1.0, of) and not is_within(-0.5, of)
+
+
+def test_rows_nobody_measured_the_like_of_fall_back(rows: list[dict]) -> None:
+    one = next(row for row in rows if row["regime"] == NO_TENSOR)
+    other = with_uncertainty(one | {"hidden size": "4096"})
+    assert other["basis"].endswith(ANOTHER_SHAPE) and other["high_ms"] > one["high_ms"]
+    fast = next(row for row in rows if row.get("bw") == "unshaped")
+    assert (
+        with_uncertainty(fast | {"bw": "5g"})["basis"]
+        == fast["basis"]
+        != with_uncertainty(fast | {"bw": "1g"})["basis"]
+    )

@@ -1,0 +1,27 @@
+"""The 7B question, answered once."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncline.planner.advice.advice import Advice, advised
+from syncline.planner.advice.question import AdviceQuestion, advice_question
+
+
+@pytest.fixture(scope="session")
+def question() -> AdviceQuestion:
+    return advice_question("llama-7b", "two-sites-a100", tokens="140B", extrapolate=True, prices="aws-p4de-2026-11")
+
+
+@pytest.fixture(scope="session")
+def advice(question: AdviceQuestion) -> Advice:
+    return advised(question)
+
+
+@pytest.fixture(scope="session")
+def small() -> AdviceQuestion:
+    """Four workers at two sites, inside what fits have seen."""
+    return advice_question("gpt-160m", network="two-sites", hardware="h100", workers=4, methods=SMALL)
+
+
+SMALL = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "demo"]

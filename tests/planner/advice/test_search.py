@@ -1,0 +1,69 @@
+"""The search finds what pricing everything finds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from syncline.planner.advice.equal_loss import tokens_needed
+from syncline.planner.advice.plans import TrainingPlan, layouts_tried, possible_plans, sequences_short
+from syncline.planner.advice.question import AdviceQuestion, advice_question
+from syncline.planner.advice.search import glanced, least_bytes, plans_searched
+
+METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "streaming-diloco", "powersgd"]
+
+
+@pytest.fixture(scope="module")
+def eight() -> AdviceQuestion:
+    own = {"levels": [{"units": 4, "link": "nvlink3"}, {"units": 2, "link": "20ms,1Gbit/s", "rails": 1}]}
+    return advice_question(
+        "gpt2-xl", network=own, hardware="a100", workers=8, methods=METHODS, batch_tokens=2**18, extrapolate=True
+    )
+
+
+def test_nothing_that_is_left_out_is_faster(eight: AdviceQuestion) -> None:
+    least: dict[str, float] = {}
+    for layout in layouts_tried(eight):
+        replicas = layout.replicas(eight.workers)
+        methods = [one for one in eight.methods if one.sends_in_backward or replicas > 1]
+        for one in glanced(eight, TrainingPlan(methods[0], layout), methods):
+            needed = tokens_needed(eight, one.plan.method, replicas)
+            if one.fits and (needed.unknown is None or one.plan.method.kind == "powersgd"):
+                name = one.plan.method.name
+                least[name] = min(least.get(name, math.inf), one.step_s * needed.tokens)
+    found: dict[str, float] = {}
+    for plan in plans_searched(eight)[0]:
+        (one,) = glanced(eight, plan, [plan.method])
+        tokens = tokens_needed(eight, plan.method, plan.layout.replicas(eight.workers)).tokens
+        if one.fits:
+            found[plan.method.name] = min(found.get(plan.method.name, math.inf), one.step_s * tokens)
+    assert found.keys() == least.keys()
+    for name, time_s in least.items():
+        assert found[name] == pytest.approx(time_s, rel=0.002), name
+
+
+def test_what_does_not_divide_is_told(eight: AdviceQuestion) -> None:
+    _, refused = plans_searched(eight)
+    assert refused and all(row["infeasible"].startswith("a divisor") for row in refused)  # 25 heads
+    assert {row["method"] for row in refused} == {"any method"}
+
+
+def test_all_compositions_divide(question: AdviceQuestion) -> None:
+    plans = possible_plans(question)
+    assert len(plans) > 1000
+    assert all(question.workers % plan.layout.workers == 0 for plan in plans)
+    assert not any(sequences_short(question, plan.layout) for plan in plans)
+
+
+def test_the_least_memory_is_no_more_than_what_is_held(eight: AdviceQuestion) -> None:
+    for layout in layouts_tried(eight):
+        methods = [one for one in eight.methods if one.sends_in_backward or layout.replicas(8) > 1]
+        for one in glanced(eight, TrainingPlan(methods[0], layout, "recomputed"), methods):
+            assert least_bytes(eight, layout, one.plan.method) <= one.memory_bytes
+
+
+def test_a_model_that_is_too_large_for_a_replica_is_told_so() -> None:
+    asked = advice_question("llama-2-70b", "two-sites-a100", methods=["ddp-adam", "diloco"])
+    _, refused = plans_searched(asked)
+    assert any("at least of 85.9 GB" in row["infeasible"] for row in refused)

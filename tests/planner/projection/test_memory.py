@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import pytest
+
+from syncline.comm import SimulatedCommunicator
+from syncline.costmodel import HARDWARE, MODELS, ModelShape, TensorShape, activation_bytes
+from syncline.methods import METHODS, method_of
+from syncline.planner.projection.memory import memory_of, memory_record, with_activations
+from syncline.planner.projection.project import project
+from syncline.planner.projection.tables import project_tables
+from syncline.problems import TextGPT
+from syncline.specs import ProjectSpec
+from syncline.specs.memory import MemorySpec
+from tests.specs.tables.test_display import lines
+
+N = 1_000_000  # a multiple of 64, so that no word is partly filled
+P = 4
+
+BYTES_PER_PARAMETER = {  # weights and gradients, states, error feedback, buffers of the largest call
+    "ddp-adam": (8, 8, 0, 4),
+    "ddp-lion-16bit": (8, 4, 0, 2),
+    "local-adam": (8, 8, 0, 12),  # parameters and both moments together
+    "diloco": (8, 8 + 8, 0, 4),  # an anchor and an outer momentum
+    "mt-dao": (8, 8, 0, 12),
+    "mt-dao-l1": (8, 8 + 12, 12, 3),  # a reference and an error of everything that is averaged
+    "lion-cub-1bit": (8, 4, 0, 2 / 8),  # signs to all, and as many from all
+    "distributed-lion": (8, 4, 0, (1 + P) / 8),  # the server holds everyone's
+    "one-bit-adam": (8, 8, 4 + 4 / P, 4),  # its warm-up sends gradients
+    "sign-sgd": (8, 0, 0, 2 / 8),
+}
+
+
+@pytest.mark.parametrize("name", BYTES_PER_PARAMETER)
+def test_bytes_per_parameter_counted_by_hand(name: str) -> None:
+    model, states, errors, wire = BYTES_PER_PARAMETER[name]
+    memory = memory_of(method_of(name), N, P)
+    assert memory.weights_bytes + memory.gradients_bytes == model * N
+    assert memory.optimizer_state_bytes == states * N
+    assert memory.error_feedback_bytes == errors * N
+    assert memory.wire_bytes == pytest.approx(wire * N, abs=64)  # scales
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_errors_are_part_of_what_is_kept_and_one_worker_has_no_buffers(name: str) -> None:
+    spec, tensors = method_of(name), MODELS["text-gpt"].tensors
+    memory = memory_of(spec, tensors, 1)
+    kept = spec.kept_elements(tensors, 1)
+    assert 0 <= spec.error_feedback_elements(tensors, 1) <= kept
+    assert memory.optimizer_state_bytes + memory.error_feedback_bytes == 4 * kept
+    assert memory.wire_bytes == 0
+
+
+def test_demo_s_momentum_is_a_state_and_powersgd_keeps_errors_of_matrices_alone() -> None:
+    assert memory_of(method_of("demo"), N, P).error_feedback_bytes == 0
+    tensors = [TensorShape("w", (64, 32), True), TensorShape("b", (64,))]
+    assert memory_of(method_of("powersgd"), tensors, P).error_feedback_bytes == 4 * 64 * 32
+
+
+def test_calls_of_a_stream_are_under_way_together() -> None:
+    # Four fragments of three states; those of one fragment leave in the same step.
+    tensors = [TensorShape(str(i), (1000,)) for i in range(8)]
+    assert memory_of(method_of("streaming-mt-dao"), tensors, P).wire_bytes == 3 * 4 * 2000
+    assert memory_of(method_of("streaming-diloco"), tensors, P).wire_bytes == 4 * 2000
+
+
+def test_mixed_precision_halves_the_model_and_adds_a_copy() -> None:
+    memory = memory_of(method_of("ddp-adam"), N, P, spec=MemorySpec(precision="mixed"))
+    assert (memory.weights_bytes, memory.gradients_bytes, memory.optimizer_state_bytes) == (2 * N, 2 * N, 12 * N)
+
+
+def test_activations_are_of_a_micro_batch_in_the_model_s_precision() -> None:
+    shape = MODELS["gpt-160m"]
+    memory = memory_of(method_of("ddp-adam"), shape.tensors, P)
+    assert with_activations(memory, shape, 8 * 1024, MemorySpec(activations=None)) == memory
+    for precision, width in (("fp32", 4), ("mixed", 2)):
+        spec = MemorySpec(precision=precision, activations="selective", micro_batches=4)
+        told = with_activations(memory, shape, 8 * 1024, spec)
+        assert told.activations_bytes == activation_bytes(shape, 2, "selective", width)
+        assert told.total_bytes == memory.total_bytes + told.activations_bytes
+
+
+def test_a_record_has_every_part_the_sum_and_none_where_nothing_is_known() -> None:
+    memory = memory_of(method_of("ddp-adam"), N, P)
+    told = memory_record(memory, HARDWARE["h100"])
+    assert told["memory_bytes"] == sum(v for k, v in told.items() if k.endswith("_bytes") and k != "memory_bytes")
+    assert (told["fits"], told["update_s"]) == (True, 28 * N / 3.35e12)
+    assert memory_record(memory, None)["fits"] is memory_record(memory, None)["update_s"] is None
+    assert memory_record(memory, HARDWARE["cpu-core"])["fits"] is None
+
+
+def projected(**fields) -> ProjectSpec:
+    shape = {"kind": "project", "name": "memory", "model": "gpt-1.3b", "tokens_per_worker": 4096, "workers": 8,
+             "methods": ["ddp-adam", "lion-cub"], "networks": ["wan"], "compute": {"hardware": "rtx-3090"},
+             "precision": "fp32"}  # fmt: skip
+    memory = {"activations": None, "sharding": "none"} | fields.pop("memory", {})
+    return ProjectSpec.model_validate(shape | fields | {"memory": memory})
+
+
+def test_a_method_that_does_not_fit_is_marked_and_not_dropped() -> None:
+    spec = projected()
+    rows = project(spec)
+    # 1.415e9 parameters: 16 + 4 bytes of each with Adam, 12 + 1 with Lion Cub.
+    n = MODELS["gpt-1.3b"].parameters
+    assert [row["memory_bytes"] for row in rows] == [20 * n, 13 * n]
+    assert [row["fits"] for row in rows] == [False, True]
+    assert all(row["step_time_s"] > 0 for row in rows)
+    shown = lines(project_tables(rows, spec))
+    ddp, lion = ([line for line in shown if line.startswith(f" {name}")][-1] for name in ("ddp-adam", "lion-cub"))
+    assert ddp.endswith("28.3 GB *") and lion.endswith("18.4 GB")
+    note = " ".join(shown[-5:])
+    assert "without activations" in note and "*: does not fit into the 25.8 GB (24 GiB) of rtx-3090." in note
+
+
+@pytest.mark.parametrize(
+    ("fields", "fits", "mark"),
+    [
+        ({"compute": {"seconds": 1}}, None, False),
+        ({"compute": {"hardware": "h100"}}, True, False),
+        ({"compute": {"seconds": 1}, "memory": {"hardware": "rtx-3090"}}, False, True),
+        ({"compute": {"hardware": "h100"}, "memory": {"hardware": "v100"}}, False, True),
+        ({"compute": {"hardware": "rtx-3090"}, "memory": {"activations": "stored"}}, False, True),
+    ],
+)
+def test_whose_memory_it_has_to_fit_into(fields, fits, mark) -> None:
+    spec = projected(**fields)
+    rows = project(spec)
+    assert rows[0]["fits"] is fits
+    assert ("does not fit" in " ".join(lines(project_tables(rows, spec)))) is mark
+
+
+def test_a_projection_takes_its_time_from_a_table() -> None:
+    # 4,096 tokens are 4 sequences of 1,024.
+    sequences = projected(compute={"table": {1: "12 ms", 8: "82 ms"}})
+    tokens = projected(compute={"table": {1024: "12 ms", 8192: "82 ms"}, "table_unit": "tokens"})
+    for spec in (sequences, tokens):
+        assert project(spec)[0]["compute_s"] == pytest.approx(0.042, rel=1e-12)
+
+
+def test_a_table_survives_its_spec_file_and_warns_of_a_time_that_falls() -> None:
+    spec = projected(compute={"table": {1: "12 ms", 8: "10 ms"}})
+    again = ProjectSpec.model_validate(spec.model_dump(mode="json"))
+    assert again == spec
+    assert spec.warnings() == ["compute.table: a batch of 8 takes less time than one of 1"]
+
+
+def test_states_of_a_model_without_a_worker_axis_are_as_large() -> None:
+    import torch
+
+    module = torch.nn.Linear(32, 16)
+    method = method_of("mt-dao-l1").build(module.parameters(), SimulatedCommunicator(1), worker_axis=False)
+    module(torch.ones(2, 32)).sum().backward()
+    method.step()
+    real = sum(t.numel() * t.element_size() for state in method.state.values() for t in state.values())
+    memory = memory_of(method_of("mt-dao-l1"), [TensorShape("w", (16, 32)), TensorShape("b", (16,))], 1)
+    assert memory.optimizer_state_bytes + memory.error_feedback_bytes == real
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_activations_are_what_autograd_keeps_of_a_real_gpt_but_for_dropout_masks(layers: int) -> None:
+    """Its attention is fused, so no scores are stored; in fp32, without dropout."""
+    import torch
+
+    batch, width, context, vocabulary = 8, 96, 64, 256
+    problem = TextGPT(width=width, layers=layers, heads=4, context=context, batch_size=batch)
+    module = problem.module().to_empty(device="cpu")
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        if x.is_floating_point():
+            kept[x.untyped_storage().data_ptr()] = x
+        return x
+
+    tokens = torch.zeros(batch, context, dtype=torch.int64)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        logits = module(tokens)
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+    real = sum(x.untyped_storage().nbytes() for pointer, x in kept.items() if pointer not in own)
+    shape = ModelShape("", layers, width, 4, vocabulary, context, position_embedding=True, norms_per_layer=2)
+    masks = (1 + 2 * layers) * batch * context * width
+    estimate = activation_bytes(shape, batch, "selective", bytes_per_number=4) - masks
+    assert real == pytest.approx(estimate, rel=0.01)

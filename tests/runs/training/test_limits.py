@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from syncline.errors import SpecError
+from syncline.runs.training import limits
+from syncline.problems import PROBLEMS
+from syncline.problems.base import Rows
+from syncline.specs import load_spec
+from tests.runs.examples import bowl, digits
+
+
+@pytest.mark.parametrize("kind", PROBLEMS.names())
+def test_the_parameters_that_are_counted_are_those_that_are_built(kind):
+    problem = PROBLEMS[kind]()
+    tensors = limits.tensors_of_problem(problem)
+    built = problem.build(Rows((0,), (0,), 1)).params
+    assert tensors is not None
+    assert [(one.name, one.shape) for one in tensors] == [(name, tuple(p.shape[1:])) for name, p in built.items()]
+
+
+def test_a_training_that_does_not_fit_is_refused_by_what_is_largest(monkeypatch):
+    spec = digits()
+    limits.check_training(spec, *spec.methods)
+    monkeypatch.setattr(limits, "memory_bytes", lambda: 1e5)
+    with pytest.raises(SpecError, match=r"^workers: got 4; .* and the machine has 100 kB$"):
+        limits.check_training(spec, spec.methods[0])
+    with pytest.raises(SpecError, match=r"^problem.batch_size: got 4096; "):
+        big = digits("problem.batch_size=4096")
+        limits.check_training(big, big.methods[0])
+    with pytest.raises(SpecError, match=r"^seeds: got 40; "):
+        many = bowl(workers=1, seeds=list(range(40)))
+        monkeypatch.setattr(limits, "memory_bytes", lambda: 100.0)
+        limits.check_training(many, many.methods[0])
+    with pytest.raises(SpecError, match=r"^problem: got 'quadratic'; "):
+        one = bowl(workers=1, seeds=[0])
+        monkeypatch.setattr(limits, "memory_bytes", lambda: 10.0)
+        limits.check_training(one, one.methods[0])
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory_bytes", "open_files", "most"),
+    [(2, 64e9, 20_000, 128), (100, 1e9, 20_000, 20), (100, 1e12, 64, 32)],
+)
+def test_processes_are_limited_by_cores_memory_and_files(monkeypatch, cores, memory_bytes, open_files, most):
+    monkeypatch.setattr(limits.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(limits, "memory_bytes", lambda: memory_bytes)
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda what: (open_files, open_files))
+    limits.check_processes("workers", most)
+    with pytest.raises(SpecError, match=rf"^workers: got {most + 1}; expected at most {most} processes "):
+        limits.check_processes("workers", most + 1)
+
+
+def test_a_million_seeds_are_refused_at_once():
+    with pytest.raises(SpecError, match=r"^seeds: got .*; expected at most 100000$"):
+        load_spec("digits-skewed", {"seeds": list(range(10**6))})
+
+
+def test_a_machine_that_tells_no_memory_refuses_nothing(monkeypatch):
+    monkeypatch.setattr(limits, "memory_bytes", lambda: None)
+    limits.check_training(bowl(workers=10**9), *bowl().methods)
+
+
+def test_memory_is_the_machine_s_or_what_a_container_may_have_of_it(monkeypatch, tmp_path):
+    whole = limits.memory_bytes()
+    assert whole is not None and whole > 1e8
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "none").write_text("max\n")
+    monkeypatch.setattr(limits, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "nowhere")))
+    assert limits.memory_bytes() == pytest.approx(whole) or limits.memory_bytes() > whole
+    monkeypatch.setattr(limits, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
+    assert limits.memory_bytes() == 1e6
+
+
+def test_a_method_that_cannot_train_a_problem_is_refused_before_the_others_are_trained():
+    spec = load_spec("digits-skewed", {"problem": "rosenbrock", "methods": ["ddp-adam", "curvadion"]})
+    with pytest.raises(SpecError, match="a model with matrices"):
+        limits.check_training(spec, *spec.methods)
+    whole = load_spec("digits-skewed", {"methods": ["curvadion"], "seeds": [0]})
+    limits.check_training(whole, *whole.methods)
