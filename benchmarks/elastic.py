@@ -31,7 +31,7 @@ from syncline.problems import Digits, Problem, Rows, TextGPT
 from syncline.problems.digits import load, mlp
 from syncline.runs.training.elastic.async_clock import plan_apart
 from syncline.runs.training.elastic.async_workers import WorkersApart
-from syncline.runs.training.train_and_time import build_task, task_tensors
+from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec, validate
 from syncline.training import Recorder
 

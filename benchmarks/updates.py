@@ -23,7 +23,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
 from syncline.optim.loops import KERNELS
 from syncline.problems import TextGPT
-from syncline.runs.training.train_and_time import task_tensors
+from syncline.runs.training.trained import task_tensors
 from syncline.specs import ComputeSpec
 from syncline.training import parameter_groups, rows_of
 

@@ -265,7 +265,7 @@ def train(
     """
     seeds = tuple(seeds)
     rows, recorder = local_rows(method, seeds), recorder or Recorder()
-    method.seeds, method.watch = seeds, watch
+    method.seeds, method.on_average = seeds, watch.before_average if watch else None
     membership = getattr(method.comm, "membership", None)
     participation = PartialParticipation(method, membership) if membership else None
     buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})

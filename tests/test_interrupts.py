@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from syncline.interrupts import SIGNALS, end_with_parent
-from syncline.runs.processes import training_watchdog
-from syncline.runs.processes.shared_progress import shared_progress
+from syncline.runs.processes import shared_progress as processes
+from syncline.runs.processes.shared_progress import overseen, shared_progress
 
 PATIENCE_S = 120.0
 BEGIN = """
@@ -88,7 +88,7 @@ with interrupts.Deferral():
 
 
 def test_an_interrupt_that_a_callback_from_c_has_lost_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_watchdog, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(processes, "PATIENCE_S", 0.01)
     lost = []
 
     def step() -> None:
@@ -106,7 +106,7 @@ def test_an_interrupt_that_a_callback_from_c_has_lost_comes_again(monkeypatch: p
             step()
 
     with shared_progress(1) as shared:
-        assert training_watchdog.overseen(training, shared) is None
+        assert overseen(training, shared) is None
     assert len(lost) == 2
 
 

@@ -22,7 +22,8 @@ from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
 from syncline.costmodel.layouts.memory import Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
-from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.level import Level
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.tcp import Tcp

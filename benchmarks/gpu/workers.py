@@ -15,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.methods import method_of
 from syncline.problems import TextGPT
 from syncline.problems.network import parameter_count
-from syncline.runs.training.train_and_time import build_task
+from syncline.runs.training.trained import build_task
 from syncline.training import parameter_groups, rows_of
 
 GPT_16M = TextGPT(width=384, layers=9, heads=6, context=256, batch_size=8)

@@ -19,7 +19,8 @@ from syncline.methods import MethodBase
 from syncline.problems import TextGPT
 from syncline.problems.gpt import training_flops_per_token
 from syncline.runs.training.records import eval_clock_s
-from syncline.runs.training.train_and_time import Trained, time_method
+from syncline.runs.training.train_and_time import time_method
+from syncline.runs.training.trained import Trained
 from syncline.specs import CompareSpec, load_spec
 from syncline.training import History
 

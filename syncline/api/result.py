@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.api.places import Scratch
-    from syncline.api.report import ReportPage
+    from syncline.api.report_page import ReportPage
 
 TEXT_WIDTH = 120
 """Characters of a line where a result is printed as text."""
@@ -221,9 +221,9 @@ class Result:
         Raises:
             SynclineError: another file is there, it cannot be written, or the folder is not as it was written.
         """
-        from syncline.api.report import report
+        from syncline.api.report_page import reported, write_page
 
-        return report(self, out, title=title)
+        return write_page([reported(self)], out, title)
 
     def __repr__(self) -> str:
         name = f" {self.spec.name!r}" if hasattr(self.spec, "name") else ""

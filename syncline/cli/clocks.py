@@ -199,8 +199,8 @@ def _write_grid(
     from syncline.planner.projection.grid import ProjectedGrid, grids_of
     from syncline.planner.projection.parquet import write_parquet
     from syncline.runs.processes.progress import progress
-    from syncline.runs.sweep.grid import Grid
     from syncline.specs import ProjectSpec, study_of
+    from syncline.specs.grid import Grid
 
     if not isinstance(spec, ProjectSpec):
         raise SpecError("--grid", given[0], f"no such option for a {study_of(spec).kind}; --set changes its fields")

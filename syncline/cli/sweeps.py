@@ -80,12 +80,12 @@ def sweep_command(
     as_json: JsonOption = False,
 ) -> None:
     """Train every combination of values, with several seeds each. What is finished is kept and never run twice."""
-    from syncline.runs.sweep.grid import Grid
     from syncline.runs.sweep.listener import listening
     from syncline.runs.sweep.ranking import ranked
     from syncline.runs.sweep.search import Tuned
     from syncline.runs.sweep.sweep import sweep
     from syncline.runs.sweep.tables import effort_line, ranking_table
+    from syncline.specs.grid import Grid
 
     grids = [Grid.parse(one) for one in grid or ()]
     given, console = overridden(overrides), new_console()

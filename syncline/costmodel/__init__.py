@@ -61,8 +61,9 @@ from syncline.costmodel.layouts.memory import (
 )
 from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.sites import Sites

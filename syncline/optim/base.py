@@ -42,15 +42,12 @@ host.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from syncline.comm import Communicator, WireFormat
-
-if TYPE_CHECKING:
-    from syncline.optim.method import Method
 
 Hyperparameters = Mapping[str, Any]
 """One of torch's parameter groups: a part reads its knobs from there, so that groups and schedulers can set them."""
@@ -94,11 +91,15 @@ class Together(Protocol):
         ...
 
 
+MethodT_contra = TypeVar("MethodT_contra", bound=torch.optim.Optimizer, contravariant=True)
+"""The method whose parameters steppers move."""
+
+
 @runtime_checkable
-class Stepping(UpdateRule, Protocol):
+class Stepping(UpdateRule, Protocol[MethodT_contra]):
     """An update rule that gives no direction: each method has steppers of its own, which move the parameters."""
 
-    def of(self, method: Method, worker_axis: bool) -> Steppers:
+    def of(self, method: MethodT_contra, worker_axis: bool) -> Steppers:
         """Return the steppers of a method, which keep information on its parameters from step to step."""
         ...
 

@@ -8,23 +8,64 @@ numbers and what an instance writes into its groups stay its own; ``state_dict``
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.optim.base import Row
+from syncline.optim.method import Method
 from syncline.randomness import preserved, seed_all
-
-if TYPE_CHECKING:
-    from syncline.optim.method import Method
-    from syncline.optim.torch_rule import TorchRule
 
 METHODS_OWN = ("params", "param_names", "step")
 """Of a method's groups what is no option of an optimizer."""
 
 INSTANCES = "instances"
+
+Groups = tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Properties of an optimizer that a step of two small tensors, a vector and a matrix, shows.
+
+    Attributes:
+        name: its class.
+        groups: the options of its groups, without their parameters.
+        states: names of the tensors that it keeps of a parameter.
+        elementwise: whether one instance can step all workers' parameters, stacked.
+        shapes: of the tensors that it took: some take no vectors.
+    """
+
+    name: str
+    groups: Groups
+    states: tuple[str, ...]
+    elementwise: bool
+    shapes: tuple[tuple[int, ...], ...]
+
+
+class InstanceFactory(Protocol):
+    """An update rule that makes instances of an optimizer."""
+
+    @property
+    def probe(self) -> Probe:
+        """Return the properties of the optimizer."""
+        ...
+
+    @property
+    def is_class(self) -> bool:
+        """Return whether the optimizer is made from a class, which takes the method's parameter groups."""
+        ...
+
+    def built(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
+        """Return an optimizer of these parameters."""
+        ...
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return the options of the optimizer's first group."""
+        ...
 
 
 def is_state(name: str, value: Any, p: Tensor, known: tuple[str, ...]) -> bool:
@@ -54,7 +95,7 @@ class Instances:
         worker_axis: whether the parameters' first dimension is the worker axis.
     """
 
-    def __init__(self, rule: TorchRule, method: Method, worker_axis: bool) -> None:
+    def __init__(self, rule: InstanceFactory, method: Method, worker_axis: bool) -> None:
         self._rule, self._method, self._worker_axis = rule, method, worker_axis
         self._forget()
         self._make()

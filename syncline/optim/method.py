@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import unwrap
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -43,7 +43,6 @@ from syncline.optim.groups import (
 )
 from syncline.optim.sharing import Shared, move, take_back
 from syncline.optim.sync import EveryStep, Periodic
-from syncline.optim.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,10 @@ def default_communicator() -> Communicator:
 
 
 MEAN_GRADIENT = MeanGradient()
+
+
+AverageHook: TypeAlias = Callable[["Method", list[Row], tuple[str, ...], int], None]
+"""Called with the method, the rows and the names of the states before they are averaged, and the step."""
 
 
 class Method(torch.optim.Optimizer):
@@ -159,7 +162,7 @@ class Method(torch.optim.Optimizer):
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
-        self.watch: Watch | None = None  # set by whoever measures
+        self.on_average: AverageHook | None = None  # a training that measures sets it
         self.comm = default_communicator() if comm is None else comm
         self.seeds: tuple[int, ...] = ()  # of the replicas, set by whoever trains
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
@@ -301,8 +304,8 @@ class Method(torch.optim.Optimizer):
         move(rows, directions)
         names = tuple(name for name in due if name not in ("gradient", "direction"))
         averaged = self.averaged_rows(rows) if names else rows
-        if self.watch is not None and names:
-            self.watch.before_average(self, averaged, names, t)
+        if self.on_average is not None and names:
+            self.on_average(self, averaged, names, t)
         self.average(averaged, names)
         if self.buffers is not None:
             self.buffers.synchronise(self.buffers_due(t))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +15,9 @@ from typing_extensions import override
 
 from syncline.errors import SpecError, one_of, said
 from syncline.optim.base import Hyperparameters, Stepping, UpdateRule
-from syncline.optim.instances import METHODS_OWN, Instances, is_state
+from syncline.optim.instances import METHODS_OWN, Groups, Instances, Probe, is_state
+from syncline.optim.method import Method
 from syncline.randomness import preserved
-
-if TYPE_CHECKING:
-    from syncline.optim.method import Method
 
 ELEMENTWISE = (
     torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax,
@@ -34,33 +32,13 @@ REFUSED = {
 
 PROBE_LR = 1e-3
 
-Groups = tuple[dict[str, Any], ...]
 
 PRIMES = (7, 11, 13, 17, 19, 23)
 """Sides of a small tensor, by which those of its states are told."""
 
 
 @dataclass(frozen=True)
-class Probe:
-    """Properties of an optimizer that a step of two small tensors, a vector and a matrix, shows.
-
-    Attributes:
-        name: its class.
-        groups: the options of its groups, without their parameters.
-        states: names of the tensors that it keeps of a parameter.
-        elementwise: whether one instance can step all workers' parameters, stacked.
-        shapes: of the tensors that it took: some take no vectors.
-    """
-
-    name: str
-    groups: Groups
-    states: tuple[str, ...]
-    elementwise: bool
-    shapes: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class TorchRule(Stepping):
+class TorchRule(Stepping[Method]):
     """An optimizer of torch's kind, by anybody, that steps each worker's parameters.
 
     Each worker has an instance of its own, so that a norm over a layer, or over all parameters, is that worker's. Those

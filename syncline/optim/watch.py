@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from syncline.optim.base import Row
-
-if TYPE_CHECKING:
-    from syncline.optim.method import Method
+from syncline.optim.method import Method
 
 
 class MeasuredValue(NamedTuple):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
-
-if TYPE_CHECKING:
-    from syncline.problems.streams import DrawnBlocks
+from syncline.problems.drawn_blocks import DrawnBlocks
 
 LARGEST_SIZE = 10**8
 """Of a layer or a batch: beyond it the product of two, four times over, is more than a tensor can count in bytes."""

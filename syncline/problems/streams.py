@@ -23,28 +23,6 @@ def torch_generator(seed: int, *names: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(seed64(seed, *names))
 
 
-class DrawnBlocks:
-    """Blocks of draws that tasks of one problem share, each of some workers: every one draws them for the whole group.
-
-    Args:
-        kept: how many blocks.
-    """
-
-    def __init__(self, kept: int = 8) -> None:
-        self._kept = kept
-        self._blocks: dict[tuple[object, ...], Tensor] = {}
-
-    def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
-        """Return the block of a stream, which is drawn if it is not there; the one not asked for the longest goes."""
-        drawn = self._blocks.pop(key, None)
-        if drawn is None:
-            drawn = draw()
-            while len(self._blocks) >= self._kept:
-                del self._blocks[next(iter(self._blocks))]
-        self._blocks[key] = drawn
-        return drawn
-
-
 class StepStream:
     """Independent draws for every step and row, ``stream[step] -> (R, *shape)``.
 

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
 from syncline.problems.network import shape_only
-from syncline.problems.per_worker import How
-from syncline.problems.torch_batches import BatchLoss
-from syncline.problems.torch_look import Look
-from syncline.problems.torch_modules import MakeModel, word_for
+from syncline.problems.per_worker import MANY_ROWS, SMALL_PARAMETERS, How
+from syncline.problems.torch_batches import BatchLoss, placed_loss
+from syncline.problems.torch_gradients import Stacked, by_loop, by_vmap, put_row
+from syncline.problems.torch_look import Look, look
+from syncline.problems.torch_modules import (
+    MakeModel,
+    Places,
+    check_module,
+    fresh,
+    matrix_names,
+    per_replica,
+    says,
+    word_for,
+)
+from syncline.problems.torch_shards import Shards, replica_and_worker, sharded, stack_rows
 from syncline.problems.torch_sources import Reading, reading_of
-from syncline.problems.torch_task import TorchTask
-from syncline.problems.torch_validation import Evaluate
+from syncline.problems.torch_validation import Evaluate, Means, Validation, metrics_of
 from syncline.randomness import preserved, seed_all
 from syncline.units import is_whole
 
 HOWS = ("auto", "loop", "vmap")
 BUFFERS = ("auto", "own")
+
+
+SMALL_FLOPS = 2**24
+"""Of a row's step, up to which a batched pass pays on a CPU; measured with convolutions on 8 and on 28 pixels."""
+
+TRIAL_ROWS = 2
+TRIAL_TOLERANCE = 1e-3
+"""How many rows are tried in one batched pass, and how far their losses may be from the loop's, relatively."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,3 +169,163 @@ class TorchProblem:
 
 _MODULES: WeakKeyDictionary[TorchProblem, nn.Module | None] = WeakKeyDictionary()
 _LOOKS: WeakKeyDictionary[TorchProblem, dict[Any, Look]] = WeakKeyDictionary()
+
+
+class TorchTask:
+    """All rows of one module.
+
+    Attributes:
+        params: trainable parameters, ``(R, *s)``.
+        buffers: what the module keeps beside parameters, ``(R, *s)``, as each worker's batches leave it.
+        shares_buffers: whether workers send each other buffers where they send parameters or gradients.
+        matrices: see `TorchProblem`.
+        flops_per_step: as torch counts operations, see `syncline.problems.torch_look`.
+        how: ``loop`` or ``vmap``.
+        why: the reason.
+    """
+
+    def __init__(self, problem: TorchProblem, rows: Rows, dtype: torch.dtype, device: torch.device) -> None:
+        self.rows, self._problem, self._device = rows, problem, device
+        modules = [fresh(problem.make_model, seed, device) for seed in rows.seeds]
+        for module in modules[:1]:
+            check_module(module)
+        self.matrices = matrix_names(modules[0], problem.matrices)
+        states = [Places(module) for module in modules]
+        self.params = rows.parameters(
+            lambda seed: {name: p.detach() for name, p in states[rows.seeds.index(seed)].trained.items()}, dtype, device
+        )
+        frozen = {name: per_replica([s.frozen[name].data for s in states], device, dtype) for name in states[0].frozen}
+        self.buffers = {
+            name: torch.stack([_placed(state.buffers[name], device, dtype) for state in states]).repeat_interleave(
+                len(rows.workers), 0
+            )
+            for name in states[0].buffers
+        }
+        self.shares_buffers = problem.buffers == "auto"
+        self._tensors = Stacked(self.params, frozen, self.buffers)
+        self._places = Places(modules[0].to(device, dtype))
+        self._loss = placed_loss(problem.loss, device, dtype)
+        self._training = [(part, part.training) for part in modules[0].modules()]
+        self._data: Shards
+        with preserved(device):
+            reading = problem.reading()
+            self._data = sharded(reading, rows, problem.accumulate, device=device, dtype=dtype)
+            self._validation = Validation(*problem.validated_on(reading), device, dtype)
+            seen = self._looked()
+            self.flops_per_step = None if seen.flops is None else seen.flops * problem.accumulate
+            self.how, self.why = self._chosen(seen)
+
+    def step_gradients(self, step: int) -> Tensor:
+        """Return the losses ``(R,)`` on each row's batches of this step; ``.grad`` is the gradient of each."""
+        with preserved(self._device):
+            batches = self._data.of_all(step) if self.how == "vmap" else None
+            if batches is not None:
+                return by_vmap(self._places, self._tensors, batches, self.rows, self._loss)
+            return by_loop(self._places, self._tensors, self._data, self.rows, step, self._loss, self._device)
+
+    @torch.no_grad()
+    def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """``loss`` and one's own metrics of mean parameters and buffers ``(S, *s)``, means over the validation data."""
+        replicas = range(len(self.rows.seeds))
+        sums = [Means() for _ in replicas]
+        like = next(iter(self.params.values()))
+        with preserved(self._device), self._evaluating():
+            for batch, items in self._validation.batches():
+                for replica in replicas:
+                    buffers_of = {name: value[replica] for name, value in means.items()}
+                    self._places.put(buffers_of | self._tensors.of_replica(replica))
+                    self._places.put_buffers({
+                        name: buffers_of.get(name, buffer.unflatten(0, (len(replicas), -1))[replica, 0]).clone()
+                        for name, buffer in self.buffers.items()
+                    })  # fmt: skip
+                    metrics = metrics_of(self._places.module, batch, self._loss, self._problem.evaluate, like)
+                    sums[replica].add(metrics, items)
+        values = [mean.values() for mean in sums]
+        return {name: torch.stack([mean[name] for mean in values]) for name in values[0]}
+
+    def trace(self) -> dict[str, Tensor]:
+        """Nothing: any pass over the weights of all workers would cost as much as a method's step."""
+        return {}
+
+    def describe(self) -> dict[str, object]:
+        """Return counts of one worker, how gradients are computed and why, and what is to be known."""
+        trained = sum(p[0].numel() for p in self.params.values())
+        frozen = sum(values[0].numel() for values in self._tensors.frozen.values())
+        buffer_elements = sum(buffer[0].numel() for buffer in self.buffers.values())
+        counts = {"parameters": trained, "frozen_parameters": frozen, "buffer_elements": buffer_elements}
+        return {"name": self._problem.name, **counts, "how": self.how, "why": self.why, "notes": self._problem.notes()}
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """The module in evaluation, then each part as it was: some may be meant never to train."""
+        self._places.module.eval()
+        try:
+            yield
+        finally:
+            for part, training in self._training:
+                part.training = training
+
+    def _looked(self) -> Look:
+        """Measure the module on the first batch of the first row, once for all tasks of a problem."""
+        place = (self.params[next(iter(self.params))].dtype, self._device.type)
+        looks = self._problem.looks()
+        if place not in looks:
+            batch = self._data.of_row(0, 0)[0]
+            put_row(self._places, self._tensors, self.rows, 0)
+            self._places.put_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
+            seed, worker = replica_and_worker(self.rows, 0)
+            seed_all(self._device, seed, "module", worker, 0)
+            looks[place] = look(self._places, batch, self._loss, self._device)
+        return looks[place]
+
+    def _chosen(self, found: Look) -> tuple[str, str]:
+        """Loop or vmap, and why.
+
+        Raises:
+            SpecError: vmap is asked for, and the module cannot be batched.
+        """
+        option = self._problem.how
+        if option == "loop":
+            return "loop", "asked for"
+        if option == "auto":
+            row = sum(param[0].numel() for param in self.params.values())
+            small = row < SMALL_PARAMETERS and (self.flops_per_step or 0) < SMALL_FLOPS
+            if self._device.type != "cuda" and len(self.rows) < MANY_ROWS:
+                return "loop", f"fewer than {MANY_ROWS} rows"
+            if self._device.type != "cuda" and not small:
+                return "loop", "rows large enough to be quicker one by one"
+        obstacle = "the module draws random numbers" if found.draws else self._tried()
+        if obstacle is None:
+            return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"
+        if option == "vmap":
+            raise SpecError("problem.how", option, f"loop or auto, as {obstacle}")
+        return "loop", obstacle
+
+    def _tried(self) -> str | None:
+        """Why the rows cannot be computed in one batched pass; None if they can."""
+        if len(self.rows) == 1:
+            return None
+        workers = min(len(self.rows.workers), TRIAL_ROWS)
+        rows = Rows(self.rows.seeds[: TRIAL_ROWS // workers], self.rows.workers[:workers], self.rows.world_size)
+        few = Stacked(
+            {name: torch.nn.Parameter(p.detach()[:TRIAL_ROWS]) for name, p in self.params.items()},
+            {name: values[: len(rows.seeds)] for name, values in self._tensors.frozen.items()},
+            {name: buffer[:TRIAL_ROWS].clone() for name, buffer in self.buffers.items()},
+        )
+        joined = stack_rows([self._data.of_row(row, 0) for row in range(TRIAL_ROWS)])
+        if joined is None:
+            return "batches hold what is no tensor, or differ in shape"
+        alone = by_loop(self._places, few, self._data, rows, 0, self._loss, self._device)
+        for name, buffer in few.buffers.items():
+            buffer.copy_(self.buffers[name][:TRIAL_ROWS])
+        try:
+            together = by_vmap(self._places, few, joined, rows, self._loss)
+        except Exception as error:  # torch's, of many kinds
+            return f"torch cannot batch the module; {says(error)}"
+        if not torch.allclose(alone, together, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE):
+            return "batched, the module gives another loss"
+        return None
+
+
+def _placed(x: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    return x.detach().to(device, dtype) if x.is_floating_point() else x.detach().to(device)

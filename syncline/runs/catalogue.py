@@ -11,8 +11,8 @@ import yaml
 
 from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
 from syncline.errors import SpecError, said
-from syncline.planner.projection.memory import memory_of
 from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_offered, method_of
+from syncline.planner.projection.memory import memory_of
 from syncline.registry import Registry
 from syncline.specs import (
     STUDIES,

@@ -11,17 +11,17 @@ from typing import Any
 from syncline.costmodel import Network
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.planner.bounds import Varied
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.streams import TrainingStream
+from syncline.runs.processes.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds, speedup_bounds
 from syncline.runs.training.curves import Bounds, Clocks, write_curves
 from syncline.runs.training.elastic.clock_dependence import goes_by_clock
 from syncline.runs.training.figures import compare_figures
-from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.limits import check_training, tensors_of_problem
 from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import clock_record, final_loss, reachable_target, time_to_target
-from syncline.runs.processes.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
-from syncline.runs.folders.streams import TrainingStream
-from syncline.runs.folders.training_tables import (
+from syncline.runs.training.tables import (
     ledger_columns,
     metrics_tables,
     side_by_side_trace,
@@ -29,7 +29,8 @@ from syncline.runs.folders.training_tables import (
     write_contributions,
     write_watched,
 )
-from syncline.runs.training.train_and_time import Trained, jobs_of, time_method, train_method, where_trained
+from syncline.runs.training.train_and_time import jobs_of, time_method, train_method, where_trained
+from syncline.runs.training.trained import Trained
 from syncline.sim import Clock
 from syncline.specs import CompareSpec, MethodBase
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import said
+from syncline.files import temporary_folder
 from syncline.runs.folders.folder import PACKAGES
 from syncline.runs.training.limits import memory_bytes
-from syncline.files import temporary_folder
 from syncline.units import format_bytes
 from syncline.version import version_line
 

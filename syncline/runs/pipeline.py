@@ -11,7 +11,7 @@ import numpy as np
 
 from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.folders.training_tables import timeline_columns
+from syncline.runs.training.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import schedule_kind
 

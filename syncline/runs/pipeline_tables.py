@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from syncline.costmodel import Network
-from syncline.specs.tables.columns import Column, seconds_of, table
 from syncline.specs import PipelineSpec
+from syncline.specs.tables.columns import Column, seconds_of, table
 from syncline.units import format_bytes
 
 if TYPE_CHECKING:

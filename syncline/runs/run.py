@@ -7,17 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.streams import TrainingStream
+from syncline.runs.processes.shared_progress import overseen, shared_progress
+from syncline.runs.studies import run_study, total_length
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.curves import write_curves
 from syncline.runs.training.figures import run_figures
-from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.limits import check_training
 from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import run_records
-from syncline.runs.processes.shared_progress import shared_progress
-from syncline.runs.folders.streams import TrainingStream
-from syncline.runs.studies import run_study, total_length
-from syncline.runs.folders.training_tables import (
+from syncline.runs.training.tables import (
     ledger_columns,
     metrics_tables,
     names_of_workers,
@@ -26,7 +26,6 @@ from syncline.runs.folders.training_tables import (
     write_watched,
 )
 from syncline.runs.training.train_and_time import time_method, train_method, where_trained
-from syncline.runs.processes.training_watchdog import overseen
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec
 

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.processes.shared_progress import Watched, shared_progress, side_by_side
-from syncline.interrupts import is_interrupted
 from syncline.specs import Experiment, study_of
 
 

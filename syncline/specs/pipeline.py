@@ -27,7 +27,7 @@ from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
 
 if TYPE_CHECKING:
-    from syncline.sim.pipelines.run import Durations, Pipeline
+    from syncline.sim.pipelines.pipeline import Durations, Pipeline
     from syncline.sim.pipelines.schedules import Schedule
 
 
@@ -209,7 +209,7 @@ class PipelineSpec(Experiment):
 
     def pipeline(self, name: str) -> Pipeline:
         """What the events play of a schedule."""
-        from syncline.sim.pipelines.run import Pipeline
+        from syncline.sim.pipelines.pipeline import Pipeline
 
         sends = bool(self.networks)
         return Pipeline(
@@ -254,7 +254,7 @@ class PipelineSpec(Experiment):
         import numpy as np
 
         from syncline.seeds import generator
-        from syncline.sim.pipelines.run import Durations
+        from syncline.sim.pipelines.pipeline import Durations
         from syncline.sim.workers.compute import lognormal_factors
 
         rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,9 +14,6 @@ from syncline.methods.parts.remedies import BackwardWeights, remedy_of
 from syncline.specs.cluster.spec_fields import NetworkField
 from syncline.specs.memory import HardwareField
 from syncline.specs.models import TransformerField
-
-if TYPE_CHECKING:
-    from syncline.specs.experiment import Training
 
 StageCount = Annotated[int, Field(ge=1, le=4096)]
 
@@ -50,8 +47,11 @@ class StagesSpec(Spec):
         """Whether stages update before their gradients are known to all."""
         return self.schedule == "async-1f1b"
 
-    def check(self, training: Training) -> None:
+    def check(self, training: Any) -> None:
         """Refuse what cannot be cut, or is not played.
+
+        Args:
+            training: the `Training` that has this pipeline; its module imports this one.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.

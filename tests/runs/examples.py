@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncline.runs.training.train_and_time import Trained, train_method
+from syncline.runs.training.train_and_time import train_method
+from syncline.runs.training.trained import Trained
 from syncline.specs import CompareSpec, RunSpec, load_spec
 
 BOWL: dict[str, Any] = {

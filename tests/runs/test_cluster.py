@@ -11,11 +11,11 @@ import pytest
 from syncline.costmodel import GLOO, MODELS, Link, compute_s, gloo_s
 from syncline.errors import SpecError
 from syncline.planner.collectives import CostQuestion, collectives
-from syncline.runs.training.faults import faulty_clock
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project
 from syncline.planner.projection.projections import Options, projection_rows, variants
 from syncline.planner.projection.thresholds import speedups
+from syncline.runs.training.faults import faulty_clock
 from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.sim import Call
 from syncline.specs import ProjectSpec, RunSpec, hardware, load_spec, network

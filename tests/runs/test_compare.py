@@ -12,8 +12,8 @@ from syncline.costmodel import ring_all_reduce_s
 from syncline.errors import SpecError
 from syncline.runs.compare import compare, longest_first
 from syncline.runs.folders.json_values import plain
-from syncline.runs.run import run
 from syncline.runs.processes.shared_progress import SharedProgress
+from syncline.runs.run import run
 from syncline.specs import CompareSpec, RunSpec, load_spec
 from tests.runs.examples import bowl, bowl_run, digits
 

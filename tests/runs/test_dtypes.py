@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.runs.compare import compare
 from syncline.measure.launching.process import Launch
-from syncline.runs.training.train_and_time import build_task, train_method
 from syncline.problems import Quadratic, Rows
-from tests.runs.examples import bowl, bowl_run
+from syncline.runs.compare import compare
+from syncline.runs.training.train_and_time import train_method
+from syncline.runs.training.trained import build_task
 from tests.methods.table import METHODS
+from tests.runs.examples import bowl, bowl_run
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.graph import Routed
-from syncline.costmodel.network.level_topology import LevelTopology
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import LevelTopology
 from syncline.costmodel.network.paths import DerivedTopology, Floats, Topology
 from syncline.costmodel.network.sites import SitesTopology
 from syncline.costmodel.network.two_level import Nodes

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 

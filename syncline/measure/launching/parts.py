@@ -15,7 +15,7 @@ import numpy as np
 
 from syncline.costmodel import Call, TensorShape
 from syncline.costmodel.traffic.call import bytes_of_worker
-from syncline.runs.training.train_and_time import Trained
+from syncline.runs.training.trained import Trained
 from syncline.sim import Clock, Span, Timeline
 from syncline.specs import RunSpec
 from syncline.training import History, diverged_at

@@ -19,9 +19,9 @@ from syncline.measure.launching.replay import replayed_s
 from syncline.measure.launching.stage_process import stage_process
 from syncline.measure.processes.rendezvous import host_store
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.folders.training_tables import timeline_columns
 from syncline.runs.pipeline import schedule_row
 from syncline.runs.training.limits import check_processes
+from syncline.runs.training.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline
 from syncline.sim.program.timeline import WAITING
 from syncline.specs import PipelineSpec

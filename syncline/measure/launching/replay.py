@@ -8,7 +8,7 @@ import numpy as np
 
 from syncline.costmodel import Link
 from syncline.sim import Timeline, run_pipeline
-from syncline.sim.pipelines.run import Durations, Pipeline
+from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
 
 UPDATE = "optimizer"

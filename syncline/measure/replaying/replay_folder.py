@@ -21,8 +21,8 @@ from syncline.measure.replaying.rows import TimedReplay
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.result_files import CURVES, read_parquet
-from syncline.runs.folders.training_tables import side_by_side_trace, timeline_columns
 from syncline.runs.training.curves import described, summary_table
+from syncline.runs.training.tables import side_by_side_trace, timeline_columns
 from syncline.sim import Timeline
 
 LOSS_LABEL = "training loss"

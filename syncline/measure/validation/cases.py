@@ -33,7 +33,7 @@ from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.runs.folders.json_values import plain
-from syncline.runs.training.train_and_time import build_task, task_tensors
+from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec
 from syncline.specs.cluster.links import link_of
 from syncline.training import rows_of

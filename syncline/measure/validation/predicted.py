@@ -23,7 +23,7 @@ from syncline.costmodel.traffic.call import Call
 from syncline.errors import SynclineError
 from syncline.measure.calibration.collective_times import spread
 from syncline.measure.launching.parts import MeasuredRun, lines_of, read_parts
-from syncline.runs.training.train_and_time import Trained
+from syncline.runs.training.trained import Trained
 from syncline.sim import Clock, clock
 from syncline.specs import RunSpec
 

@@ -24,7 +24,8 @@ from syncline.measure.validation.predicted import (
     read_software,
 )
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.training.train_and_time import Trained, train_method
+from syncline.runs.training.train_and_time import train_method
+from syncline.runs.training.trained import Trained
 from syncline.specs import CompareSpec, MethodBase, RunSpec
 from syncline.specs.cluster.links import link_fields
 from syncline.units import format_bandwidth, format_seconds

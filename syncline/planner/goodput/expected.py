@@ -7,8 +7,7 @@ import math
 from syncline.costmodel.reliability.checkpoints import expected_wall_s
 from syncline.costmodel.reliability.fault_tolerant import GoingOn
 from syncline.sim.failures.work import Saving
-from syncline.specs.copies_going_on import down_s, has_formula
-from syncline.specs.failures import FailuresSpec
+from syncline.specs.failures import FailuresSpec, down_s, has_formula
 
 
 def restarted_goodput(

@@ -18,8 +18,7 @@ from syncline.sim.failures.outcome import MOST_IN_VAIN
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.work import SavedSteps, Saving, steady
-from syncline.specs.copies_going_on import group_going_on, has_formula
-from syncline.specs.failures import FailuresSpec, Recovery, check_workers
+from syncline.specs.failures import FailuresSpec, Recovery, check_workers, group_going_on, has_formula
 from syncline.units import format_seconds
 
 SEEDS = 5

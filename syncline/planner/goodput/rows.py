@@ -15,8 +15,7 @@ from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.work import SavedSteps, Saving, steady
-from syncline.specs.copies_going_on import group_going_on
-from syncline.specs.failures import FailuresSpec, check_workers
+from syncline.specs.failures import FailuresSpec, check_workers, group_going_on
 
 SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
 """Fields of `FailureCosts` that divide up the workers' time."""

@@ -32,8 +32,8 @@ from syncline.planner.projection.projections import (
     refused_by,
     with_workers,
 )
-from syncline.runs.sweep.grid import Grid, blamed
 from syncline.specs import Override, ProjectSpec, load_spec
+from syncline.specs.grid import Grid, blamed
 
 ROWS_AT_A_TIME = 1 << 17
 """Number of rows that are in memory while a file is written."""

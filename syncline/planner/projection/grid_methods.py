@@ -11,8 +11,8 @@ import numpy as np
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.errors import SpecError, one_of, within
 from syncline.methods import MethodBase, method_of
-from syncline.runs.sweep.grid import Grid
 from syncline.specs import Override
+from syncline.specs.grid import Grid
 from syncline.specs.load import with_overrides
 
 GridPlaces = dict[str, tuple[Indices, tuple[Any, ...]]]

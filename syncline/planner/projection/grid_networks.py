@@ -11,8 +11,8 @@ import numpy as np
 from syncline.costmodel import Link, Network
 from syncline.errors import SpecError
 from syncline.planner.projection.grid_methods import GridPlaces
-from syncline.runs.sweep.grid import Grid
 from syncline.specs import Override, network, network_fields
+from syncline.specs.grid import Grid
 from syncline.specs.load import with_overrides
 
 IN_SPECS = {"latency_s": "latency", "bandwidth_bytes_per_s": "bandwidth", "overhead_s": "overhead",

@@ -21,8 +21,8 @@ from syncline.planner.advice.search import plans_searched
 from syncline.planner.advice.thresholds import PreparedPlan, prepared
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
 from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.solving.answers import SolvedAnswer, answer_of, ranked_answers, same_names
 from syncline.planner.solving.question import KNOWN, UNKNOWN, Inverse
-from syncline.planner.solving.solver import SolvedAnswer, answer_of, ranked_answers, same_names
 from syncline.planner.solving.variables import LATENCIES_S, Sought
 from syncline.specs import ProjectSpec
 

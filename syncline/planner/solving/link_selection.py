@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from syncline.costmodel import Link, Network
-from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.level import Level
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of

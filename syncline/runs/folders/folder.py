@@ -19,12 +19,12 @@ import yaml
 from pydantic import BaseModel
 
 from syncline.errors import SpecError, SynclineError
+from syncline.files import whole_file
 from syncline.runs.folders import streams
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import write_manifest
 from syncline.runs.folders.path_lock import claimed, free_path
 from syncline.runs.folders.processor import processor_record
-from syncline.files import whole_file
 from syncline.version import __version__, git_commit
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")

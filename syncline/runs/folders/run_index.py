@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from syncline.errors import SpecError, one_of
+from syncline.files import read_json
 from syncline.runs.folders.path_lock import Claim, is_alive, is_claimed
 from syncline.runs.folders.result_files import read_noted
-from syncline.files import read_json
 from syncline.yamls import parse_yaml
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]

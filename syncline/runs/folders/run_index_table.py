@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 
-from syncline.specs.tables.columns import Column, table
-from syncline.runs.processes.progress import rough
 from syncline.runs.folders.run_index import RunEntry
+from syncline.runs.processes.progress import rough
+from syncline.specs.tables.columns import Column, table
 from syncline.units import format_bytes
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from rich.console import Group
 
 from syncline.errors import SpecError, SynclineError
-from syncline.specs.tables.columns import Column, table
 from syncline.files import read_json
+from syncline.specs.tables.columns import Column, table
 from syncline.yamls import parse_yaml
 
 NOT_COMPARED = {

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from syncline.runs.folders.training_tables import ledger_part, metrics_part
 from syncline.files import whole_file
+from syncline.runs.folders.part_tables import ledger_part, metrics_part
 
 if TYPE_CHECKING:
     from syncline.comm import Ledger

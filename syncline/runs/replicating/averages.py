@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from syncline.runs.folders.json_values import plain
-from syncline.runs.replicating.stage_tables import ABOUT
-from syncline.runs.folders.result_files import AVERAGES, WHOLE, read_parquet
-from syncline.runs.sweep.swept import Swept
 from syncline.files import whole_file
+from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import AVERAGES, WHOLE, read_parquet
+from syncline.runs.replicating.stage_tables import ABOUT
+from syncline.runs.sweep.swept import Swept
 from syncline.specs.replications import Cell
 
 EARLY_SHARE = 6

@@ -15,13 +15,13 @@ import numpy as np
 from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import calls_of
 from syncline.errors import SpecError
-from syncline.runs.training.elastic.clock_dependence import reforms
+from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.runs.replicating.averages import AveragedTraining, Averages
 from syncline.runs.replicating.stage_tables import KeptStage, StageRows
 from syncline.runs.replicating.stages import ReplicationStage
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
-from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.runs.training.elastic.clock_dependence import reforms
 from syncline.specs import RunSpec
 from syncline.specs.replications import Cell, ReplicationSpec
 from syncline.specs.stages import TimedModelSpec
@@ -239,8 +239,8 @@ class _Tasks:
         if key not in self._known:
             import torch
 
-            from syncline.runs.training.train_and_time import build_task, task_tensors
             from syncline.problems import Rows
+            from syncline.runs.training.trained import build_task, task_tensors
 
             task = build_task(run.problem, Rows((run.seeds[0],), (0,), run.workers), torch.device("cpu"))
             self._known[key] = task_tensors(task), task.flops_per_step
@@ -258,7 +258,7 @@ class _Tasks:
     def played(self, run: RunSpec, method: MethodBase) -> PlayedCell | None:
         """Return simulated workers at their own pace; None if batches adapt, whose times only the tasks give."""
         from syncline.runs.training.elastic.async_clock import clock_apart, plan_apart
-        from syncline.runs.training.train_and_time import base_s
+        from syncline.runs.training.trained import base_s
 
         asynchronous = asynchronous_of(method)
         if asynchronous is None or asynchronous.adapt == "batch":
@@ -273,7 +273,8 @@ class _Tasks:
 
     def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:
         """Return the clock of a whole training."""
-        from syncline.runs.training.train_and_time import Trained, time_method
+        from syncline.runs.training.train_and_time import time_method
+        from syncline.runs.training.trained import Trained
         from syncline.training import History
 
         tensors, flops = self._of(run)

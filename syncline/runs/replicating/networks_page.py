@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.specs.tables.columns import four_digits
 from syncline.runs.replicating.networks import (
     AVERAGES,
     NETWORKS_TABLE,
@@ -18,10 +17,11 @@ from syncline.runs.replicating.networks import (
     untimed,
 )
 from syncline.runs.replicating.pages import filled
+from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from syncline.runs.replicating.replicate import Replicated
+    from syncline.runs.replicating.replicated import Replicated
     from syncline.specs.replications import ReplicationSpec
 
 CLOCKS, BYTES = "networks.png", "bytes.png"

@@ -6,13 +6,13 @@ import shlex
 from pathlib import Path
 
 from syncline.errors import SpecError
+from syncline.files import as_written
 from syncline.runs.replicating.choosing import check_effort, chosen_trials
 from syncline.runs.replicating.networks import NETWORKS_TABLE
-from syncline.runs.replicating.replicate import NOBODY, Replicated
+from syncline.runs.replicating.replicated import NOBODY, Replicated
 from syncline.runs.replicating.stage_tables import stage_in, stage_table
 from syncline.runs.replicating.verdicts import verdict_rows
 from syncline.runs.sweep.grid import seeds_of
-from syncline.files import as_written
 from syncline.specs.replications import load_replication
 from syncline.yamls import parse_yaml
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SynclineError
-from syncline.specs.tables.columns import four_digits
+from syncline.files import as_written, read_json, whole_file
 from syncline.runs.folders.json_values import plain
 from syncline.runs.replicating.along import ALONG, along_page, layers_figure, measured_layers, measured_lines
 from syncline.runs.replicating.averages import averages_page, read_averages
@@ -19,12 +19,12 @@ from syncline.runs.replicating.pages import filled
 from syncline.runs.replicating.stage_tables import KeptStage
 from syncline.runs.replicating.stages import DEFAULT_NETWORK
 from syncline.runs.sweep.search import Tuned
-from syncline.files import as_written, read_json, whole_file
 from syncline.specs.replications import ExtraStage
+from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from syncline.runs.replicating.replicate import Replicated
+    from syncline.runs.replicating.replicated import Replicated
 
 SEARCH_FIGURE = "search.png"
 FIGURE, AVERAGES_FIGURE = "losses.png", "averages.png"

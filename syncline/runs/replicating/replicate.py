@@ -6,11 +6,10 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from syncline.errors import SpecError, SynclineError
 from syncline.runs.folders.folder import environment
@@ -20,6 +19,7 @@ from syncline.runs.replicating.averages import averages_rows, keep_averages, rea
 from syncline.runs.replicating.choosing import check_effort, chosen_trials, method_with
 from syncline.runs.replicating.expected import Expected, expected
 from syncline.runs.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
+from syncline.runs.replicating.replicated import NOBODY, Replicated
 from syncline.runs.replicating.stage_tables import (
     KeptStage,
     StageRows,
@@ -43,94 +43,13 @@ from syncline.runs.sweep.allowance import Allowance
 from syncline.runs.sweep.identity import code_version
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.swept import Swept
-from syncline.specs.replications import CPU, Cell, ReplicationSpec
-
-EXTRA = "extra "
-"""Prefix of the names of extras."""
+from syncline.specs.replications import CPU, ReplicationSpec
 
 TRAININGS = "trainings"
 """Folder inside a replication's folder with the sources of its tables: a sweep's folder per stage."""
 
-NOBODY = KeptStage([], {})
-"""The empty stage of repeated trials, for a spec in which the search alone chooses."""
 
 StageListener = Callable[[ReplicationStage], AbstractContextManager[Listener]]
-
-
-@dataclass
-class Replicated:
-    """The progress of a replication, and its results.
-
-    Attributes:
-        spec: the replication.
-        folder: folder of the replication.
-        planned: trainings by stage.
-        finished: completed trainings by stage.
-        kept: completed stages, by name.
-        effort: trials of each method, once the search is complete.
-        chosen: ``trial`` and ``knobs`` of each method, once both searches are complete.
-        verdicts: a row per comparison whose cells are all trained.
-        networks: a row per method, setting and network, once the finals are complete.
-        interrupted: whether Ctrl-C ended it.
-    """
-
-    spec: ReplicationSpec
-    folder: Path
-    planned: dict[str, int]
-    finished: dict[str, int] = field(default_factory=dict)
-    kept: dict[str, KeptStage] = field(default_factory=dict)
-    effort: dict[str, int] = field(default_factory=dict)
-    chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
-    verdicts: StageRows = field(default_factory=list)
-    networks: StageRows = field(default_factory=list)
-    interrupted: bool = False
-
-    @property
-    def left(self) -> int:
-        """Return the number of trainings that are still to be done."""
-        return sum(self.planned.values()) - sum(self.finished.values())
-
-    def json(self) -> dict[str, Any]:
-        """Return the object that ``--json`` prints."""
-        stages = [
-            {"stage": name, "trainings": number, "finished": self.finished.get(name, 0), "whole": name in self.kept}
-            for name, number in self.planned.items()
-        ]
-        return {
-            "rows": self.verdicts, "stages": stages, "effort": self.effort, "chosen": self.chosen, "left": self.left,
-            "networks": self.networks, "folder": str(self.folder), "interrupted": self.interrupted,
-        }  # fmt: skip
-
-    def losses(self) -> dict[Cell, dict[int, float]]:
-        """Return the last loss of each method and seed, for completed finals and extras."""
-        return self.last("loss")
-
-    def last(self, column: str) -> dict[Cell, dict[int, Any]]:
-        """Return the last value of a column of finals and extras: ``loss``, ``bytes_per_worker`` or ``step_time_s``."""
-        values: dict[Cell, dict[int, Any]] = {}
-        for name, extra in self._judged():
-            for row in sorted(self.kept[name].rows, key=lambda evaluation: evaluation["step"]):
-                cell = Cell(row["method"], extra)
-                values.setdefault(cell, {})[row["seed"]] = row.get(column)
-        return values
-
-    def evaluations(self) -> dict[Cell, dict[int, dict[int, float]]]:
-        """Return the losses of completed finals and extras, by seed and step."""
-        losses: dict[Cell, dict[int, dict[int, float]]] = {}
-        for name, extra in self._judged():
-            for row in self.kept[name].rows:
-                of_seed = losses.setdefault(Cell(row["method"], extra), {}).setdefault(row["seed"], {})
-                of_seed[row["step"]] = row["loss"]
-        return losses
-
-    def tables(self) -> dict[str, Path]:
-        """Return the tables of completed finals (empty name) and extras, by the extra's name."""
-        return {extra: stage_table(self.folder, name) for name, extra in self._judged()}
-
-    def _judged(self) -> list[tuple[str, str]]:
-        """Return the stages whose losses count, with the names that cells give them."""
-        names = [name for name in self.kept if name == "finals" or name.startswith(EXTRA)]
-        return [(name, name.removeprefix(EXTRA) if name != "finals" else "") for name in names]
 
 
 def default_folder(spec: ReplicationSpec, scale: str | None) -> Path:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from syncline.errors import SpecError
+from syncline.files import as_written, whole_file
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.result_files import read_parquet
-from syncline.files import as_written, whole_file
 
 IDENTITY, ABOUT = b"stage", b"about"
 """Keys of a table's metadata: a digest of the stage's spec; and commit, versions, day, trainings, seconds."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import SpecError, SynclineError
-from syncline.runs.replicating.choosing import best_trials, knobs_of, method_with
+from syncline.methods import method_of
 from syncline.runs.folders.result_files import SWEEP_METRICS, read_parquet
+from syncline.runs.replicating.choosing import best_trials, knobs_of, method_with
 from syncline.runs.sweep.allowance import Allowance
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
@@ -22,7 +23,6 @@ from syncline.runs.sweep.runs import read_run
 from syncline.runs.sweep.search import Tuned, searched
 from syncline.runs.sweep.sweep import sweep
 from syncline.runs.sweep.swept import Swept
-from syncline.methods import method_of
 from syncline.specs import Override
 from syncline.specs.replications import Cell, ReplicationSpec, cells_of
 

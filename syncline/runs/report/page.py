@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from syncline.errors import SpecError
+from syncline.files import as_written, whole_file
 from syncline.runs.folders.json_values import plain
 from syncline.runs.report.cells import drawn_table
 from syncline.runs.report.placement import placement_chart
@@ -22,7 +23,6 @@ from syncline.runs.report.spans import spans_chart
 from syncline.runs.report.themes import sheet
 from syncline.runs.report.warnings import caveats_of, warnings_of
 from syncline.runs.report.words import summary_of_result
-from syncline.files import as_written, whole_file
 from syncline.version import __version__
 
 GENERATOR = "syncline report"

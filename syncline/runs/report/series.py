@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from syncline.analysis.statistics.curves import Curve, FloatArray, lost_seeds, median_and_range
 from syncline.analysis.figures.axes import thinned
 from syncline.analysis.figures.loss import LOG_TIME_RATIO, loss_limits, spans_differ
+from syncline.analysis.statistics.curves import Curve, FloatArray, lost_seeds, median_and_range
 from syncline.runs.curve_figure import FileCurves, read_curves
+from syncline.runs.folders.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_parquet
 from syncline.runs.report.reported import Reported
 from syncline.runs.report.themes import styles_of
-from syncline.runs.folders.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_parquet
 from syncline.runs.sweep.ranking import ranked
 
 MOST_CONFIGURATIONS = 12

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncline.runs.training.figures import STRIP_WORKERS, strip_of
 from syncline.runs.folders.result_files import TIMELINE, read_parquet
+from syncline.runs.training.figures import STRIP_WORKERS, strip_of
 from syncline.sim.program.timeline import WAITING, Timeline, is_computing
 
 MOST_SPANS = 1500

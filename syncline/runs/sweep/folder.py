@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Any
 
 from syncline.errors import SpecError
+from syncline.files import read_json
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import remove_manifest, write_manifest
 from syncline.runs.folders.path_lock import Claim, claimed
 from syncline.runs.folders.result_files import ROWS, SWEEP_RUNS, check_rows, read_noted
 from syncline.runs.sweep.runs import failed_record, read_run
-from syncline.files import read_json
 from syncline.specs import RunSpec
 
 NAME = "sweep.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,91 +15,11 @@ from syncline.errors import SpecError, one_of
 from syncline.runs.training.limits import check_training
 from syncline.specs import CompareSpec, Override, RunSpec
 from syncline.specs.experiment import MOST_SEEDS
+from syncline.specs.grid import Grid, blamed, is_below, is_in
 from syncline.specs.load import load_spec, read_fields, with_overrides
-from syncline.yamls import parse_yaml
-
-NOT_SWEPT = {
-    "seeds": "no seeds, which --seeds gives",
-    "kind": "another field: a sweep's runs are all of kind 'run'",
-    "name": "a field that changes something",
-    "description": "a field that changes something",
-    "source": "a field that changes something",
-}
-"""Fields that cannot be swept, with the field that is expected instead."""
 
 MOST_CONFIGURATIONS = 1_000_000
 """Largest number of configurations, a free choice: checking them takes about an hour."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A field and the values that it takes.
-
-    Args:
-        path: path of the field, in dots, in the form of ``--set``.
-        values: values of the field, in order.
-        told: name of the grid in error messages.
-        shown: a short name for each value, for tables; the value itself by default.
-        method: name of the only method that the grid is for, from a grid over methods; all methods if empty.
-    """
-
-    path: str
-    values: tuple[Any, ...]
-    told: str
-    shown: tuple[Any, ...] = ()
-    method: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.path or self.path.split(".")[0] in NOT_SWEPT:
-            expected = NOT_SWEPT.get(self.path.split(".")[0], "a field of the spec, as in method.lr=1e-3,3e-3")
-            raise SpecError(self.told, self.path, expected)
-        if not self.values:
-            raise SpecError(self.told, [], "at least one value")
-        object.__setattr__(self, "shown", self.shown or tuple(map(flat_value, self.values)))
-
-    @classmethod
-    def parse(cls, text: str) -> Grid:
-        """Return the grid of ``field.path=1,2,3`` or ``field.path=[...]``, a comma list or a YAML list.
-
-        This is the form of ``--grid``; ``mt-dao:field.path=...`` is for that method alone.
-
-        Raises:
-            SpecError: the text has no ``=``, no YAML behind it, or no value.
-
-        >>> Grid.parse("method.lr=1e-3,3e-3").values, Grid.parse('network=[10gbe, "50us,25Gbit/s"]').values
-        ((0.001, 0.003), ('10gbe', '50us,25Gbit/s'))
-        """
-        path, equals, written = text.partition("=")
-        if not equals or not path:
-            raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
-        method, path = of_method(path)
-        option = f"--grid {text.partition('=')[0]}"
-        listed = written if written.lstrip().startswith("[") else f"[{written}]"
-        try:
-            values = parse_yaml(listed)
-        except ValueError:
-            values = None
-        if not isinstance(values, list):
-            raise SpecError(option, written, "values with commas between, or a list in YAML")
-        return cls(path, tuple(values), option, method=method)
-
-    @classmethod
-    def of(cls, path: str, values: Any) -> Grid:
-        """Return the grid of a field and its values from Python."""
-        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-            raise SpecError(f"grid[{path!r}]", values, "a list of values")
-        method, field = of_method(path)
-        return cls(field, tuple(values), f"grid[{path!r}]", method=method)
-
-
-def of_method(path: str) -> tuple[str, str]:
-    """Return the method that a field is swept for, empty for all methods, and the path of the field.
-
-    >>> of_method("mt-dao:method.period"), of_method("method.lr")
-    (('mt-dao', 'method.period'), ('', 'method.lr'))
-    """
-    method, _, field = path.rpartition(":")
-    return method, field
 
 
 @dataclass(frozen=True)
@@ -172,7 +91,7 @@ class SweptSpec:
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
         chosen = [Override(grid.path, value, grid.told, value) for grid, value in ordered]
         below = [
-            override for override in self.overrides if any(_is_below(override.path, grid.path) for grid, _ in settings)
+            override for override in self.overrides if any(is_below(override.path, grid.path) for grid, _ in settings)
         ]
         others = [override for override in self.overrides if override not in below]
         all_overrides = [*others, *chosen, *below]
@@ -183,7 +102,7 @@ class SweptSpec:
             check_training(spec, spec.method)
         except SpecError as error:
             # An override below a grid's field is itself the cause.
-            to_blame = [] if any(_is_in(error.path, override.path) for override in below) else settings
+            to_blame = [] if any(is_in(error.path, override.path) for override in below) else settings
             raise blamed(error, to_blame, settings) from None
         return spec
 
@@ -289,39 +208,6 @@ def _fields_of(spec: BaseModel, paths: Iterable[str]) -> dict[str, Any]:
     fields: dict[str, Any] = spec.model_dump(mode="json", exclude={"problem"})
     inside = any(path.startswith("problem.") for path in paths)
     return fields | ({"problem": spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)})
-
-
-def _is_below(path: str, above: str) -> bool:
-    return path.startswith(f"{above}.")
-
-
-def _is_in(path: str, other: str) -> bool:
-    return path == other or _is_below(path, other)
-
-
-def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
-    """Return the error in terms of the grids; if no grid caused it, with the configuration."""
-    if any(error.path == grid.told for grid, _ in settings):
-        return error
-    for grid, _ in sorted(to_blame, key=lambda setting: -setting[0].path.count(".")):  # the innermost field first
-        if _is_in(error.path, grid.path):
-            return SpecError(grid.told + error.path.removeprefix(grid.path), error.value, error.expected)
-    chosen = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
-    return SpecError(error.path, error.value, error.expected + (f" (with {chosen})" if chosen else ""))
-
-
-def flat_value(value: Any) -> Any:
-    """Return a value as a cell of a table."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if hasattr(value, "name"):
-        return value.name
-    if isinstance(value, Mapping) and (value.get("label") or value.get("name")):
-        return value.get("label") or value["name"]
-    try:
-        return json.dumps(value)
-    except TypeError:
-        return repr(value)
 
 
 def _name(fields: Mapping[str, Any]) -> str:

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from syncline import errors
 from syncline.errors import SpecError
-from syncline.runs.training.elastic.clock_dependence import goes_by_clock
 from syncline.registry import is_reference
+from syncline.runs.training.elastic.clock_dependence import goes_by_clock
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
 

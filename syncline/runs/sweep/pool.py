@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from joblib import cpu_count
 
-from syncline.runs.processes.shared_progress import SharedProgress, in_processes
+from syncline.runs.processes.shared_progress import SharedProgress, in_processes, overseen
 from syncline.runs.sweep.runs import Outcome, SweptRun, begin, outcomes, write
-from syncline.runs.processes.training_watchdog import overseen
 
 if TYPE_CHECKING:
     from syncline.problems import Problem

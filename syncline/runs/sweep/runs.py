@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, SynclineError
+from syncline.files import read_json
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import write_manifest
 from syncline.runs.folders.result_files import ROWS, TEXT_OR_NONE, is_row
-from syncline.files import read_json
 from syncline.specs import RunSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from syncline.runs.training.train_and_time import Trained
+    from syncline.runs.training.trained import Trained
 
 OF_TORCH = "can't allocate memory"
 """Text of torch's error where NumPy raises a MemoryError; torch's error type has no special name."""
@@ -185,7 +185,7 @@ def _tables(trained: Trained) -> dict[str, bytes]:
     """Return the tables that all runs of a training share, by file name."""
     import pyarrow as pa
 
-    from syncline.runs.folders.training_tables import metrics_tables, watched_columns
+    from syncline.runs.training.tables import metrics_tables, watched_columns
 
     tables = {"metrics.parquet": pa.concat_tables(metrics_tables([trained]))}
     if watched := watched_columns([trained]):

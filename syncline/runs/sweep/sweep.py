@@ -11,12 +11,11 @@ from pydantic import BaseModel
 
 from syncline.errors import SpecError
 from syncline.runs.folders.folder import environment
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.processes.shared_progress import SharedProgress, Watched, shared_progress
 from syncline.runs.sweep.allowance import Allowance
 from syncline.runs.sweep.dask_cluster import carried_out_by_dask, client_of
 from syncline.runs.sweep.folder import AskedRun, SweepFolder
-from syncline.runs.sweep.grid import Configuration, Grid, SweptSpec, configurations, seeds_of
+from syncline.runs.sweep.grid import Configuration, SweptSpec, configurations, seeds_of
 from syncline.runs.sweep.identity import code_version, measured_name, run_names, training_name
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.pool import Done, Job, carried_out
@@ -24,8 +23,10 @@ from syncline.runs.sweep.ranking import effort
 from syncline.runs.sweep.runs import SweptRun
 from syncline.runs.sweep.search import Batches, Tuned, from_python, searched
 from syncline.runs.sweep.swept import Swept
+from syncline.runs.training.measured_step import with_measured_step
 from syncline.seeds import generator
 from syncline.specs import Override, RunSpec
+from syncline.specs.grid import Grid
 
 MOST_RUNS = 1_000_000
 """Largest number of runs, a free choice: more folders than most file systems handle well."""

@@ -21,7 +21,7 @@ from syncline.sim import Clock
 
 if TYPE_CHECKING:
     from syncline.runs.folders.folder import RunFolder
-    from syncline.runs.training.train_and_time import Trained
+    from syncline.runs.training.trained import Trained
     from syncline.specs import Training
     from syncline.training import History
 

@@ -19,10 +19,10 @@ from syncline.analysis import (
 from syncline.analysis.figures import Surface
 from syncline.analysis.figures.ages import ages_and_contributions
 from syncline.analysis.figures.waits import waits_for_whom
+from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.records import eval_clock_s
-from syncline.runs.training.train_and_time import Trained
-from syncline.interrupts import is_interrupted
+from syncline.runs.training.trained import Trained
 from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from syncline.runs.training.train_and_time import build_task
+from syncline.runs.training.trained import build_task
 from syncline.specs import Training
 
 if TYPE_CHECKING:

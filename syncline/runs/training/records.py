@@ -13,7 +13,7 @@ from syncline.sim import Clock
 from syncline.sim.failures.outcome import FailureCosts
 
 if TYPE_CHECKING:
-    from syncline.runs.training.train_and_time import Trained
+    from syncline.runs.training.trained import Trained
 
 
 def clock_record(clock: Clock) -> dict[str, float]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,79 +13,20 @@ from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowdown import slowed
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
+from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.elastic.clock_dependence import reforms
 from syncline.runs.training.faults import faulty_clock
 from syncline.runs.training.limits import check_training
 from syncline.runs.training.sequential_seeds import in_turn
-from syncline.methods.parts.method_spec import FP32_BYTES
-from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.runs.training.trained import Trained, base_s, both_told, build_task, seldom, state_bytes, task_tensors
 from syncline.sim import Clock
 from syncline.sim.clocks.failing import failing_clock
 from syncline.specs import MethodBase, Training
-from syncline.training import History
 
 if TYPE_CHECKING:
-    import torch
-
-    from syncline.runs.training.delayed_gradients.pipeline_training import TrainedStages
-    from syncline.runs.training.elastic.async_clock import TrainedApart
-    from syncline.runs.training.elastic.regrouping import TrainedGroup
     from syncline.runs.folders.streams import TrainingStream
-    from syncline.problems import Problem, Rows, Task
-
-SECONDS_BETWEEN_REPORTS = 0.05
-
-
-def task_tensors(task: Task) -> list[TensorShape]:
-    """Return the shapes of the parameters of one worker."""
-    return [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
-
-
-@dataclass
-class Trained:
-    """The results of one method's training: its history, its traffic, and facts about it.
-
-    Args:
-        method: name of the method.
-        history: losses and traces.
-        ledger: the calls of one worker; those of the first seed represent all.
-        facts: facts about the problem.
-        flops_per_step: FLOPs of one worker per step, if known.
-        wall_s: wall-clock seconds of the training on this machine.
-        tensors: the parameters of one worker, in order.
-        readbacks: numbers that a worker read back from its device to decide whether to send, by step.
-        state_bytes: bytes of the parameters and of the method's state, for one worker.
-        apart: order of arrivals of workers at their own pace; their training is that of one network.
-        staged: work of the stages of a pipeline, if the model was cut into stages.
-        grouped: members of each step of a group that forms anew; its training is that of one network.
-    """
-
-    method: str
-    history: History
-    ledger: list[Call]
-    facts: dict[str, Any]
-    flops_per_step: float | None
-    wall_s: float
-    tensors: tuple[TensorShape, ...] = ()
-    readbacks: Mapping[int, int] = field(default_factory=dict)
-    state_bytes: float = 0.0
-    apart: TrainedApart | None = None
-    staged: TrainedStages | None = None
-    grouped: TrainedGroup | None = None
-
-    @property
-    def elements(self) -> tuple[int, ...]:
-        """Return the number of elements of each parameter, in order."""
-        return tuple(tensor.elements for tensor in self.tensors)
-
-    def calls(self) -> list[Call]:
-        """Return the traffic of the completed steps, in the form that the clock takes; a worker alone sends nothing."""
-        return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
-
-    def readbacks_by_step(self) -> np.ndarray:
-        """Return the numbers read back in each completed step, ``(T,)``."""
-        return np.array([self.readbacks.get(step, 0) for step in range(self.history.steps)])
+    from syncline.runs.training.elastic.regrouping import TrainedGroup
 
 
 def train_method(
@@ -154,8 +94,8 @@ def _train_seeds(
     network: Network | None,
 ) -> Trained:
     """Train seeds side by side."""
-    from syncline.comm.devices import training_device
     from syncline.comm import SimulatedCommunicator
+    from syncline.comm.devices import training_device
     from syncline.training import Recorder, parameter_groups, rows_of, train
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
@@ -222,12 +162,6 @@ def _group(
     return TrainedGroup(group, group.play())
 
 
-def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> float:
-    """Return the bytes of one worker's parameters and of its method's state, in fp32: the size of a checkpoint."""
-    parameters = sum(tensor.elements for tensor in tensors)
-    return FP32_BYTES * (parameters + float(method.kept_elements(list(tensors), workers)))
-
-
 def where_trained(spec: Training) -> dict[str, str]:
     """Return the device and the type of numbers, for the record."""
     from syncline.comm.devices import name_of_device, training_device
@@ -240,35 +174,6 @@ def jobs_of(spec: Training) -> int | None:
     from syncline.comm.devices import training_device
 
     return 1 if training_device(spec.device).type == "cuda" else None
-
-
-def build_task(
-    problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32", execution: str = "eager"
-) -> Task:
-    """Return a problem built on a device, with a type of numbers and a kind of execution.
-
-    The ``build`` of a user's problem needs no parameter for a setting that has its default.
-
-    Raises:
-        SpecError: a problem whose ``build`` does not take a requested setting.
-    """
-    import torch
-
-    options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
-    options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
-    options |= {} if execution == "eager" else {"how": execution}
-    parameters = inspect.signature(problem.build).parameters
-    for name in options:
-        if name not in parameters and not any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-        ):
-            field, default, requested = {
-                "device": ("device", "cpu", device.type),
-                "dtype": ("dtype", "float32", dtype),
-                "how": ("execution", "eager", execution),
-            }[name]
-            raise SpecError(field, requested, f"{default}, as the method build of {problem.name} takes no {name}")
-    return problem.build(rows, **options)
 
 
 def time_method(spec: Training, trained: Trained, network: Network, off: Factors = AS_PREDICTED) -> Clock | None:
@@ -353,35 +258,3 @@ def methods_of(spec: Training) -> tuple[MethodBase, ...]:
     """Return the methods of a spec: one, or several."""
     methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
     return methods
-
-
-def base_s(spec: Training, flops: float | None) -> float:
-    """Return the seconds of an undisturbed step; a token is a position of a context window."""
-    samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
-    tokens = None if samples is None or length is None else samples * length
-    return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
-
-
-def both_told(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
-    """Return a function that calls ``note``, then ``on_step``, which may end the training."""
-
-    def call(done: int) -> None:
-        for hear in (note, on_step):
-            if hear is not None:
-                hear(done)
-
-    return call
-
-
-def seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
-    """Return a function that calls ``on_step`` at most every 50 ms, so that watching a fast training costs nothing."""
-    last_s = 0.0
-
-    def call(done: int) -> None:
-        nonlocal last_s
-        now_s = time.monotonic()
-        if done == steps or now_s - last_s >= SECONDS_BETWEEN_REPORTS:
-            last_s = now_s
-            on_step(done)
-
-    return call

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import repeat
 from operator import is_
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology
 from syncline.sim.events.kinds import Kinds
 from syncline.sim.events.names import NOTHING, Choice, Named, Names, Operation, Taken, Told
+from syncline.sim.events.numbering import Messages
 from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import (
@@ -32,10 +33,12 @@ from syncline.sim.events.state import (
     WRONG,
     CoreState,
 )
-from syncline.sim.events.vectorised_assembly import FEWEST, Messages, assemble_plain, is_plain
 from syncline.sim.program.instructions import Alike, Collective, Compute, Program, Recv, Send, Wait
 from syncline.sim.program.queued import OnStream, Queued, StreamMark, StreamWait
 from syncline.sim.program.timeline import COMPUTING
+
+ColumnAssembler: TypeAlias = Callable[["Assembly", list[int], Sequence[Program]], list[int]]
+"""A function that assembles the programs of some workers column by column and returns the workers that are left."""
 
 
 class Assembly:
@@ -73,8 +76,12 @@ class Assembly:
         self._receivers: list[int] = []
         self._ways: list[tuple[int, int, int]] = []
 
-    def all(self, programs: Sequence[Program]) -> int | None:
+    def all(self, programs: Sequence[Program], by_columns: ColumnAssembler) -> int | None:
         """Assemble the programs of all workers; a program that several workers share is assembled once.
+
+        Args:
+            programs: the program of each worker.
+            by_columns: assembles what it can of some workers' programs at once; returns the workers that are left.
 
         Returns:
             The kind of the first collective of all; None if it is not known beforehand.
@@ -94,18 +101,14 @@ class Assembly:
         for workers in workers_of.values():
             self._shared(np.array(workers), programs[workers[0]])
         separate = [worker for worker, program in enumerate(programs) if id(program) not in workers_of]
-        plain = [worker for worker in separate if is_plain(programs[worker])]
-        if sum(len(programs[worker]) for worker in plain) >= FEWEST:
-            self._flush()
-            if assemble_plain(self, plain, programs):
-                separate = sorted(set(separate) - set(plain))
+        separate = by_columns(self, separate, programs)
         for worker in separate:
             program = programs[worker]
             if isinstance(program, Queued):
                 self._lanes(worker, program)
             else:
                 self.state["workers"][worker]["at"] = self._one(worker, program)
-        self._flush()
+        self.flush()
         return None
 
     def told_columns(self) -> NDArray[np.int64]:
@@ -115,7 +118,7 @@ class Assembly:
     def more(self, worker: int, program: Program, back: int) -> int:
         """Assemble a worker's next instructions and a jump to ``back``; return their first operation."""
         begin = self._one(worker, program, back)
-        self._flush()
+        self.flush()
         return begin
 
     def _lanes(self, worker: int, program: Queued) -> None:
@@ -182,7 +185,7 @@ class Assembly:
             self._add(worker, self._named[worker], recv, [])
         self._told((THEN, 0, len(self.taken), 0, 0, 0.0), choice.first, NOTHING)
         self.taken.append(Taken(choice.first, option, back))
-        self._flush()
+        self.flush()
         self.spans += 1
         return begin
 
@@ -274,7 +277,7 @@ class Assembly:
                 self._rows[index] = code, effect, number - before, *others  # type: ignore[assignment]
         self._end(-1)
         self.spans += len(program) * len(workers)
-        self._flush()
+        self.flush()
         self.state.take("parts", len(parts) * len(workers))
         self._name_keys()
         part_table = np.array(parts, dtype=np.int64).reshape(-1, 7)
@@ -294,7 +297,7 @@ class Assembly:
         self.wrong.append(line)
         return WRONG, 0, len(self.wrong) - 1, 0, 0, 0.0
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Write the assembled records into the tables."""
         new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._ways) if pair not in self.route]
         if new:

@@ -40,6 +40,7 @@ from syncline.sim.events.state import (
     TWICE,
     CoreState,
 )
+from syncline.sim.events.vectorised_assembly import assemble_by_columns
 from syncline.sim.program.instructions import Delay, Program, Stuck
 from syncline.sim.program.queued import OnStream
 from syncline.sim.program.starts import start_times
@@ -77,7 +78,7 @@ class Simulation:
         self.kinds = Kinds(self.state, over, self.routes, self.workers)
         self.starts_s = start_times(starts_s, self.workers)
         self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.starts_s)
-        first = self.assembly.all(programs)
+        first = self.assembly.all(programs, assemble_by_columns)
         if first is not None:
             self._plan(first)
         self.deciding: set[int] = set()

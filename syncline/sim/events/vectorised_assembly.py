@@ -5,71 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain, compress, repeat
 from operator import attrgetter, is_not
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.topology import Ints
+from syncline.sim.events.assembly import Assembly
+from syncline.sim.events.numbering import Numbers
 from syncline.sim.events.state import COMPUTE, END, RECV, SEND
 from syncline.sim.program.instructions import Compute, Program, Recv, Send
 from syncline.sim.program.queued import Queued
 
-if TYPE_CHECKING:
-    from syncline.sim.events.assembly import Assembly
-
-Address: TypeAlias = tuple[int, int, Hashable]
-"""A message's sender, receiver and tag."""
-
 CODES = {Compute: COMPUTE, Send: SEND, Recv: RECV}
 FEWEST = 64
 """Number of instructions below which assembly one by one takes less time."""
-
-
-class Numbers(dict[Hashable, int]):
-    """A numbering of keys from 0, in the order of their first use."""
-
-    def __missing__(self, name: Hashable) -> int:
-        number = self[name] = len(self)
-        return number
-
-    def of(self, column: Iterable[Hashable]) -> Ints:
-        """Return the numbers of a column."""
-        return np.array(list(map(self.__getitem__, column)), dtype=np.int64)
-
-
-class Messages:
-    """A numbering of messages by sender, receiver and tag.
-
-    Args:
-        workers: P.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self.tags = Numbers()
-        self._workers = workers
-        self._known: dict[Address, int] = {}
-        self._new: list[tuple[int, Ints]] = []  # first message number, and the encoded address of each message from it
-
-    def add(self, first: int, senders: Ints, receivers: Ints, tags: Ints) -> tuple[Ints, Ints]:
-        """Number new messages from ``first``; return their receivers, and the message number of each row."""
-        workers = self._workers
-        addresses, row_to_message = np.unique((tags * workers + senders) * workers + receivers, return_inverse=True)
-        self._new.append((first, addresses))
-        return addresses % workers, first + row_to_message.ravel()
-
-    def by_address(self) -> dict[Address, int]:
-        """Return the messages by sender, receiver and tag."""
-        if self._new:
-            tags = list(self.tags)
-            for first, addresses in self._new:
-                rest, receivers = np.divmod(addresses, self._workers)
-                numbers, senders = np.divmod(rest, self._workers)
-                columns = senders.tolist(), receivers.tolist(), numbers.tolist()
-                for m, (sender, receiver, tag) in enumerate(zip(*columns, strict=True), first):
-                    self._known[sender, receiver, tags[tag]] = m
-            self._new = []
-        return self._known
 
 
 class Ends(NamedTuple):
@@ -138,6 +88,18 @@ def spelled(tags: Sequence[Hashable], numbers: Ints, name: Callable[[str], int])
     used, first, word_of_row = np.unique(numbers, return_index=True, return_inverse=True)
     words = [name(str(tags[index])) for index in first.tolist()]
     return np.array(words, dtype=np.int64)[word_of_row.ravel()] if len(used) else numbers
+
+
+def assemble_by_columns(into: Assembly, workers: list[int], programs: Sequence[Program]) -> list[int]:
+    """Assemble the programs of these workers that only compute, send and receive; return the workers that are left.
+
+    Few instructions are left, too, because column by column they take longer.
+    """
+    plain = [worker for worker in workers if is_plain(programs[worker])]
+    if sum(len(programs[worker]) for worker in plain) < FEWEST:
+        return workers
+    into.flush()
+    return sorted(set(workers) - set(plain)) if assemble_plain(into, plain, programs) else workers
 
 
 def assemble_plain(into: Assembly, workers: list[int], programs: Sequence[Program]) -> bool:

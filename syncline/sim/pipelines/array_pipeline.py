@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,9 @@ from syncline.costmodel.network.topology import Star, topology
 from syncline.kernels import Kernels
 from syncline.sim.events.state import LEFT_OVER
 from syncline.sim.pipelines.deadlocks import tag_of
+from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, Numbering, Orders, Schedule
 from syncline.sim.program.timeline import Timeline, Words
-
-if TYPE_CHECKING:
-    from syncline.sim.pipelines.run import NetworkLike, Pipeline
 
 KERNELS = Kernels("syncline.sim.pipelines.compiled", worth=2**16)
 """The compiled loop over tasks and messages; its work is the number of both."""

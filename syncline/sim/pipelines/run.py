@@ -7,22 +7,14 @@ on the timeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import ArrayLike
 
 from syncline.allocator import no_collection
-from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.network.topology import Network, Topology
-from syncline.errors import SpecError
 from syncline.sim.events.run import run_events
 from syncline.sim.pipelines.array_pipeline import played
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
+from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
 from syncline.sim.pipelines.report import PipelineReport, StageReport, TaskSpan, report, task_spans
 from syncline.sim.pipelines.schedules import TASK_KINDS, Kind, Order, PipelineTask, Schedule, source_stage, target_stage
 from syncline.sim.program.instructions import (
@@ -34,80 +26,10 @@ from syncline.sim.program.instructions import (
     Send,
     Stuck,
     Wait,
-    check_seconds,
 )
 from syncline.sim.program.timeline import Timeline
 
-__all__ = [
-    "Durations",
-    "Pipeline",
-    "PipelineReport",
-    "StageReport",
-    "TaskSpan",
-    "pipeline_programs",
-    "report",
-    "run_pipeline",
-    "task_spans",
-]
-
-NetworkLike: TypeAlias = Link | Sequence[Link] | Network | Topology
-Effects: TypeAlias = Callable[[int, PipelineTask], Callable[[], object] | None]
-"""The math of a task at a stage, as a function that is called when the task completes."""
-
-
-@dataclass(frozen=True, eq=False)
-class Durations:
-    """The durations of tasks, in seconds: ``(K, M)`` each, or anything that broadcasts to it.
-
-    With v chunks these are the durations of one stage's chunk. ``weight_s`` is used by schedules that split the
-    backward; there ``backward_s`` is the time of the input's gradient alone.
-    """
-
-    forward_s: ArrayLike = 1.0
-    backward_s: ArrayLike = 2.0
-    weight_s: ArrayLike = 0.0
-
-    def of(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
-        """Return the seconds by kind, each ``(K, M)``.
-
-        Raises:
-            SpecError: a time that is negative or not finite, or a shape that does not fit.
-        """
-        named: dict[Kind, ArrayLike] = {"forward": self.forward_s, "backward": self.backward_s, "weight": self.weight_s}
-        seconds_of_kind: dict[Kind, Floats] = {}
-        for kind, value in named.items():
-            values = np.asarray(value, dtype=np.float64)
-            try:
-                seconds = np.broadcast_to(values, (stages, microbatches))
-            except ValueError:
-                expected = f"a shape that broadcasts to ({stages}, {microbatches}): stages and micro-batches"
-                raise SpecError(f"{kind}_s", values.shape, expected) from None
-            check_seconds(f"{kind}_s", seconds)
-            seconds_of_kind[kind] = seconds
-        return seconds_of_kind
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """A pipeline to simulate: a schedule, its times, the bytes of its messages, and its replicas.
-
-    Args:
-        schedule: the order of each stage's tasks.
-        stages: K.
-        durations: durations of tasks.
-        activation_bytes: bytes that one micro-batch sends from one stage to the next, and bytes of its gradient back.
-        replicas: D pipelines side by side; worker ``r K + k`` is stage k of replica r.
-        gradient_bytes: bytes that the replicas of each stage average before an update, ``(K,)``; nothing if empty.
-        effects: the math of each task of the first replica.
-    """
-
-    schedule: Schedule
-    stages: int
-    durations: Durations
-    activation_bytes: float = 0.0
-    replicas: int = 1
-    gradient_bytes: Sequence[float] = ()
-    effects: Effects | None = None
+__all__ = ["PipelineReport", "StageReport", "TaskSpan", "pipeline_programs", "report", "run_pipeline", "task_spans"]
 
 
 def pipeline_programs(of: Pipeline) -> list[list[Instruction]]:

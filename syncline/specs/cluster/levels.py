@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import InstanceOf, StrictBool
 from typing_extensions import override
 
+from syncline.costmodel.network.level import CrossRail, Level
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.multi_level import CrossRail, Level, MultiLevel, levels_of
+from syncline.costmodel.network.multi_level import MultiLevel, levels_of
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of

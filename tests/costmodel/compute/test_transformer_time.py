@@ -24,7 +24,8 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.costmodel.pipeline.closed_form import even_parts
 from syncline.errors import SpecError
-from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
+from syncline.sim.pipelines.pipeline import Durations, Pipeline
+from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules.one_f_one_b import one_f_one_b
 
 A100 = STEP_TIMES["a100-megatron-deepspeed"]

@@ -9,7 +9,8 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 from syncline.errors import SpecError
-from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
+from syncline.sim.pipelines.pipeline import Durations, Pipeline
+from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules.one_f_one_b import one_f_one_b
 
 TIMES = st.floats(0.0, 10.0)

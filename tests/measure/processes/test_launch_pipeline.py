@@ -16,7 +16,7 @@ from syncline.measure.launching.pipeline import check_pipeline, launch_pipeline
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.stage_process import Stages
 from syncline.sim import run_pipeline
-from syncline.sim.pipelines.run import Pipeline
+from syncline.sim.pipelines.pipeline import Pipeline
 from syncline.specs import PipelineSpec, load_spec
 
 TEXT = {

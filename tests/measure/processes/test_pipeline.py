@@ -22,7 +22,8 @@ from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import watched
 from syncline.problems import Rows, TextGPT, cut
 from syncline.sim.pipelines.gradients import PipelineMath
-from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
+from syncline.sim.pipelines.pipeline import Durations, Pipeline
+from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import schedule
 
 TEXT = TextGPT(width=8, layers=4, heads=2, context=8, batch_size=2, tied=False)

@@ -28,7 +28,7 @@ def watched(fields: dict[str, Any], gradients: torch.Tensor, replicas: int = 1) 
     comm = SimulatedCommunicator(gradients.shape[1] // replicas, replicas)
     x = torch.nn.Parameter(torch.ones(gradients.shape[1:], dtype=gradients.dtype))
     method, watch = method_of(fields).build([x], comm), Watch([Rounds()])
-    method.watch = watch
+    method.on_average = watch.before_average
     for t, given in enumerate(gradients):
         x.grad = given.clone()
         watch.before_step(method, t)

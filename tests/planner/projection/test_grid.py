@@ -15,8 +15,8 @@ from syncline.planner.projection.grid import ProjectedGrid, grids_of
 from syncline.planner.projection.parquet import write_parquet, write_rows
 from syncline.planner.projection.project import project
 from syncline.planner.projection.projections import Options
-from syncline.runs.sweep.grid import Grid
 from syncline.specs import ProjectSpec, load_spec
+from syncline.specs.grid import Grid
 
 METHODS = ["ddp-adam", "diloco", "lion-cub"]
 

@@ -10,9 +10,9 @@ import pytest
 
 import syncline as sl
 from syncline.errors import SpecError, SynclineError
+from syncline.files import as_written
 from syncline.runs.folders.result_files import CURVES, ROWS, check_rows, is_row, read_object, read_parquet
 from syncline.runs.sweep.folder import read_sweep
-from syncline.files import as_written
 from tests.robustness.damage import folder_files, write_files
 
 CURVE = {

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from syncline.runs.folders import streams
 from syncline.runs.compare import compare
+from syncline.runs.folders import streams
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.training.train_and_time import train_method
@@ -42,7 +42,7 @@ def test_what_is_merged_from_streams_is_what_a_whole_run_writes(every_write, tmp
     if every_write:  # after each step, whatever the clock says
         monkeypatch.setattr(streams, "SECONDS_BETWEEN_WRITES", 0.0)
         monkeypatch.setattr(streams, "SHARE_OF_TIME", float("inf"))
-        monkeypatch.setattr("syncline.runs.training.train_and_time.SECONDS_BETWEEN_REPORTS", 0.0)
+        monkeypatch.setattr("syncline.runs.training.trained.SECONDS_BETWEEN_REPORTS", 0.0)
     spec = bowl()
     compare(spec, tmp_path / "whole", jobs=1)
     for number, method in enumerate(spec.methods):
@@ -60,7 +60,7 @@ class Crash(Exception):
 
 
 def test_a_training_that_crashes_leaves_the_steps_before(tmp_path, monkeypatch):
-    monkeypatch.setattr("syncline.runs.training.train_and_time.SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr("syncline.runs.training.trained.SECONDS_BETWEEN_REPORTS", 0.0)
 
     def crash(done):
         if done == 30:

@@ -11,9 +11,8 @@ import time
 import pytest
 
 from syncline.errors import SynclineError
-from syncline.runs.processes.shared_progress import shared_progress, side_by_side
-from syncline.runs.processes.training_watchdog import overseen
 from syncline.interrupts import children_without_signals
+from syncline.runs.processes.shared_progress import overseen, shared_progress, side_by_side
 
 
 def test_what_one_process_reports_another_one_reads():

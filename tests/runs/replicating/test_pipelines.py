@@ -10,10 +10,10 @@ import pytest
 from syncline.analysis import time_to_target_s
 from syncline.costmodel import HARDWARE, MODELS
 from syncline.errors import SpecError
-from syncline.runs.training.delayed_gradients.updates import stage_work, updates_of
+from syncline.methods import method_of
 from syncline.runs.replicating.networks import TO_ALL, firsts
 from syncline.runs.replicating.replicate import replicate
-from syncline.methods import method_of
+from syncline.runs.training.delayed_gradients.updates import stage_work, updates_of
 from syncline.specs import network
 from syncline.specs.replications import ReplicationSpec, load_replication
 from tests.runs.replicating.small import tiny_file

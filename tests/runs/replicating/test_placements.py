@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.errors import SpecError, SynclineError
+from syncline.fields import validate
+from syncline.methods.placed_dion import placed_steps
 from syncline.runs.replicating.averages import read_averages
 from syncline.runs.replicating.crossings import below_from, crossing_rows
 from syncline.runs.replicating.replicate import replicate
 from syncline.runs.replicating.stages import ReplicationStage, final_stages, placed_as_often, search_stage
 from syncline.runs.sweep.allowance import Allowance
-from syncline.fields import validate
-from syncline.methods.placed_dion import placed_steps
 from syncline.specs.load import with_overrides
 from syncline.specs.replications import Cell, Crossing, ReplicationSpec, load_replication
 

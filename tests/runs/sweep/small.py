@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from syncline.runs.training import train_and_time
 from syncline.runs.sweep.sweep import sweep
 from syncline.runs.sweep.swept import Swept
+from syncline.runs.training import train_and_time
 from tests.runs.examples import BOWL
 
 FIELDS = {name: value for name, value in BOWL.items() if name not in ("methods", "networks")} | {

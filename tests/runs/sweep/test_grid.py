@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.runs.sweep.grid import Grid, SweptSpec, configurations
-from syncline.runs.sweep.identity import run_names, training_name
 from syncline.problems.torch_problem import TorchProblem
+from syncline.runs.sweep.grid import SweptSpec, configurations
+from syncline.runs.sweep.identity import run_names, training_name
 from syncline.specs import Override
+from syncline.specs.grid import Grid
 from tests.runs.sweep.small import FIELDS
 
 

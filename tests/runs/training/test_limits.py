@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from syncline.errors import SpecError
-from syncline.runs.training import limits
 from syncline.problems import PROBLEMS
 from syncline.problems.base import Rows
+from syncline.runs.training import limits
 from syncline.specs import load_spec
 from tests.runs.examples import bowl, digits
 

@@ -9,8 +9,8 @@ import pytest
 from syncline.runs.compare import compare
 from syncline.runs.folders.json_values import plain
 from syncline.runs.training.records import final_loss, reachable_target, time_to_target
-from syncline.runs.folders.training_tables import metrics_tables
-from syncline.runs.training.train_and_time import Trained
+from syncline.runs.training.tables import metrics_tables
+from syncline.runs.training.trained import Trained
 from syncline.sim import clock
 from syncline.specs import network
 from syncline.training import History
@@ -91,7 +91,7 @@ def metrics_of(trained):
 def test_metrics_of_any_number_of_rows_at_a_time_are_the_same(rows, monkeypatch):
     both = [method("a", [[4.0, 1.0], [5.0, 2.0]], [0, 3], steps=3), method("b", [1.0], [0], steps=1)]
     whole = metrics_of(both)
-    monkeypatch.setattr("syncline.runs.folders.training_tables.ROWS_AT_A_TIME", rows)
+    monkeypatch.setattr("syncline.runs.training.tables.ROWS_AT_A_TIME", rows)
     tables = list(metrics_tables(both))
     assert max(map(len, tables)) <= max(2 * rows, 1) and pa.concat_tables(tables).to_pydict() == whole
 

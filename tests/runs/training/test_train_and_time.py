@@ -10,8 +10,9 @@ from syncline.costmodel import mean_step
 from syncline.costmodel.compute.orthogonal import newton_schulz_flops
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
-from syncline.runs.training.train_and_time import task_tensors, time_method, train_method
 from syncline.problems import Rows
+from syncline.runs.training.train_and_time import time_method, train_method
+from syncline.runs.training.trained import task_tensors
 from syncline.specs import CompareSpec, ComputeSpec, RunSpec, load_spec, validate
 
 LINK = {"latency": 1e-4, "bandwidth": 1e7, "name": "lab"}

@@ -11,7 +11,8 @@ from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.problems import DelayedTask, Rows, TextGPT, coordinate_delays, cut, parameter_stages
 from syncline.sim.pipelines.gradients import PipelineMath
-from syncline.sim.pipelines.run import Durations, Pipeline, run_pipeline
+from syncline.sim.pipelines.pipeline import Durations, Pipeline
+from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import schedule
 from tests.sim.pipelines.schedules import FLUSHING, chunks_of
 

@@ -29,7 +29,6 @@ from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import Factors
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.folders.training_tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.curves import write_curves
 from syncline.runs.training.elastic.async_clock import PlanApart, TrainedApart, plan_apart
@@ -38,7 +37,8 @@ from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import clock_record, run_records
-from syncline.runs.training.train_and_time import Trained, base_s, build_task
+from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
+from syncline.runs.training.trained import Trained, base_s, build_task
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import RunSpec
 from syncline.specs.problem import check_kept

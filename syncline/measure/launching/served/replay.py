@@ -11,7 +11,7 @@ from torch import Tensor
 
 from syncline.comm.devices import training_device
 from syncline.runs.training.elastic.async_workers import WorkersApart
-from syncline.runs.training.train_and_time import build_task
+from syncline.runs.training.trained import build_task
 from syncline.training import History, Recorder
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from syncline.runs.training.elastic.async_clock import plan_apart
 from syncline.runs.training.elastic.async_workers import batches_of
 from syncline.runs.training.elastic.rates import lr_factors
 from syncline.runs.training.elastic.servers import OneServer
-from syncline.runs.training.train_and_time import base_s, build_task, task_tensors
+from syncline.runs.training.trained import base_s, build_task, task_tensors
 from syncline.sim.failures.outcome import no_progress
 from syncline.sim.online.server_policy import Serving
 from syncline.sim.online.server_state import Desk

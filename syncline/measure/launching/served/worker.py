@@ -25,7 +25,7 @@ from syncline.problems import Rows
 from syncline.runs.training.elastic.async_local_steps import OneWorker
 from syncline.runs.training.elastic.async_workers import batches_of, problems_of
 from syncline.runs.training.elastic.rates import lr_factors
-from syncline.runs.training.train_and_time import build_task
+from syncline.runs.training.trained import build_task
 from syncline.specs import RunSpec
 
 WITHOUT_SERVER = 4

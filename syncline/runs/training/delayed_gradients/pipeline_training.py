@@ -5,29 +5,23 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syncline.comm.devices import training_device
-from syncline.costmodel import Network
-from syncline.costmodel.network.slowdown import slowed
 from syncline.costmodel.layouts.stage_sizes import stage_flops
-from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.methods.parts.remedies import remedy_of
+from syncline.problems import Rows
 from syncline.runs.training.delayed_gradients.config import LateTraining
 from syncline.runs.training.delayed_gradients.event_driven import train_by_events
+from syncline.runs.training.delayed_gradients.trained_stages import TrainedStages
 from syncline.runs.training.delayed_gradients.updates import (
     StageWork,
     added_s,
     stage_work,
-    timeline_of_stages,
-    updates_of,
 )
-from syncline.runs.training.train_and_time import Trained, base_s, build_task, seldom, task_tensors
-from syncline.methods.parts.remedies import remedy_of
-from syncline.problems import Rows
-from syncline.sim import Clock
+from syncline.runs.training.trained import Trained, base_s, build_task, seldom, task_tensors
 from syncline.specs.stages import TimedModelSpec, shape_of
 
 if TYPE_CHECKING:
@@ -74,58 +68,6 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     shapes = tuple(task_tensors(task))
     staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
     return Trained(method.name, history, [], task.describe(), task.flops_per_step, wall_s, shapes, staged=staged)
-
-
-@dataclass(frozen=True)
-class TrainedStages:
-    """The work of each stage of a training in each batch, from which its clock follows.
-
-    Args:
-        work: work of a batch.
-        steps: number of completed steps.
-        kept_steps: number of steps that the timeline keeps.
-        microbatches: micro-batches of a synchronous batch; None: the pipeline is asynchronous.
-    """
-
-    work: StageWork
-    steps: int
-    kept_steps: int
-    microbatches: int | None
-
-    def time(self, network: Network, off: Factors = AS_PREDICTED) -> Clock:
-        """Return the clock on a network, with computing and communication times multiplied by factors.
-
-        The time in which a stage does not compute counts as waiting, for the network or for a neighbour.
-        """
-        work, slower = self.work, float(off.computing)
-        if off != AS_PREDICTED:
-            network = slowed(network, float(off.communication))
-            work = dataclasses.replace(
-                work,
-                forward_s=tuple(slower * seconds for seconds in work.forward_s),
-                update_s=tuple(slower * seconds for seconds in work.update_s),
-            )
-        stages = len(work.forward_s)
-        ends_s = updates_of(work, network, self.microbatches).at(np.arange(1, self.steps + 1))
-        wall_s = float(ends_s[-1])
-        compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
-        waited_s = max(wall_s / self.steps - compute_s, 0.0)
-        shown_steps = min(self.steps, max(self.kept_steps, 1))
-        return Clock(
-            step_end_s=ends_s,
-            end_s=np.full(stages, wall_s),
-            step_time_s=wall_s / self.steps,
-            compute_s=compute_s,
-            encode_s=0.0,
-            trigger_s=0.0,
-            optimizer_s=0.0,
-            communication_s=waited_s,
-            exposed_communication_s=waited_s,
-            bytes_per_worker=2 * (stages - 1) * work.activation_bytes / stages,
-            wall_s=wall_s,
-            evaluator="events",
-            timeline=timeline_of_stages(work, network, shown_steps, self.microbatches),
-        )
 
 
 def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syncline.costmodel import Hardware, ModelShape, Network, compute_s
-from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.costmodel.layouts.stage_sizes import stage_blocks, stage_flops
+from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.sim import Durations, Pipeline, Timeline, run_pipeline, schedule
 from syncline.specs import MethodBase
 

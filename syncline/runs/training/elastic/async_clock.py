@@ -11,10 +11,10 @@ import numpy as np
 from syncline.costmodel import Network, TensorShape
 from syncline.costmodel.network.slowdown import slowed
 from syncline.costmodel.network.topology import Floats, topology
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.elastic.pace import SampledPace
-from syncline.methods.parts.method_spec import FP32_BYTES
-from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.sim import Clock
 from syncline.sim.failures.absences import Absences
 from syncline.sim.online.async_workers import play_apart

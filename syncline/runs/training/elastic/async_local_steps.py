@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
-from syncline.runs.training.elastic.rates import Rates
 from syncline.methods.ddp import DDPSpec
 from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.optim import Method
 from syncline.problems import Task
+from syncline.runs.training.elastic.rates import Rates
 from syncline.training import parameter_groups
 
 if TYPE_CHECKING:

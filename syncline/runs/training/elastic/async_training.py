@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from syncline.comm.devices import training_device
 from syncline.costmodel import Network
 from syncline.errors import SpecError
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.problems import Rows
 from syncline.runs.training.elastic.async_clock import TrainedApart, plan_apart
 from syncline.runs.training.elastic.async_workers import WorkersApart, batches_of, problems_of
 from syncline.runs.training.elastic.coincident_steps import teams_of
-from syncline.runs.training.train_and_time import Trained, base_s, both_told, build_task, seldom, task_tensors
-from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.problems import Rows
+from syncline.runs.training.trained import Trained, base_s, both_told, build_task, seldom, task_tensors
 from syncline.training import Recorder
 
 if TYPE_CHECKING:
-    from syncline.runs.folders.streams import TrainingStream
     from syncline.problems import Problem, Task
+    from syncline.runs.folders.streams import TrainingStream
     from syncline.specs import MethodBase, Training
 
 

@@ -11,17 +11,17 @@ from torch import Tensor
 
 from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.runs.training.elastic.async_local_steps import inner_of
-from syncline.runs.training.elastic.coincident_steps import Team, Teams, alone
-from syncline.runs.training.elastic.hierarchical_server import LevelAbove
-from syncline.runs.training.elastic.rates import lr_factors
-from syncline.runs.training.elastic.servers import outer_rules, server_optimizer
 from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
 from syncline.optim import Method
 from syncline.optim.servers import GradientServer, ServerRule
 from syncline.problems import Rows, Task
-from syncline.problems.streams import DrawnBlocks
+from syncline.problems.drawn_blocks import DrawnBlocks
+from syncline.runs.training.elastic.async_local_steps import inner_of
+from syncline.runs.training.elastic.coincident_steps import Team, Teams, alone
+from syncline.runs.training.elastic.hierarchical_server import LevelAbove
+from syncline.runs.training.elastic.rates import lr_factors
+from syncline.runs.training.elastic.servers import outer_rules, server_optimizer
 from syncline.sim.online.server_interface import EndPlay
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 

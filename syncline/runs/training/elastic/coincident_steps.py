@@ -10,8 +10,8 @@ from torch import Tensor
 from syncline.comm import SimulatedCommunicator
 
 if TYPE_CHECKING:
-    from syncline.runs.training.elastic.async_clock import PlanApart
     from syncline.problems import Task
+    from syncline.runs.training.elastic.async_clock import PlanApart
 
 Teams = tuple[tuple[int, ...], ...]
 """The workers of each team; every worker is in exactly one."""

@@ -18,9 +18,9 @@ from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.topology import Floats
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.errors import SynclineError
+from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.limits import BYTES
-from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.sim import Clock
 from syncline.sim.clocks.failing import placed_clock
 from syncline.sim.failures.outcome import FailureCosts

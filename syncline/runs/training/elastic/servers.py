@@ -10,12 +10,12 @@ from torch import Tensor
 
 from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.runs.training.elastic.rates import Rates
 from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
 from syncline.optim import Method, Nesterov
 from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
 from syncline.problems import Task
+from syncline.runs.training.elastic.rates import Rates
 from syncline.training import parameter_groups
 
 if TYPE_CHECKING:

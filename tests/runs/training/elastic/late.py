@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from syncline.runs.training.train_and_time import Trained, train_method
 from syncline.problems import Rows
+from syncline.runs.training.train_and_time import train_method
+from syncline.runs.training.trained import Trained
 from syncline.specs import RunSpec, validate
 
 SHARED: dict[str, Any] = {

@@ -15,11 +15,22 @@ import torch
 
 import syncline as sl
 from syncline.errors import SpecError
-from syncline.runs.training.elastic.pace import SampledPace
-from syncline.runs.training.train_and_time import Trained, time_method, train_method
 from syncline.methods import DiLoCo
+from syncline.runs.training.elastic.pace import SampledPace
+from syncline.runs.training.train_and_time import time_method, train_method
+from syncline.runs.training.trained import Trained
 from syncline.specs import RunSpec, validate
-from tests.runs.training.elastic.late import ADAM, DDP, DILOCO, LOCAL_SGD, SHARED, gradient_of, loss_at, spec_of, trained
+from tests.runs.training.elastic.late import (
+    ADAM,
+    DDP,
+    DILOCO,
+    LOCAL_SGD,
+    SHARED,
+    gradient_of,
+    loss_at,
+    spec_of,
+    trained,
+)
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -10,7 +10,7 @@ import torch
 
 from syncline.runs.training.elastic.async_workers import WorkersApart
 from syncline.runs.training.elastic.coincident_steps import teams_of
-from syncline.runs.training.train_and_time import Trained, build_task
+from syncline.runs.training.trained import Trained, build_task
 from syncline.training import Recorder
 from tests.runs.training.elastic.late import ADAM, DDP, DILOCO, LOCAL_SGD, spec_of, trained
 

@@ -14,9 +14,10 @@ from rich.console import Console
 import syncline as sl
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError, SynclineError
-from syncline.runs.training.limits import check_training
-from syncline.runs.training.train_and_time import build_task, time_method
 from syncline.problems import Rows
+from syncline.runs.training.limits import check_training
+from syncline.runs.training.train_and_time import time_method
+from syncline.runs.training.trained import build_task
 from syncline.training import parameter_groups
 from tests.runs.training.elastic.late import ADAM, DDP, DILOCO, gradient_of, loss_at, spec_of, trained
 

@@ -11,8 +11,9 @@ import torch
 import syncline as sl
 from syncline.comm import Absence, Membership
 from syncline.errors import SpecError, SynclineError
-from syncline.runs.training.train_and_time import Trained, time_method
 from syncline.problems import Rows
+from syncline.runs.training.train_and_time import time_method
+from syncline.runs.training.trained import Trained
 from tests.runs.training.elastic.late import ADAM, DDP, DILOCO, LOCAL_SGD, gradient_of, loss_at, spec_of, trained
 
 AT_ONCE: dict[str, Any] = {"network": "0 s,1 Tbit/s", "seeds": [0]}

@@ -11,8 +11,8 @@ import torch
 
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.errors import SpecError
-from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.problems import Rows
+from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.specs import RunSpec, validate
 from tests.runs.training.elastic.late import DDP, DILOCO, SHARED, spec_of
 

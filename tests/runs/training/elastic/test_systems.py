@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syncline.runs.training.train_and_time import Trained, time_method, train_method
 from syncline.methods.parts.asynchronous import AsynchronousSpec
+from syncline.runs.training.train_and_time import time_method, train_method
+from syncline.runs.training.trained import Trained
 from syncline.specs import RunSpec, validate
-from tests.runs.training.elastic.late import SHARED
 from tests.methods.table import SYSTEMS
+from tests.runs.training.elastic.late import SHARED
 
 SPREAD = {"steps": 12, "seeds": [0], "eval_every": 12, "speeds": [1.0, 0.9, 0.5, 0.3]}
 

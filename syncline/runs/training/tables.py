@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from syncline.costmodel.traffic.call import columns_of
+from syncline.runs.folders.part_tables import metrics_schema, metrics_table
 from syncline.sim.program.timeline import Words
 from syncline.sim.program.trace import chrome_trace
 
 if TYPE_CHECKING:
-    from syncline.costmodel import Call
     from syncline.runs.folders.folder import RunFolder
-    from syncline.runs.training.train_and_time import Trained
+    from syncline.runs.training.trained import Trained
     from syncline.sim import Timeline
-    from syncline.training import History
 
 
 ROWS_AT_A_TIME = 1 << 18
@@ -32,86 +30,17 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
     step; ``eval_*`` are measured on the mean of the workers' parameters after t steps, null at steps without an
     evaluation; traces (``distance``, ``position_0``, ...) are taken after the t-th step.
     """
-    schema, waiting, rows = _schema([training.history for training in trained]), list[pa.Table](), 0
+    schema, waiting, rows = metrics_schema([training.history for training in trained]), list[pa.Table](), 0
     for training in trained:
         for s in range(len(training.history.seeds)):
             for begin in range(0, training.history.steps + 1, ROWS_AT_A_TIME):
                 end = min(begin + ROWS_AT_A_TIME, training.history.steps + 1)
-                waiting.append(_metrics(training.method, training.history, s, schema, begin, end))
+                waiting.append(metrics_table(training.method, training.history, s, schema, begin, end))
                 rows += end - begin
                 if rows >= ROWS_AT_A_TIME:
                     yield pa.concat_tables(waiting)
                     waiting, rows = [], 0
     yield pa.concat_tables([schema.empty_table(), *waiting])
-
-
-def metrics_part(method: str, history: History, first: int) -> pa.Table:
-    """Return rows of a running training, from completed step ``first`` on; the history has these rows alone."""
-    schema, end = _schema([history]), first + history.steps + (first == 0)
-    return pa.concat_tables(
-        [_metrics(method, history, s, schema, first, end, first) for s in range(len(history.seeds))]
-    )
-
-
-def _schema(histories: Iterable[History]) -> pa.Schema:
-    """Return the schema: names, seeds and steps, then all quantities that any of the histories has measured."""
-    kinds: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
-    for history in histories:
-        kinds.setdefault("train_loss", pa.float64())
-        for name, values in history.evaluation.items():
-            kinds.setdefault(f"eval_{name}", _kind(values))
-        for name, values in history.trace.items():
-            for column in _components(name, values):
-                kinds.setdefault(column, _kind(values))
-    return pa.schema(list(kinds.items()))
-
-
-def _kind(values: np.ndarray) -> pa.DataType:
-    return {"i": pa.int64(), "u": pa.int64(), "b": pa.bool_()}.get(values.dtype.kind, pa.float64())
-
-
-def _components(name: str, values: np.ndarray) -> list[str]:
-    return [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(int(np.prod(values.shape[2:])))]
-
-
-def _metrics(
-    method: str, history: History, s: int, schema: pa.Schema, begin: int, end: int, first: int = 0
-) -> pa.Table:
-    """Return rows of completed steps ``begin`` to ``end - 1`` of one seed; the history begins at step ``first``."""
-    count, before = end - begin, int(begin == 0)  # row 0 is before the first step
-    after = slice(begin + before - max(first, 1), end - max(first, 1))
-    missing = np.arange(count) < before
-    columns: dict[str, Any] = {
-        "method": pa.repeat(pa.scalar(method, pa.string()), count),
-        "seed": np.full(count, history.seeds[s]),
-        "step": np.arange(begin, end),
-    }
-
-    def later(values: np.ndarray) -> pa.Array:
-        column = np.zeros(count, dtype=values.dtype)
-        column[before:] = values[after]
-        return pa.array(column, mask=missing)
-
-    columns["train_loss"] = later(history.loss[:, s])
-    for name, values in history.evaluation.items():
-        eval_steps = history.eval_step[: len(values)]
-        mask = (eval_steps >= begin) & (eval_steps < end)
-        column, unknown = np.zeros(count, dtype=values.dtype), np.ones(count, dtype=bool)
-        column[eval_steps[mask] - begin], unknown[eval_steps[mask] - begin] = values[: len(eval_steps), s][mask], False
-        columns[f"eval_{name}"] = pa.array(column, mask=unknown)
-    for name, values in history.trace.items():
-        flat = values[:, s].reshape(history.steps, -1)
-        columns |= {column: later(flat[:, i]) for i, column in enumerate(_components(name, values))}
-    arrays = [
-        pa.array(columns[field.name]).cast(field.type) if field.name in columns else pa.nulls(count, field.type)
-        for field in schema
-    ]
-    return pa.table(arrays, schema=schema)
-
-
-def ledger_part(method: str, calls: Sequence[Call]) -> dict[str, list[Any]]:
-    """Return some calls of a running training as columns."""
-    return {"method": [method] * len(calls)} | columns_of(calls) if calls else {}
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:

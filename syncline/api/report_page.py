@@ -1,0 +1,114 @@
+"""A page of results, and the form that results have on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from syncline.runs.report.reported import Reported
+
+
+class Reportable(Protocol):
+    """A result with its rows, tables, spec and folder."""
+
+    @property
+    def command(self) -> str:
+        """Return the name of the command."""
+        ...
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return the record of the result."""
+        ...
+
+    @property
+    def tables(self) -> Sequence[Group]:
+        """Return the tables for people."""
+        ...
+
+    @property
+    def spec(self) -> Any:
+        """Return the spec of the result."""
+        ...
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the folder of the result; None if it has none."""
+        ...
+
+
+class ReportPage:
+    """A page, as text and in a notebook.
+
+    Attributes:
+        html: all of it.
+        path: where it was written; None if nowhere.
+    """
+
+    def __init__(self, html: str, path: Path | None) -> None:
+        self.html, self.path = html, path
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the page in a frame of its own, whose styles and scripts are its own."""
+        frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
+        return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<report: {len(self.html.encode()):,} bytes{'' if self.path is None else f', {self.path}'}>"
+
+
+def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
+    """Return a page of results, and write it if ``out`` is given."""
+    from syncline.runs.report.page import report_page, write_report
+
+    html = report_page(_titled(list(results)), title)
+    return ReportPage(html, None if out is None else write_report(html, Path(out)))
+
+
+def reported(result: Reportable, folder_name: str = "") -> Reported:
+    """Return a result as a page shows it; the title is its name, or else ``folder_name``, or else its command."""
+    from syncline.runs.report.reported import Reported
+
+    shown = Reported("", result.command, result.told, result.tables, result.spec, result.folder, _findings(result))
+    name = getattr(result.spec, "name", None) or shown.noted.get("name")
+    return replace(shown, title=str(name or folder_name or result.command))
+
+
+def _findings(result: Reportable) -> list[dict[str, Any]]:
+    """What the register of claims says of the papers whose methods these are."""
+    from syncline.studies.scoreboard.claim_register import STATES, TITLES, claims_of, plural_state
+    from syncline.studies.scoreboard.rows import PAPERS
+
+    spec = result.spec
+    trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]
+    names = {str(row.get("method")) for row in result.told["rows"]} | {str(getattr(one, "kind", "")) for one in trained}
+    found = []
+    for paper in PAPERS:
+        if any(name == paper or name.startswith(f"{paper}-") for name in names):
+            claims = claims_of(paper)
+            counted = {state: sum(claim.state == state for claim in claims) for state in STATES}
+            said = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
+            found.append({
+                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {said}",
+                "claims": [
+                    {"claim": claim.claim, "state": f"{claim.state} {claim.under}".strip(), "evidence": claim.evidence}
+                    for claim in claims
+                ],
+            })  # fmt: skip
+    return found
+
+
+def _titled(results: list[Reported]) -> list[Reported]:
+    """Those that would be called the same are told apart by their folders, or by their numbers."""
+    titles = [one.title for one in results]
+    return [
+        replace(one, title=f"{one.title} ({number if one.folder is None else one.folder.name})")
+        if titles.count(one.title) > 1 else one
+        for number, one in enumerate(results, start=1)
+    ]  # fmt: skip

@@ -1,0 +1,91 @@
+"""A level of a network of several levels, and the shape that its levels have among some workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from syncline.costmodel.network.link import Link
+
+CrossRail = Literal["spine", "inside"]
+"""How a message gets from one rail to another: over the level above, or within its node first."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a `MultiLevel` network: units of the level below, and the link that joins them.
+
+    Args:
+        units: how many units of the level below (workers, of the innermost) one of this level holds; None: as many as
+            there are workers for, in one of the levels at most.
+        link: what each unit below has towards the others; its latency is from unit to unit.
+        rails: of these links that a unit below has, network cards or uplinks. The l-th of its n workers uses rail
+            ``l x rails // n``. None: one per worker where messages leave by this link directly; as many as there are
+            links in the level below where they pass through it, and an ``oversubscription`` is given.
+        oversubscription: k: all rails of a unit together carry 1/k of their bandwidths. None: all of it.
+        through: whether a message passes the links of the level below on its way to this one's, as through a site's
+            local network to its uplink or through a leaf switch to the spine; else it leaves by this link directly, as
+            a node's does by its worker's own card. None: directly where the level below is the inside of a node, by its
+            link's fabric (NVLink, PCI Express), else through.
+        cross_rail: of the second level: rail r of every unit ends at switch r, and a message to another rail goes by
+            the level above (``spine``), or by the innermost link to the worker whose number its receiver has
+            (``inside``). None: all rails end at one switch.
+        name: of what this level is, for people: node, rack, site.
+    """
+
+    units: int | None
+    link: Link
+    rails: int | None = None
+    oversubscription: float | None = None
+    through: bool | None = None
+    cross_rail: CrossRail | None = None
+    name: str = ""
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a unit's rails carry less together than each by itself."""
+        return self.oversubscription not in (None, 1)
+
+    def pool(self, rails: int) -> Link:
+        """What so many rails of a unit carry together."""
+        part = rails / (self.oversubscription or 1.0)
+        upload = self.link.upload_bytes_per_s
+        return replace(
+            self.link,
+            bandwidth_bytes_per_s=part * self.link.bandwidth_bytes_per_s,
+            upload_bytes_per_s=None if upload is None else part * upload,
+        )
+
+    def describe(self) -> str:
+        """What it is, for people: ``2 racks by ib-ndr (8 rails, 2:1)``."""
+        beside = [
+            *([f"{self.rails} rail{'s' if self.rails > 1 else ''}"] if self.rails else []),
+            *([f"{self.oversubscription:g}:1"] if self.is_pooled else []),
+            *(
+                [f"rails joined {'by the spine' if self.cross_rail == 'spine' else 'inside'}"]
+                if self.cross_rail
+                else []
+            ),
+        ]
+        link = self.link.name or self.link.describe()
+        told = f" ({', '.join(beside)})" if beside else ""
+        return f"{self.units or 'any'} by {link}{told}"
+
+
+class LevelShape(NamedTuple):
+    """The levels of so many workers.
+
+    Attributes:
+        sizes: how many units of the level below one of each level holds, from the inside out; their product is P.
+        capacity: workers of one unit of each level.
+        members: of each level how many workers share the rails of a unit below (of a rail's switch, where the level
+            below has one for each rail); 1 for the innermost.
+        rails: of each level, that they share.
+        begins: of each level the one by whose link a message across it leaves its worker.
+    """
+
+    sizes: tuple[int, ...]
+    capacity: tuple[int, ...]
+    members: tuple[int, ...]
+    rails: tuple[int, ...]
+    begins: tuple[int, ...]

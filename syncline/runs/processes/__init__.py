@@ -1,0 +1,1 @@
+"""Trainings in several processes: forking, sharing progress, ending when the parent ends."""
