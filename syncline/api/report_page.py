@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from syncline.runs.report.reported import Reported
 
 
+@runtime_checkable
 class Reportable(Protocol):
     """A result with its rows, tables, spec and folder."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ class Probe:
     shapes: tuple[tuple[int, ...], ...]
 
 
+@runtime_checkable
 class InstanceFactory(Protocol):
     """An update rule that makes instances of an optimizer."""
 

@@ -65,8 +65,8 @@ FIELDS: dict[str, Moves] = {
     "value": Moves("bf16", bytes="<"),
     "fraction": Moves(0.1, bytes=">"),
     "freeze_step": Moves(8, bytes=">"),
-    "asynchronous": inert({"buffer": 2}, "events move it, in trainings that play them: tests/experiments/elastic"),
-    "remedy": inert({"kind": "discount", "anneal_steps": 4}, "late gradients: tests/experiments/delayed_gradients"),
+    "asynchronous": inert({"buffer": 2}, "events move it, in trainings that play them: tests/runs/training/elastic"),
+    "remedy": inert({"kind": "discount", "anneal_steps": 4}, "late gradients: tests/runs/training/delayed_gradients"),
     # Of the average and the local rule
     "base": Moves("adopt"),
     "betas": Moves((0.9,)),

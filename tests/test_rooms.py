@@ -1,0 +1,129 @@
+"""The rooms of the package: no circles among files or folders, imports inside functions and for types included."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "syncline"
+MOST_LATE_IMPORTS = 910
+"""Imports of our own inside functions or for types only, which keep torch and matplotlib out of quick answers."""
+
+Graph = Mapping[str, Set[str]]
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Return the file of each module of the package."""
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / PACKAGE).rglob("*.py")}
+    return {name.removesuffix(".__init__"): path for name, path in paths.items()}
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the module of each import of our own in a file, and whether it stands in a function or is for types."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    late = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in modules() else str(node.module), id(node) in late
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) in late
+
+
+@cache
+def all_imports() -> list[tuple[str, str, bool]]:
+    """Return the importing module, the imported module and whether the import is late, for each import of our own."""
+    return [
+        (name, target, late)
+        for name, path in modules().items()
+        for target, late in imports(path)
+        if target in modules() and target != name
+    ]
+
+
+def sub_room(module: str) -> str:
+    """Return the room of a module, and its folder there (``*`` for the files beside the folders)."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return "root"
+    room = ROOT / PACKAGE / parts[0]
+    if not any(path.is_dir() and (path / "__init__.py").exists() for path in room.glob("*")):
+        return parts[0]
+    folder = parts[1] if len(parts) > 1 and (room / parts[1]).is_dir() else "*"
+    return f"{parts[0]}/{folder}"
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """Return the strongly connected components of more than one node (Tarjan's algorithm).
+
+    >>> circles({"a": {"b"}, "b": {"c"}, "c": {"b"}})
+    [['b', 'c']]
+    """
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    components: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            place = stack.index(node)
+            component = sorted(stack[place:])
+            del stack[place:]
+            if len(component) > 1:
+                components.append(component)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        for node in sorted(graph):
+            if node not in index:
+                visit(node)
+    finally:
+        sys.setrecursionlimit(limit)
+    return components
+
+
+def test_the_search_finds_circles() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set()}) == [["a", "b", "c"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_files_import_in_no_circle() -> None:
+    graph = defaultdict(set)
+    for name, target, _ in all_imports():
+        graph[name].add(target)
+    assert circles(graph) == []
+
+
+def test_folders_import_in_no_circle() -> None:
+    graph = defaultdict(set)
+    for name, target, _ in all_imports():
+        if sub_room(name) != sub_room(target):
+            graph[sub_room(name)].add(sub_room(target))
+    assert circles(graph) == []
+
+
+def test_imports_stand_at_the_head_of_a_file() -> None:
+    assert sum(late for *_, late in all_imports()) <= MOST_LATE_IMPORTS
