@@ -1,4 +1,4 @@
-"""``python -m syncline.backend``: what `syncline.torchrun` is, by the name that it had."""
+"""The command ``python -m syncline.backend``, the former name of `syncline.torchrun`."""
 
 import runpy
 
