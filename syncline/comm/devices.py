@@ -1,4 +1,4 @@
-"""Which device each process computes on, and which backend of ``torch.distributed`` joins them."""
+"""The device on which each process computes, and the ``torch.distributed`` backend that connects the processes."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ BACKENDS = ("auto", "gloo", "nccl")
 
 
 class Devices(NamedTuple):
-    """What the processes of one machine run on."""
+    """The kind of device, the backend and the number of GPUs of the processes of one machine."""
 
     kind: str
     """``cpu`` or ``cuda``."""
     backend: str
     """``gloo`` or ``nccl``."""
     gpus: int
-    """GPUs of this machine that are used."""
+    """Number of GPUs of this machine that are used."""
 
     def of(self, local_rank: int) -> torch.device:
-        """The device of a process; processes share GPUs in turn where there are fewer."""
+        """Return the device of a process; if there are fewer GPUs than processes, they share GPUs in turn."""
         return torch.device("cuda", local_rank % self.gpus) if self.kind == "cuda" else torch.device("cpu")
 
 
 def training_device(device: str) -> torch.device:
-    """What a training in one process runs on; ``auto`` is CUDA where there is a GPU.
+    """Return the device for a training in one process; ``auto`` is CUDA if there is a GPU, else the CPU.
 
     Raises:
-        SpecError: ``cuda`` where torch finds no GPU.
+        SpecError: if ``device`` is ``cuda`` and torch finds no GPU.
     """
-    found = torch.cuda.is_available()
-    if device == "cuda" and not found:
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
         raise SpecError("device", device, "cpu, as torch finds no GPU here")
-    return torch.device("cuda" if device != "cpu" and found else "cpu")
+    return torch.device("cuda" if device != "cpu" and has_gpu else "cpu")
 
 
 def name_of_device(device: torch.device) -> str:
-    """What it is, for a record: ``cpu``, or a GPU's name."""
+    """Return the name of a device for a record: ``cpu``, or the model name of the GPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def devices(device: str, backend: str, local_processes: int, gpus: int | None = None) -> Devices:
-    """What so many processes of one machine run on.
+    """Return the device kind and the backend for the processes of one machine.
 
-    ``auto`` is CUDA where there is a GPU; NCCL where each process has one of its own, else gloo, which also carries
-    CUDA tensors.
+    The device ``auto`` is CUDA if there is a GPU. The backend ``auto`` is NCCL if each process has a GPU to itself,
+    else gloo, which also carries CUDA tensors.
 
     Args:
         device: one of ``DEVICES``.
         backend: one of ``BACKENDS``.
-        local_processes: on this machine.
-        gpus: of this machine; as torch finds them unless given.
+        local_processes: number of processes on this machine.
+        gpus: number of GPUs of this machine; torch counts them if None.
 
     Raises:
-        SpecError: a name that there is not, a GPU that is missing, or a backend that cannot serve.
+        SpecError: if a name is unknown, a GPU is missing, or the backend cannot be used.
     """
-    for field, value, known in (("device", device, DEVICES), ("backend", backend, BACKENDS)):
-        if value not in known:
-            raise SpecError(field, value, one_of(known, value))
+    for field, value, names in (("device", device, DEVICES), ("backend", backend, BACKENDS)):
+        if value not in names:
+            raise SpecError(field, value, one_of(names, value))
     gpus = torch.cuda.device_count() if gpus is None else gpus
     if device == "cuda" and not gpus:
         raise SpecError("device", device, "cpu, as torch finds no GPU here")
@@ -72,10 +72,10 @@ def devices(device: str, backend: str, local_processes: int, gpus: int | None = 
             reason = "torch finds no GPU here" if not gpus else "the device is cpu"
             raise SpecError("backend", backend, f"gloo, as {reason}")
         if gpus < local_processes:
-            here = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-            expected = f"gloo, as NCCL needs a GPU for each of the {local_processes} processes, and here is {here}"
+            gpu_count = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+            expected = f"gloo, as NCCL needs a GPU for each of the {local_processes} processes, and here is {gpu_count}"
             raise SpecError("backend", backend, expected)
         if not dist.is_nccl_available():
             raise SpecError("backend", backend, "gloo, as this torch is built without NCCL")
-    own = kind == "cuda" and gpus >= local_processes and dist.is_nccl_available()
-    return Devices(kind, ("nccl" if own else "gloo") if backend == "auto" else backend, gpus)
+    use_nccl = kind == "cuda" and gpus >= local_processes and dist.is_nccl_available()
+    return Devices(kind, ("nccl" if use_nccl else "gloo") if backend == "auto" else backend, gpus)

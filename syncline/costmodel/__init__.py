@@ -1,6 +1,7 @@
 """The cost model: links, collectives, traffic, hardware and model shapes, in closed form.
 
-NumPy and the standard library only, so that a projection answers at once. Everything broadcasts by NumPy's rules.
+The package needs only NumPy and the standard library, so that a projection starts fast. All functions broadcast by
+NumPy's rules.
 """
 
 from __future__ import annotations

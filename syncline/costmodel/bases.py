@@ -1,20 +1,20 @@
-"""What a projected time rests on: which measurements tell how far its computing and its communication may be off.
+"""Calibration sources of projected times: the measurements that bound the error of computing and communication.
 
 | computing                                        | basis                                      |
 |--------------------------------------------------|--------------------------------------------|
 | a preset's peak and utilisation                  | `LARGE_PRESETS` from 2,048 wide on, or `SMALL_PRESETS` |
-| a utilisation that somebody measured             | `MEASURED_STEPS`                           |
-| seconds that are given                           | none: they are what is asked about         |
+| a measured utilisation                           | `MEASURED_STEPS`                           |
+| seconds from the user                            | none: they count as exact                  |
 
 | communication                                    | basis                                      |
 |--------------------------------------------------|--------------------------------------------|
 | gloo's algorithms with costs of its software     | `GLOO_MEASURED`                            |
-| gloo's algorithms without                        | `GLOO_FORMS`                               |
-| NCCL's pieces                                    | `NCCL_PIECES`                              |
+| gloo's algorithms without these costs            | `GLOO_FORMS`                               |
+| NCCL's algorithms                                | `NCCL_PIECES`                              |
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
-| other algorithms, a link that was described      | `SET_LINKS`                                |
+| other algorithms, a single link from the user    | `SET_LINKS`                                |
 
-The residuals of each are those of `syncline.measure.validation.projected`.
+`syncline.measure.validation.projected` computes the residuals of each source.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ SMALL_PRESETS = "a preset's utilisation, less than 2048 wide"
 MEASURED_STEPS = "steps whose computing was measured"
 
 LARGE_WIDTH = 2048
-"""Of a model, from which its products fill a GPU."""
+"""Smallest width of a model whose matrix products fill a GPU."""
 
 EXACT = Uncertainty(1.0, 1.0, 0, "as given")
-"""Of what is given."""
+"""Uncertainty of seconds that the user sets."""
 
 
 def computing(machine: Hardware | None, width: int | None, mfu: float | None = None) -> Uncertainty:
-    """Of computing on a machine.
+    """Return the uncertainty of computing seconds on a machine.
 
     Args:
-        machine: it; None: seconds are given.
-        width: of the model; None: not known.
-        mfu: a utilisation in place of the machine's.
+        machine: hardware of a worker; None if the user sets the seconds.
+        width: width of the model; None if unknown.
+        mfu: utilisation that replaces the machine's.
     """
     if machine is None:
         return EXACT
@@ -60,12 +60,12 @@ def computing(machine: Hardware | None, width: int | None, mfu: float | None = N
 
 
 def measured_computing() -> Uncertainty:
-    """Of steps that were timed."""
+    """Return the uncertainty of computing seconds that rest on timed steps."""
     return known_uncertainty([MEASURED_STEPS])
 
 
 def communicating(network: Network, algorithm: str | None) -> Uncertainty:
-    """Of collectives on a network, carried by an algorithm or a policy's choice."""
+    """Return the uncertainty of collectives on a network under an algorithm or a policy."""
     library = (algorithm or "").partition("-")[0]
     if library == "nccl" and algorithm != "nccl":
         return known_uncertainty([NCCL_PIECES])
@@ -79,5 +79,5 @@ def communicating(network: Network, algorithm: str | None) -> Uncertainty:
 
 
 def is_preset(name: str) -> bool:
-    """Whether a network is called as one of those that data sheets describe."""
+    """Return whether a network has the name of a preset, which data sheets describe."""
     return name in NETWORKS

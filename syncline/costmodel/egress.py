@@ -1,4 +1,4 @@
-"""Bytes that leave sites: what somebody pays for by the byte."""
+"""Bytes that leave sites in collectives, for which providers charge by the byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.errors import SpecError
 
 
 def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) -> float:
-    """Bytes that leave sites in one collective, of all sites together, where what can be summed inside is.
+    """Return the bytes that leave all sites in one collective, with sums inside each site wherever possible.
 
     ::
 
@@ -24,15 +24,15 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
         gather                          n (P - m_1)
         all_to_all                  sum_i n m_i (P - m_i) / P
 
-    of k sites with ``m_i`` of P workers each, n as a worker puts it in.
+    Here k sites have ``m_i`` of the P workers each, and a worker contributes n bytes.
 
     Args:
-        collective: its name.
+        collective: name of the collective.
         payload_bytes: n, see `Call`.
-        sizes: m_i, workers of each site; one site sends nothing.
+        sizes: m_i, workers of each site; a single site sends nothing.
 
     Raises:
-        SpecError: another collective.
+        SpecError: a collective without a rule.
 
     >>> egress_bytes("all_reduce", 100.0, [4, 4]), egress_bytes("all_gather", 100.0, [4, 4])
     (200.0, 800.0)
@@ -52,14 +52,16 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
 
 
 def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Workers of each site: of sites, or of the outermost of several levels; each by itself on one link to everybody.
+    """Return the number of workers of each site of a network.
 
     Args:
-        network: which.
+        network: network of all workers.
         workers: P.
 
     Returns:
-        None of a graph, whose machines have no sites. Nodes of one site are one.
+        The sizes of the sites, or of the units of the outermost of several levels. On a network with one link per
+        worker each worker is a site; all nodes of a two-level network are one site. None for a graph, whose machines
+        have no sites.
 
     >>> from syncline.costmodel import NETWORKS
     >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)

@@ -1,4 +1,4 @@
-"""Presets by name."""
+"""Look-up of presets by name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def preset(value: Any, presets: Mapping[str, T], path: str) -> T:
-    """The preset of that name, in whatever case.
+    """Return the preset with a name, in upper or lower case.
 
     Raises:
-        SpecError: an unknown name, with the closest match.
+        SpecError: an unknown name; the error suggests the closest match.
     """
     if not isinstance(value, str) or value.lower() not in presets:
         raise SpecError(path, value, one_of(presets, str(value).lower()))

@@ -1,6 +1,6 @@
-"""What a training costs, in money, energy and carbon: by a list of prices that the user gives.
+"""The cost of a training in money, energy and carbon, by a list of prices from the user.
 
-No price is assumed. Those of `PRICES` were found, each on its date; board powers are vendors'.
+The module assumes no price. Each list in `PRICES` has a source and a date; board powers are those of vendors.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Prices:
-    """A list of prices; what is not given is not told.
+    """A list of prices; a cost whose price is None has no result.
 
     Args:
-        accelerator_hour: of an accelerator and hour, on demand.
-        reserved_hour: likewise of those that are reserved.
-        reserved: how many are: they are used first, the others on demand.
-        egress_gb: of 10^9 bytes that leave a site.
-        energy_kwh: of electricity, where accelerators are one's own.
-        power_w: of an accelerator that computes, with its part of the machine; None: the hardware's board power.
-        idle_power_w: of one that waits; None: nobody knows, and waiting is between nothing and computing.
-        pue: power usage effectiveness: what the site draws over what its machines do; at least 1.
+        accelerator_hour: price of an on-demand accelerator per hour.
+        reserved_hour: price of a reserved accelerator per hour.
+        reserved: number of reserved accelerators; a training uses them first, then on-demand ones.
+        egress_gb: price of 10^9 bytes that leave a site.
+        energy_kwh: price of a kWh of electricity, for owned accelerators.
+        power_w: power of an accelerator that computes, with its share of the machine; None means the hardware's board
+            power.
+        idle_power_w: power of an accelerator that waits; None if unknown, somewhere between 0 and ``power_w``.
+        pue: power usage effectiveness, the power of the site over that of its machines; at least 1.
         carbon_kg_per_kwh: carbon intensity of the electricity, in kg of CO2 equivalent.
-        currency: of the prices.
-        name: for people.
-        source: where the prices are from, and of when.
+        currency: currency of the prices.
+        name: display name.
+        source: origin of the prices, with their date.
 
     Raises:
         SpecError: a negative price or power, more idle than busy power, or reserved accelerators without a price.
@@ -52,10 +53,10 @@ class Prices:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for field in fields(self):
+            value = getattr(self, field.name)
             if isinstance(value, int | float) and not 0 <= value < float("inf"):
-                raise SpecError(f"prices.{one.name}", value, "a number that is not negative")
+                raise SpecError(f"prices.{field.name}", value, "a number that is not negative")
         if not self.pue >= 1:
             raise SpecError("prices.pue", self.pue, "at least 1, what the machines alone draw")
         if self.reserved and self.reserved_hour is None:
@@ -64,19 +65,19 @@ class Prices:
             raise SpecError("prices.idle_power_w", self.idle_power_w, f"at most power_w, {self.power_w:g}")
 
     def powered(self, board_power_w: float | None) -> tuple[float | None, float | None]:
-        """Power of computing and of waiting, with a board power where the list has none."""
+        """Return the power of computing and of waiting in watts; a board power replaces a missing ``power_w``."""
         power = board_power_w if self.power_w is None else self.power_w
         return power, self.idle_power_w
 
 
 class Usage(NamedTuple):
-    """What is used up.
+    """The resources that a training uses.
 
     Attributes:
-        accelerators: how many.
-        seconds: they are held.
-        busy_s: of these each of them computes.
-        egress_bytes: that leave sites, all together; None if nobody knows.
+        accelerators: number of accelerators.
+        seconds: time for which the training holds them.
+        busy_s: part of that time in which each of them computes.
+        egress_bytes: bytes that leave all sites; None if unknown.
     """
 
     accelerators: float
@@ -86,7 +87,7 @@ class Usage(NamedTuple):
 
 
 def energy_j(prices: Prices, usage: Usage, power_w: float, idle_power_w: float) -> float:
-    """Energy at the site's meter: ``pue P (power busy + idle (time - busy))``.
+    """Return the energy at the site's meter in joules: ``pue P (power busy + idle (time - busy))``.
 
     >>> energy_j(Prices(pue=1.5), Usage(2, 10.0, 6.0), 400.0, 100.0)
     8400.0
@@ -97,20 +98,21 @@ def energy_j(prices: Prices, usage: Usage, power_w: float, idle_power_w: float) 
 
 
 def carbon_kg(prices: Prices, joules: float) -> float | None:
-    """Of so much energy; None without an intensity."""
+    """Return the kg of CO2 equivalent of an energy, or None without a carbon intensity."""
     return None if prices.carbon_kg_per_kwh is None else prices.carbon_kg_per_kwh * joules / KWH_J
 
 
 def cost(prices: Prices, usage: Usage, joules: float | None = None) -> float | None:
-    """Money: accelerators by the hour, reserved ones first; bytes that leave sites; electricity.
+    """Return the price of accelerators by the hour, bytes that leave sites, and electricity.
 
     Args:
-        prices: the list.
-        usage: what is used up.
-        joules: at the site's meter; None if nobody knows.
+        prices: list of prices.
+        usage: resources that the training uses.
+        joules: energy at the site's meter; None if unknown.
 
     Returns:
-        None where the list has a price of what nobody knows, or no price at all.
+        The price in the currency of the list. None if the list has no price, or a price for an unknown quantity, or no
+        price for the on-demand accelerators beyond the reserved ones.
 
     >>> prices = Prices(accelerator_hour=4.0, reserved_hour=2.0, reserved=8, egress_gb=0.05)
     >>> cost(prices, Usage(10, 7200.0, 3600.0, 100e9))
@@ -140,7 +142,7 @@ BOARD_POWER_W: Mapping[str, tuple[float, str]] = {
     "v100": (300.0, "NVIDIA V100 SXM2 data sheet: 300 W"),
     "v100-32gb": (300.0, "NVIDIA V100 SXM2 data sheet: 300 W"),
 }
-"""Most that a board draws, by hardware; the rest of the machine comes on top."""
+"""Largest power of a board in watts with its source, by hardware; the rest of the machine is not included."""
 
 _AWS = (
     "Amazon EC2 on demand, us-east-1, Linux, {} of 8 GPUs at {} USD an hour, as of 2026-11-09 "
@@ -156,4 +158,4 @@ PRICES: Mapping[str, Prices] = {
         ("aws-p4d-2026-11", "p4d.24xlarge (A100, 40 GB)", 21.957642),
     )
 }
-"""Lists that were found, with their dates. Prices change: look at yours."""
+"""Price lists with their sources and dates. Prices change, so check yours."""

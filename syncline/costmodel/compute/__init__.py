@@ -1,5 +1,5 @@
-"""What a worker computes and keeps: hardware, the shapes of models, memory, step times.
+"""The computing and memory of a worker: hardware, model shapes, memory, step times.
 
-In which order to read: ``hardware``, ``models``, ``tensors`` and ``layers``, ``memory``; then what special updates
-take (``orthogonal``, ``rotation``), measured ``batch_times``, and ``transformer_time``.
+Read the modules in this order: ``hardware``, ``models``, ``tensors`` and ``layers``, ``memory``; then the work of
+matrix updates (``orthogonal``, ``rotation``), measured ``batch_times``, and ``transformer_time``.
 """

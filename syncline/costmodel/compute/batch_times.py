@@ -1,4 +1,4 @@
-"""Compute time by batch size: measured at a few sizes, interpolated between them."""
+"""Compute time by batch size, interpolated between measured sizes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """Seconds that a worker computes in a step, by the size of its batch: a piecewise linear function.
+    """Compute seconds of a worker's step as a piecewise linear function of its batch size.
 
         t(b) = t_i + (b - b_i) (t_{i+1} - t_i) / (b_{i+1} - b_i)    for b_i <= b <= b_{i+1}
 
     Args:
-        times_s: measured seconds by batch size, in whatever unit sizes are counted (samples or tokens per worker).
+        times_s: measured seconds by batch size; sizes are in samples or in tokens per worker.
 
     Raises:
-        SpecError: no size, or a size or a time that is none.
+        SpecError: no size, or a size or a time out of range.
 
     >>> BatchTimes({1: 0.012, 8: 0.060, 32: 0.210}).seconds(20)
     0.135
@@ -41,18 +41,20 @@ class BatchTimes:
 
     @property
     def sizes(self) -> list[float]:
-        """The measured batch sizes, ascending."""
+        """Return the measured batch sizes in ascending order."""
         return sorted(self.times_s)
 
     def seconds(self, batch: float, extrapolate: bool = False) -> float:
-        """t(b).
+        """Return t(b), the compute seconds at a batch size.
 
         Args:
             batch: b, in the unit of the sizes.
-            extrapolate: whether a size outside continues the line of the two nearest; else it is refused.
+            extrapolate: whether a batch outside the measured sizes lies on the line through the two nearest sizes;
+                without extrapolation it is refused.
 
         Raises:
-            SpecError: a batch outside that may not or cannot be extrapolated to.
+            SpecError: a batch outside the measured sizes without extrapolation, with only one measured size, or with a
+                negative result.
         """
         sizes = self.sizes
         if sizes[0] <= batch <= sizes[-1]:
@@ -61,8 +63,8 @@ class BatchTimes:
         if not extrapolate or len(sizes) == 1:
             expected = f"batch sizes below and above a worker's {batch:g}" + ", or extrapolate" * (len(sizes) > 1)
             raise SpecError("table", measured, expected)
-        near, next_to_it = (sizes[0], sizes[1]) if batch < sizes[0] else (sizes[-1], sizes[-2])
-        slope = (self.times_s[near] - self.times_s[next_to_it]) / (near - next_to_it)
+        near, neighbour = (sizes[0], sizes[1]) if batch < sizes[0] else (sizes[-1], sizes[-2])
+        slope = (self.times_s[near] - self.times_s[neighbour]) / (near - neighbour)
         seconds = self.times_s[near] + (batch - near) * slope
         if seconds < 0:
             raise SpecError("table", f"{seconds:g} s at {batch:g}", "a continuation that is not negative")
@@ -70,6 +72,6 @@ class BatchTimes:
 
     @property
     def falls_at(self) -> list[tuple[float, float]]:
-        """Neighbouring sizes of which the larger takes less time: surely a mistake in a measurement."""
+        """Return the pairs of neighbouring sizes where the larger takes less time, surely a measurement error."""
         pairs = itertools.pairwise(self.sizes)
         return [(small, large) for small, large in pairs if self.times_s[large] < self.times_s[small]]

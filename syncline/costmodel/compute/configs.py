@@ -1,8 +1,8 @@
-"""Models as their publishers describe them: the fields of a ``config.json`` of Hugging Face's transformers.
+"""Model shapes from the fields of a ``config.json`` of Hugging Face's transformers.
 
-What a family's code makes of the fields is told here once: which matrices have biases, how many norms a layer has, what
-a field is where it is left out. Fields that change neither a parameter's shape nor the work of a token (the base of
-rotary positions, dropout, numbers of tokens) are not read; a window of attention is none of the work here.
+This module states how the code of each model family reads the fields: which matrices have biases, the number of norms
+in a layer, the defaults of fields. It ignores fields that change neither a parameter's shape nor the work of a token
+(the base of rotary positions, dropout, numbers of tokens). It does not reduce the work for a window of attention.
 
 Source: ``configuration_*.py`` and ``modeling_*.py`` of the families in github.com/huggingface/transformers, 5.23.
 """
@@ -18,22 +18,22 @@ from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.errors import SpecError, one_of
 
 LONGEST = 8192
-"""Tokens of a sequence where a config tells only how many positions there may be: what most were pretrained at."""
+"""Largest sequence in tokens that is read from a config's number of positions; most models were pretrained at it."""
 
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """What the code of a ``model_type`` of LLaMA's kin does: rotary positions, a gate, scales without biases in norms.
+    """The defaults of a LLaMA-like ``model_type``: rotary positions, a gated MLP, norms with scales but no biases.
 
     Args:
-        norms: of a layer.
-        biases: that it always has.
-        bias_fields: those that a field turns on.
-        tied: whether the head is the embedding unless ``tie_word_embeddings`` says otherwise.
-        head_width: unless ``head_dim`` tells; none: width / heads.
-        fused: whether query, key and value are one matrix, and gate and up.
+        norms: number of norms in a layer.
+        biases: parts of a layer that always have biases.
+        bias_fields: parts of a layer whose biases a config field turns on, by field.
+        tied: whether the head is the embedding, unless ``tie_word_embeddings`` overrides it.
+        head_width: width of a head, unless ``head_dim`` overrides it; None means width / heads.
+        fused: whether query, key and value are one matrix, and gate and up another.
         head_norms: see `ModelShape`.
-        experts: what the number of experts is called, where there are any.
+        experts: name of the config field with the number of experts; empty without experts.
     """
 
     norms: int = 2
@@ -61,51 +61,52 @@ MODEL_FAMILIES: dict[str, ModelFamily] = {
     "gemma3_text": ModelFamily(norms=4, bias_fields=ATTENTION_BIAS, tied=True, head_width=256, head_norms=True),
     "phi3": ModelFamily(fused=True),
 }
-"""By ``model_type``."""
+"""LLaMA-like families by ``model_type``."""
 
 DEEPSEEK = ("deepseek_v2", "deepseek_v3")
 
 MODEL_TYPES = (*MODEL_FAMILIES, "gpt2", "gpt_neox", *DEEPSEEK)
-"""What can be read."""
+"""Every ``model_type`` that can be read."""
 
 ANY_OTHER = "; any other as a module: {kind: python, target: my_module:make_model}"
 
 
 def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "model", source: str = "") -> ModelShape:
-    """The shape of a model that is described as in a ``config.json``.
+    """Return the shape of a model that is described by the fields of a ``config.json``.
 
     Args:
-        fields: with a ``model_type`` of `MODEL_TYPES`; without one, fields with ``n_embd`` are gpt2's, others llama's.
-            ``sequence`` beside them is T; without it ``max_position_embeddings``, but at most `LONGEST`.
-        name: for people; ``name`` among the fields wins.
-        path: of the fields, for the error line.
-        source: where they are from.
+        fields: fields of the config, with a ``model_type`` of `MODEL_TYPES`. Without a ``model_type``, a config with
+            ``n_embd`` is a gpt2, any other a llama. An extra field ``sequence`` sets T; without it T is
+            ``max_position_embeddings``, but at most `LONGEST`.
+        name: display name; a field ``name`` overrides it.
+        path: path of the fields, for the error line.
+        source: origin of the fields; a field ``source`` overrides it.
 
     Raises:
-        SpecError: an unknown ``model_type``, a field that is missing, misspelt or of no use.
+        SpecError: an unknown ``model_type``, or a field that is missing, misspelt or out of range.
 
     >>> tiny = {"hidden_size": 8, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4}
     >>> tiny |= {"num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 16}
     >>> shape_of_config(tiny).parameters == 2 * (8 * 8 + 2 * 4 * 8 + 8 * 8 + 3 * 8 * 20 + 2 * 8) + 8 + 2 * 100 * 8
     True
     """
-    given = _Fields(fields, path)
-    family = given.text("model_type") or ("gpt2" if "n_embd" in fields else "llama")
+    config = _Fields(fields, path)
+    family = config.text("model_type") or ("gpt2" if "n_embd" in fields else "llama")
     if family not in MODEL_TYPES:
         raise SpecError(f"{path}.model_type", family, one_of(MODEL_TYPES, family) + ANY_OTHER)
     if family == "gpt2":
-        described = _gpt2(given)
+        shape_fields = _gpt2(config)
     elif family in DEEPSEEK:
-        described = _deepseek(given)
+        shape_fields = _deepseek(config)
     else:
-        described = _gpt_neox(given) if family == "gpt_neox" else _llama_like(given, MODEL_FAMILIES[family])
-    described |= {"name": given.text("name") or name or family, "source": given.text("source") or source}
-    given.finish()
+        shape_fields = _gpt_neox(config) if family == "gpt_neox" else _llama_like(config, MODEL_FAMILIES[family])
+    shape_fields |= {"name": config.text("name") or name or family, "source": config.text("source") or source}
+    config.finish()
     try:
-        return ModelShape(**described)
+        return ModelShape(**shape_fields)
     except SpecError as error:
-        below = error.path.removeprefix("model.")
-        raise SpecError(f"{path}.{_CALLED.get(below, below)}", error.value, error.expected) from None
+        field = error.path.removeprefix("model.")
+        raise SpecError(f"{path}.{_CALLED.get(field, field)}", error.value, error.expected) from None
 
 
 _CALLED = {
@@ -122,29 +123,29 @@ _CALLED = {
     "dense_layers": "first_k_dense_replace",
     "key_rank": "kv_lora_rank",
 }
-"""What configs call the sizes of a shape."""
+"""Config field of each field of a `ModelShape`, for error lines."""
 
 
-def _llama_like(given: _Fields, family: ModelFamily) -> dict[str, Any]:
+def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
     biases = [*family.biases]
-    for field, where in (family.bias_fields or {}).items():
-        biases += where if given.flag(field, default=False) else ()
+    for field, parts in (family.bias_fields or {}).items():
+        biases += parts if config.flag(field, default=False) else ()
     experts = {}
     if family.experts:
-        experts["experts"] = given.needed(family.experts)
-        experts["experts_per_token"] = given.needed("num_experts_per_tok")
+        experts["experts"] = config.needed(family.experts)
+        experts["experts_per_token"] = config.needed("num_experts_per_tok")
     if family.experts == "num_experts":
-        experts["expert_hidden"] = given.needed("moe_intermediate_size")
+        experts["expert_hidden"] = config.needed("moe_intermediate_size")
     return experts | {
-        "layers": given.needed("num_hidden_layers"),
-        "width": given.needed("hidden_size"),
-        "heads": given.needed("num_attention_heads"),
-        "vocabulary": given.needed("vocab_size"),
-        "sequence": given.sequence("max_position_embeddings"),
-        "hidden": given.needed("intermediate_size"),
-        "kv_heads": given.whole("num_key_value_heads"),
-        "head_width": given.whole("head_dim") or family.head_width,
-        "tied": given.flag("tie_word_embeddings", default=family.tied),
+        "layers": config.needed("num_hidden_layers"),
+        "width": config.needed("hidden_size"),
+        "heads": config.needed("num_attention_heads"),
+        "vocabulary": config.needed("vocab_size"),
+        "sequence": config.sequence("max_position_embeddings"),
+        "hidden": config.needed("intermediate_size"),
+        "kv_heads": config.whole("num_key_value_heads"),
+        "head_width": config.whole("head_dim") or family.head_width,
+        "tied": config.flag("tie_word_embeddings", default=family.tied),
         "norms_per_layer": family.norms,
         "head_norms": family.head_norms,
         "biases": tuple(biases),
@@ -154,63 +155,63 @@ def _llama_like(given: _Fields, family: ModelFamily) -> dict[str, Any]:
     }
 
 
-def _deepseek(given: _Fields) -> dict[str, Any]:
-    heads = given.needed("num_attention_heads")
-    biases = ("qkv", "out") if given.flag("attention_bias", default=False) else ()
-    given.whole("num_key_value_heads")  # as many as heads: what latent attention makes
+def _deepseek(config: _Fields) -> dict[str, Any]:
+    heads = config.needed("num_attention_heads")
+    biases = ("qkv", "out") if config.flag("attention_bias", default=False) else ()
+    config.whole("num_key_value_heads")  # read but unused: latent attention has as many as heads
     return {
-        "layers": given.needed("num_hidden_layers"),
-        "width": given.needed("hidden_size"),
+        "layers": config.needed("num_hidden_layers"),
+        "width": config.needed("hidden_size"),
         "heads": heads,
-        "vocabulary": given.needed("vocab_size"),
-        "sequence": given.sequence("max_position_embeddings"),
-        "hidden": given.needed("intermediate_size"),
-        "head_width": given.needed("qk_nope_head_dim"),
-        "rotary_width": given.needed("qk_rope_head_dim"),
-        "value_width": given.needed("v_head_dim"),
-        "key_rank": given.needed("kv_lora_rank"),
-        "query_rank": given.whole("q_lora_rank"),
-        "tied": given.flag("tie_word_embeddings", default=False),
+        "vocabulary": config.needed("vocab_size"),
+        "sequence": config.sequence("max_position_embeddings"),
+        "hidden": config.needed("intermediate_size"),
+        "head_width": config.needed("qk_nope_head_dim"),
+        "rotary_width": config.needed("qk_rope_head_dim"),
+        "value_width": config.needed("v_head_dim"),
+        "key_rank": config.needed("kv_lora_rank"),
+        "query_rank": config.whole("q_lora_rank"),
+        "tied": config.flag("tie_word_embeddings", default=False),
         "norms_per_layer": 2,
         "biases": biases,
         "gated": True,
         "fused_gate": False,
-        "experts": given.needed("n_routed_experts"),
-        "experts_per_token": given.needed("num_experts_per_tok"),
-        "expert_hidden": given.needed("moe_intermediate_size"),
-        "shared_experts": given.whole("n_shared_experts") or 0,
-        "dense_layers": given.count("first_k_dense_replace"),
+        "experts": config.needed("n_routed_experts"),
+        "experts_per_token": config.needed("num_experts_per_tok"),
+        "expert_hidden": config.needed("moe_intermediate_size"),
+        "shared_experts": config.whole("n_shared_experts") or 0,
+        "dense_layers": config.count("first_k_dense_replace"),
     }
 
 
-def _gpt2(given: _Fields) -> dict[str, Any]:
-    positions = given.needed("n_positions")
+def _gpt2(config: _Fields) -> dict[str, Any]:
+    positions = config.needed("n_positions")
     return {
-        "layers": given.needed("n_layer"),
-        "width": given.needed("n_embd"),
-        "heads": given.needed("n_head"),
-        "vocabulary": given.needed("vocab_size"),
-        "sequence": given.whole("sequence") or positions,
+        "layers": config.needed("n_layer"),
+        "width": config.needed("n_embd"),
+        "heads": config.needed("n_head"),
+        "vocabulary": config.needed("vocab_size"),
+        "sequence": config.whole("sequence") or positions,
         "positions": positions,
         "position_embedding": True,
-        "hidden": given.whole("n_inner"),
-        "tied": given.flag("tie_word_embeddings", default=True),
+        "hidden": config.whole("n_inner"),
+        "tied": config.flag("tie_word_embeddings", default=True),
         "norms_per_layer": 2,
         "biases": ("qkv", "out", "mlp", "norm"),
         "fused_qkv": True,
     }
 
 
-def _gpt_neox(given: _Fields) -> dict[str, Any]:
-    attention = ("qkv", "out") if given.flag("attention_bias", default=True) else ()
+def _gpt_neox(config: _Fields) -> dict[str, Any]:
+    attention = ("qkv", "out") if config.flag("attention_bias", default=True) else ()
     return {
-        "layers": given.needed("num_hidden_layers"),
-        "width": given.needed("hidden_size"),
-        "heads": given.needed("num_attention_heads"),
-        "vocabulary": given.needed("vocab_size"),
-        "sequence": given.sequence("max_position_embeddings"),
-        "hidden": given.needed("intermediate_size"),
-        "tied": given.flag("tie_word_embeddings", default=False),
+        "layers": config.needed("num_hidden_layers"),
+        "width": config.needed("hidden_size"),
+        "heads": config.needed("num_attention_heads"),
+        "vocabulary": config.needed("vocab_size"),
+        "sequence": config.sequence("max_position_embeddings"),
+        "hidden": config.needed("intermediate_size"),
+        "tied": config.flag("tie_word_embeddings", default=False),
         "norms_per_layer": 2,
         "biases": (*attention, "mlp", "norm"),
         "fused_qkv": True,
@@ -218,7 +219,7 @@ def _gpt_neox(given: _Fields) -> dict[str, Any]:
 
 
 class _Fields:
-    """A config, and which of its fields were asked for; null is as good as left out."""
+    """The fields of a config with a record of the fields that were read; null means absent."""
 
     def __init__(self, fields: Mapping[str, Any], path: str) -> None:
         self.fields, self.path = fields, path
@@ -236,11 +237,11 @@ class _Fields:
         return value
 
     def count(self, name: str) -> int:
-        """A whole number that may be 0, and is unless given."""
+        """Return a whole number that may be 0, which is its default."""
         return 0 if self.fields.get(name) == 0 else self.whole(name) or 0
 
     def needed(self, name: str) -> int:
-        """A size without a default; `finish` refuses a config that lacks it."""
+        """Return a size without a default; `finish` refuses a config without the field."""
         value = self.whole(name)
         if value is None:
             self.lacking.append(name)
@@ -259,15 +260,15 @@ class _Fields:
         return value or ""
 
     def sequence(self, positions: str) -> int:
-        """T: what is given, or of so many positions as many as a sequence has at most."""
-        given = self.whole("sequence")
-        return given or min(self.needed(positions), LONGEST)
+        """Return T: the field ``sequence``, or else the number of positions capped at `LONGEST`."""
+        tokens = self.whole("sequence")
+        return tokens or min(self.needed(positions), LONGEST)
 
     def finish(self) -> None:
-        """Refuse a field that is written almost as one that is read and not there, and what is lacking."""
-        lacking = [name for name in self.asked if self.fields.get(name) is None]
+        """Refuse a misspelt field, whose name is close to an absent field, and a config without a required field."""
+        absent = [name for name in self.asked if self.fields.get(name) is None]
         for name, value in self.fields.items():
-            if name not in self.asked and (close := difflib.get_close_matches(str(name), lacking, n=1, cutoff=0.9)):
+            if name not in self.asked and (close := difflib.get_close_matches(str(name), absent, n=1, cutoff=0.9)):
                 raise SpecError(f"{self.path}.{name}", value, f"no such field here, but {close[0]!r}")
         for name in self.lacking:
             raise SpecError(f"{self.path}.{name}", None, "a value, as this field has no default")

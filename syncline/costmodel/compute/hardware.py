@@ -1,4 +1,4 @@
-"""Hardware by name: how long a worker computes, and what fits into its memory."""
+"""Hardware presets: the peak, utilisation and memory of accelerators, and seconds of computing."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class Hardware:
-    """One accelerator, or one core: its peak, the part of it that training reaches, its memory.
+    """An accelerator or a CPU core with its peak, its utilisation in training, and its memory.
 
     Args:
-        name: for people.
+        name: display name.
         peak_flops: the vendor's dense peak at ``precision`` (without structured sparsity), in FLOP/s; positive.
-        mfu: model FLOPs utilisation, the fraction of the peak that a training step does useful work at; in (0, 1].
-            A default, not a law: it falls for small models and small batches, so measure yours and
+        mfu: model FLOPs utilisation, the useful FLOP/s of a training step over the peak; in (0, 1]. It is only a
+            default: utilisation falls for small models and small batches, so measure yours and
             ``dataclasses.replace(hardware, mfu=...)``.
         precision: the number format of the peak.
-        source: where the numbers come from.
-        memory_bytes: M, what one worker's tensors have to fit into, in bytes; None if it is not known.
-        memory_bytes_per_s: bandwidth of that memory, in bytes/s; None if it is not known.
-        collectives: times that were measured among several of them in one node.
+        source: origin of the numbers.
+        memory_bytes: M, memory of one worker, in bytes; None if unknown.
+        memory_bytes_per_s: bandwidth of that memory, in bytes/s; None if unknown.
+        collectives: measured times of collectives among several such devices in one node.
 
     Raises:
         SpecError: a peak, a utilisation or a memory out of range.
@@ -44,11 +44,11 @@ class Hardware:
 
     @property
     def number_format(self) -> str:
-        """In which gradients are computed there: ``bf16`` or ``fp16``, or fp32 where the peak is of anything else."""
+        """Return the number format of gradients: that of the peak if it is ``bf16`` or ``fp16``, else ``fp32``."""
         return self.precision if self.precision in ("bf16", "fp16") else "fp32"
 
     def measured(self, kind: str) -> MeasuredTimes | None:
-        """The measured times of a collective, if there are any."""
+        """Return the measured times of a collective, or None without a measurement."""
         return next((times for times in self.collectives if times.kind == kind), None)
 
     def __post_init__(self) -> None:
@@ -74,8 +74,8 @@ _MEGATRON = (
 _A100 = f"Peak and memory: NVIDIA A100 SXM data sheet, {{}}. {_NARAYANAN}."
 _V100 = f"Peak and memory: NVIDIA V100 SXM2 data sheet (no bf16), {{}}. {_MEGATRON}."
 
-# Vendors write GB for powers of two: of a "40 GB" A100 a driver reports 42,405,855,232 bytes, which is 98.7% of 40 GiB
-# and more than 40e9. Bandwidths are decimal.
+# Vendors write GB for powers of two: a driver reports 42,405,855,232 bytes for a "40 GB" A100, which is 98.7% of 40
+# GiB and more than 40e9. Bandwidths are decimal.
 _GIB = 2.0**30
 
 _NVLINK_2, _NVLINK_3 = ((nvlink_all_reduce(gpu),) for gpu in ("v100", "a100"))
@@ -152,11 +152,11 @@ HARDWARE: dict[str, Hardware] = {
 
 
 def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:
-    """Seconds that a worker computes: ``flops / (mfu * peak)``.
+    """Return the computing seconds of a worker: ``flops / (mfu * peak)``.
 
     Args:
         flops: floating-point operations of the worker's share of a step (`ModelShape.flops_per_token` x its tokens).
-        hardware: one worker's.
+        hardware: hardware of one worker.
 
     Raises:
         SpecError: a negative number of operations.

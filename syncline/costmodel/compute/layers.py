@@ -1,4 +1,4 @@
-"""Which parameters a choice of layers means."""
+"""Masks over a model's parameters for a choice of layers or of name patterns."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from syncline.errors import SpecError
 
 
 def first_and_last_layers(names: Sequence[str]) -> list[bool]:
-    """Which parameters belong to the first or to the last layer of a model.
+    """Return a mask over parameters that selects the first and the last layer of a model.
 
-    A layer is what stands before the last dot of a name; ``embedding`` alone is a layer too.
+    The layer of a parameter is the part of its name before the last dot; a name without a dot is a layer by itself.
 
     Args:
-        names: the parameters' names, in the model's order.
+        names: names of the parameters, in the model's order.
 
     >>> first_and_last_layers(["embedding", "0.up", "0.down", "head.weight", "head.bias"])
     [True, False, False, True, True]
@@ -24,10 +24,10 @@ def first_and_last_layers(names: Sequence[str]) -> list[bool]:
 
 
 def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[bool]:
-    """Which parameters belong to the layers that were chosen.
+    """Return a mask over parameters that selects those of the chosen layers.
 
     Args:
-        names: the parameters' names, in the model's order.
+        names: names of the parameters, in the model's order.
         layers: ``all``, ``none``, ``first-and-last`` (see ``first_and_last_layers``), or patterns of names.
 
     Raises:
@@ -49,7 +49,7 @@ def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[boo
 
 
 def is_of(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a parameter's name matches one of the patterns; without any, every name does.
+    """Return whether a parameter's name matches one of the patterns; without patterns every name matches.
 
     >>> is_of("0.up", ["*.up", "*.down"]), is_of("0.qkv", ["*.up"]), is_of("0.qkv", [])
     (True, False, True)

@@ -1,4 +1,4 @@
-"""Model shapes: how many parameters a transformer has and how much work a token is."""
+"""Model shapes: the parameters of a transformer and its work per token."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError, one_of
 
 BIASES = ("qkv", "out", "mlp", "norm")
-"""Where a layer can have biases; those of norms, the last norm has too."""
+"""Parts of a layer that can have biases; with ``norm`` the last norm has biases, too."""
 
 LARGEST = 10**9
-"""Of any size: beyond, products of them are no numbers that arrays hold."""
+"""Upper bound of any size; products of larger sizes overflow the integers of arrays."""
 
 MOST_TENSORS = 200_000
-"""Of a model; the largest that are trained have a quarter of it, and listing more takes seconds."""
+"""Upper bound of a model's tensors; the largest trained models have a quarter of it, and longer lists take seconds."""
 
 
 @dataclass(frozen=True)
@@ -108,25 +108,27 @@ class ModelShape:
         if self.experts_per_token > self.experts:
             raise SpecError("model.experts_per_token", self.experts_per_token, f"at most the {self.experts} experts")
         self._check_parts()
-        of_layer = 10 + self.norms_per_layer + 3 * self.experts
-        if of_layer > MOST_TENSORS:
-            many = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
-            raise SpecError(f"model.{many}", getattr(self, many), "fewer: a layer has too many parameters to list")
-        if self.layers * of_layer > MOST_TENSORS:
-            most = MOST_TENSORS // of_layer
-            raise SpecError("model.layers", self.layers, f"at most {most:,}: more have too many parameters to list")
-        for i, one in enumerate(self.biases):
-            if one not in BIASES:
-                raise SpecError(f"model.biases.{i}", one, one_of(BIASES, one))
+        tensors_per_layer = 10 + self.norms_per_layer + 3 * self.experts
+        if tensors_per_layer > MOST_TENSORS:
+            culprit = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
+            raise SpecError(
+                f"model.{culprit}", getattr(self, culprit), "fewer: a layer has too many parameters to list"
+            )
+        if self.layers * tensors_per_layer > MOST_TENSORS:
+            limit = MOST_TENSORS // tensors_per_layer
+            raise SpecError("model.layers", self.layers, f"at most {limit:,}: more have too many parameters to list")
+        for i, part in enumerate(self.biases):
+            if part not in BIASES:
+                raise SpecError(f"model.biases.{i}", part, one_of(BIASES, part))
 
     def _check_parts(self) -> None:
-        """Refuse fields of experts without experts, of latent attention without its rank, and what neither has."""
+        """Refuse expert fields without experts, latent-attention fields without ``key_rank``, and conflicts."""
         for name in ("norms_per_layer", "shared_experts", "rotary_width"):
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise SpecError(f"model.{name}", getattr(self, name), "at least 0")
         if not 0 <= self.dense_layers <= (self.layers if self.experts > 1 else 0):
-            most = f"at most the {self.layers} layers" if self.experts > 1 else "0 without experts"
-            raise SpecError("model.dense_layers", self.dense_layers, most)
+            expected_dense = f"at most the {self.layers} layers" if self.experts > 1 else "0 without experts"
+            raise SpecError("model.dense_layers", self.dense_layers, expected_dense)
         for name in ("shared_experts", "expert_hidden"):
             if getattr(self, name) and self.experts == 1:
                 raise SpecError(f"model.{name}", getattr(self, name), "experts beside it, at least 2")
@@ -139,43 +141,43 @@ class ModelShape:
 
     @property
     def hidden_width(self) -> int:
-        """f, numbers between up and down."""
+        """Return f, the width of the MLP between up and down."""
         return self.hidden or self.expansion * self.width
 
     @property
     def expert_width(self) -> int:
-        """f of an expert."""
+        """Return the hidden width f of an expert."""
         return self.expert_hidden or self.hidden_width
 
     @property
     def query_width(self) -> int:
-        """a c, numbers in a token's queries, without those of positions alone."""
+        """Return a c, the numbers in a token's queries without the rotary part of latent attention."""
         return self.heads * (self.head_width or self.width // self.heads)
 
     @property
     def key_width(self) -> int:
-        """g c, numbers in a token's keys, and in its values."""
+        """Return g c, the numbers in a token's keys, and in its values."""
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
     @property
     def scores_width(self) -> int:
-        """Numbers in a token's queries and weighted sums over 2: ``a c`` where all are c wide."""
+        """Return half of the numbers in a token's queries and weighted sums: ``a c`` if all heads are c wide."""
         per_head = self.query_width // self.heads
         value = per_head if self.value_width is None else self.value_width
         return self.heads * (per_head + self.rotary_width + value) // 2
 
     @property
     def layer(self) -> list[TensorShape]:
-        """The parameters of one layer, in order; those of an expert have its number in their name."""
+        """Return the parameters of one layer in order; the name of an expert's parameter has the expert's number."""
         return self._layer(dense=False)
 
     @property
     def dense_layer(self) -> list[TensorShape]:
-        """Those of one of the first layers, where these have no experts."""
+        """Return the parameters of one of the first layers, which have no experts."""
         return self._layer(dense=True)
 
     def layer_at(self, number: int) -> list[TensorShape]:
-        """Those of a layer, from 0."""
+        """Return the parameters of layer ``number``, counted from 0."""
         return self._layer(dense=number < self.dense_layers)
 
     def _layer(self, dense: bool) -> list[TensorShape]:
@@ -196,26 +198,29 @@ class ModelShape:
         d, a, g = self.width, self.query_width, self.key_width
         qkv = [("qkv", a + 2 * g)] if self.fused_qkv else [("query", a), ("key", g), ("value", g)]
         attention = [*((name, (rows, d), "qkv") for name, rows in qkv), ("out", (d, a), "out")]
-        of_heads = [TensorShape(f"{name}_norm", (a // self.heads,)) for name in ("query", "key") if self.head_norms]
-        return [*self._with_biases(attention), *of_heads]
+        head_norms = [TensorShape(f"{name}_norm", (a // self.heads,)) for name in ("query", "key") if self.head_norms]
+        return [*self._with_biases(attention), *head_norms]
 
     def _latent_attention(self, rank: int) -> list[TensorShape]:
-        """Multi-head latent attention. Source: DeepSeek-AI, DeepSeek-V2 (2024), section 2.1 and Appendix C."""
+        """Return the parameters of multi-head latent attention.
+
+        Source: DeepSeek-AI, DeepSeek-V2 (2024), section 2.1 and Appendix C.
+        """
         d, heads, rotary = self.width, self.heads, self.rotary_width
         per_head = self.query_width // heads
         values = heads * (per_head if self.value_width is None else self.value_width)
         queries = heads * (per_head + rotary)
-        down: list[TensorShape] = []
+        tensors: list[TensorShape] = []
         if self.query_rank is None:
-            down += self._with_biases([("query", (queries, d), "qkv")])
+            tensors += self._with_biases([("query", (queries, d), "qkv")])
         else:
-            down += self._with_biases([("query_down", (self.query_rank, d), "qkv")])
-            down += [TensorShape("query_norm", (self.query_rank,))]
-            down.append(TensorShape("query_up", (queries, self.query_rank), is_matrix=True))
-        down += self._with_biases([("key_value_down", (rank + rotary, d), "qkv")])
-        down += [TensorShape("key_value_norm", (rank,))]
-        down.append(TensorShape("key_value_up", (heads * per_head + values, rank), is_matrix=True))
-        return down + self._with_biases([("out", (d, values), "out")])
+            tensors += self._with_biases([("query_down", (self.query_rank, d), "qkv")])
+            tensors += [TensorShape("query_norm", (self.query_rank,))]
+            tensors.append(TensorShape("query_up", (queries, self.query_rank), is_matrix=True))
+        tensors += self._with_biases([("key_value_down", (rank + rotary, d), "qkv")])
+        tensors += [TensorShape("key_value_norm", (rank,))]
+        tensors.append(TensorShape("key_value_up", (heads * per_head + values, rank), is_matrix=True))
+        return tensors + self._with_biases([("out", (d, values), "out")])
 
     def _mlp(self, f: int) -> list[tuple[str, tuple[int, int], str]]:
         d = self.width
@@ -225,19 +230,19 @@ class ModelShape:
         return [*((name, (rows, d), "mlp") for name, rows in up), ("down", (d, f), "mlp")]
 
     def _with_biases(self, matrices: list[tuple[str, tuple[int, int], str]], prefix: str = "") -> list[TensorShape]:
-        out = []
+        tensors = []
         for name, shape, kind in matrices:
-            out.append(TensorShape(f"{prefix}{name}", shape, is_matrix=True))
+            tensors.append(TensorShape(f"{prefix}{name}", shape, is_matrix=True))
             if kind in self.biases:
-                out.append(TensorShape(f"{prefix}{name}_bias", shape[:1]))
-        return out
+                tensors.append(TensorShape(f"{prefix}{name}_bias", shape[:1]))
+        return tensors
 
-    def _around(self, part: str, inside: list[TensorShape]) -> Iterator[TensorShape]:
-        """A part of a layer among its norms: half of a layer's are the part's, the first of them before it."""
+    def _around(self, part: str, tensors: list[TensorShape]) -> Iterator[TensorShape]:
+        """Yield a part of a layer with its half of the layer's norms: the first before the part, the rest after it."""
         norms = [f"{part}_norm_{i}" for i in range(self.norms_per_layer // 2)]
         for name in norms[:1]:
             yield from self._norm(name)
-        yield from inside
+        yield from tensors
         for name in norms[1:]:
             yield from self._norm(name)
 
@@ -247,29 +252,30 @@ class ModelShape:
 
     @property
     def tensors(self) -> list[TensorShape]:
-        """Every parameter in order, matrices as (outputs, inputs); embedding, positions and head are no matrices.
+        """Return every parameter in order, matrices as (outputs, inputs).
 
-        Half of a layer's norms belong to its attention, half to its MLP; the first of each stands before it.
+        Embedding, positions and head do not count as matrices. Half of a layer's norms belong to its attention, half to
+        its MLP; the first norm of each precedes it.
         """
         table = (self.vocabulary, self.width)
-        out = [TensorShape("embedding", table)]
+        tensors = [TensorShape("embedding", table)]
         if self.position_embedding:
-            out.append(TensorShape("positions", (self.positions or self.sequence, self.width)))
+            tensors.append(TensorShape("positions", (self.positions or self.sequence, self.width)))
         layer, dense = self.layer, self.dense_layer if self.dense_layers else []
         for number in range(self.layers):
-            out += [
-                TensorShape(f"{number}.{one.name}", one.shape, one.is_matrix)
-                for one in (dense if number < self.dense_layers else layer)
+            tensors += [
+                TensorShape(f"{number}.{tensor.name}", tensor.shape, tensor.is_matrix)
+                for tensor in (dense if number < self.dense_layers else layer)
             ]
         if self.norms_per_layer:
-            out += self._norm("norm")
-        return out if self.tied else [*out, TensorShape("head", table)]
+            tensors += self._norm("norm")
+        return tensors if self.tied else [*tensors, TensorShape("head", table)]
 
     @property
     def matmul_parameters(self) -> int:
-        """Parameters that each token is multiplied with: the layers' matrices and the output head, tied or not.
+        """Return the number of weights that multiply each token: the layers' matrices and the output head, tied or not.
 
-        Of experts, those through which a token goes.
+        Only the experts that process a token count.
         """
         idle = self.experts - self.experts_per_token
         unused = idle * sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
@@ -280,45 +286,49 @@ class ModelShape:
 
     @property
     def active_parameters(self) -> int:
-        """Those that a token meets: all but the experts through which it does not go."""
+        """Return the number of parameters that a token uses: all but those of the experts that do not process it."""
         idle = self.experts - self.experts_per_token
-        each = sum(one.elements for one in self._with_biases(self._mlp(self.expert_width)))
-        return self.parameters - (self.layers - self.dense_layers) * idle * each
+        expert_parameters = sum(tensor.elements for tensor in self._with_biases(self._mlp(self.expert_width)))
+        return self.parameters - (self.layers - self.dense_layers) * idle * expert_parameters
 
     @property
     def parameters(self) -> int:
-        """All parameters, exactly; a tied head counts once."""
+        """Return the exact number of parameters; a tied head counts once."""
         ends = (1 if self.tied else 2) * self.vocabulary * self.width
         if self.position_embedding:
             ends += (self.positions or self.sequence) * self.width
         if self.norms_per_layer:
-            ends += sum(one.elements for one in self._norm("norm"))
+            ends += sum(tensor.elements for tensor in self._norm("norm"))
         if self.dense_layers:
-            ends += self.dense_layers * sum(one.elements for one in self.dense_layer)
-        return (self.layers - self.dense_layers) * sum(one.elements for one in self.layer) + ends
+            ends += self.dense_layers * sum(tensor.elements for tensor in self.dense_layer)
+        return (self.layers - self.dense_layers) * sum(tensor.elements for tensor in self.layer) + ends
 
     @property
     def flops_per_token(self) -> int:
-        """FLOPs of forward and backward per token: ``6 N + 12 L a c T``; of widths that differ their mean is c.
+        """Return the FLOPs per token, forward and backward: ``6 N + 12 L a c T``, with c the mean of different widths.
 
-        N is `matmul_parameters` (a look-up in a table is no work): 2 FLOPs per weight forward, 4 backward. The second
-        term is attention's scores and weighted sums, with ``a c = d`` where no heads have a width of their own, counted
-        over the whole sequence, as if it were neither causal nor cut by a window.
+        N is `matmul_parameters` (a table look-up costs no FLOPs): 2 FLOPs per weight forward, 4 backward. The second
+        term counts attention's scores and weighted sums, with ``a c = d`` unless ``head_width`` is set. It covers the
+        whole sequence, as if attention had neither a causal mask nor a window.
 
         Source: A. Chowdhery et al., "PaLM" (2022), appendix B.
         """
         return 6 * self.matmul_parameters + 12 * self.layers * self.scores_width * self.sequence
 
     def block_flops(self, dense: bool = False) -> int:
-        """Those of one layer alone, per token; ``dense``: of one of the first, where these have no experts."""
+        """Return the FLOPs of one layer per token, forward and backward.
+
+        Args:
+            dense: whether the layer is one of the first layers, without experts.
+        """
         idle = 0 if dense else self.experts - self.experts_per_token
         unused = idle * sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
         return 6 * (_matrices(self._layer(dense)) - unused) + 12 * self.scores_width * self.sequence
 
     def parameter_bytes(self, bytes_per_parameter: int = 4) -> int:
-        """Bytes of one copy of the parameters; also of a gradient, or of one optimizer state (4: fp32)."""
+        """Return the bytes of the parameters, a gradient, or one optimizer state, with 4 bytes per number in fp32."""
         return self.parameters * bytes_per_parameter
 
 
 def _matrices(tensors: list[TensorShape]) -> int:
-    return sum(one.elements for one in tensors if one.is_matrix)
+    return sum(tensor.elements for tensor in tensors if tensor.is_matrix)

@@ -1,4 +1,4 @@
-"""Models by name: those of the papers, and some whose shapes are public."""
+"""Model presets: the models of the papers, and others with public shapes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.public_models import PUBLIC
 
 # Rotary positions (section 4) and norms without parameters. A vocabulary of 50,304 (GPT-2's 50,257 up to a multiple of
-# 64) with a head of its own gives the paper's 619 MiB and 1,545 MiB of fp32 (printed as MB); its total of 216,044 GB at
-# 1.3B follows from no choice that we found.
+# 64) with an untied head gives the paper's 619 MiB and 1,545 MiB of fp32 (printed as MB); no choice that we found gives
+# its total of 216,044 GB at 1.3B.
 _CURVADION = "CurvaDion, Table 4 (width, layers, heads) and section 4 (sequence); vocabulary and untied head inferred"
-# "50K" is read as 50,000. Only with a tied head do the sizes come out as named. Peri-norm: two around each module.
+# "50K" is read as 50,000. The sizes match the names only with a tied head. Peri-norm: two around each module.
 _MT_DAO = "MT-DAO, Table 2 and Appendix B; tied head inferred"
 
 
@@ -63,4 +63,4 @@ MODELS: dict[str, ModelShape] = {
         *PUBLIC,
     )
 }
-"""By name."""
+"""Model presets by name."""

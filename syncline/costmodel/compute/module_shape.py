@@ -1,4 +1,4 @@
-"""A model of which only its parameters and its work are known: a module of somebody's own."""
+"""The shape of a user's module: only its parameters and its work per token are known."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from syncline.costmodel.compute.tensors import TensorShape
 
 @dataclass(frozen=True)
 class ModuleShape:
-    """Any model, as numbers. Where batches are of samples (images, rows), a token is a sample.
+    """The numbers of any model. If a batch holds samples such as images or rows, a token is a sample.
 
     Args:
-        name: for people.
-        tensors: what is learned, in order.
-        flops_per_token: of forward and backward.
+        name: display name.
+        tensors: trainable parameters, in order.
+        flops_per_token: FLOPs of a token, forward and backward.
         sequence: T, tokens in a sample.
-        source: where the numbers come from.
-        reference: how a spec names it: a name, ``module:name``, or ``{kind: python, target: module:name, ...}``.
+        source: origin of the numbers.
+        reference: reference in a spec: a name, ``module:name``, or ``{kind: python, target: module:name, ...}``.
     """
 
     name: str
@@ -32,13 +32,13 @@ class ModuleShape:
 
     @property
     def parameters(self) -> int:
-        """How many numbers are learned."""
+        """Return the number of trainable parameters."""
         return sum(tensor.elements for tensor in self.tensors)
 
     def parameter_bytes(self, bytes_per_parameter: int = 4) -> int:
-        """Bytes of one copy of the parameters; also of a gradient, or of one optimizer state (4: fp32)."""
+        """Return the bytes of the parameters, a gradient, or one optimizer state, with 4 bytes per number in fp32."""
         return self.parameters * bytes_per_parameter
 
 
 Model = ModelShape | ModuleShape
-"""What can be projected."""
+"""A model that a projection accepts."""

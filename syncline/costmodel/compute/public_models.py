@@ -1,7 +1,7 @@
-"""Models whose shapes are public, with where they are from.
+"""Presets of models with public shapes, each with its source.
 
-Of what has weights each has the fields of its config.json; test_configs.py has the published numbers of parameters,
-each with its source. A training sequence is as long as the report says that most of pretraining's were.
+A model with public weights has the fields of its config.json; test_configs.py has the published numbers of parameters,
+each with its source. The training sequence has the length that the report gives for most of pretraining.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _gpt2(name: str, width: int, layers: int, heads: int) -> ModelShape:
 
 
 # Table 2.1 has 24 heads of 128 at 1.3B, which are not its width of 2,048, and a width of 5,140 at 13B, which is not its
-# 40 heads of 128: 16 heads, and 5,120, as everybody reads them.
+# 40 heads of 128. We use 16 heads, and 5,120, as other readers do.
 _GPT_3 = "T. Brown et al., GPT-3 (2020), Table 2.1 and section 2.1; GPT-2's vocabulary, positions and tied head"
 
 
@@ -75,7 +75,7 @@ def _qwen_experts(hidden: int) -> dict[str, int | bool]:
 
 
 def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dense: int) -> dict[str, int | bool]:
-    """DeepSeek's attention and experts."""
+    """Return the config fields of DeepSeek's attention and experts."""
     fields: dict[str, int | bool] = {
         "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
         "n_routed_experts": experts, "num_experts_per_tok": per_token, "moe_intermediate_size": hidden,
@@ -144,4 +144,4 @@ PUBLIC = (
         _sizes(7168, 61, 128, 18432, n_shared_experts=1) | _latent(1536, 256, 8, 2048, 3),
     ),
 )  # fmt: skip
-"""In the order of their families."""
+"""Public models in the order of their families."""

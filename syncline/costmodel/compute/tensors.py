@@ -1,4 +1,4 @@
-"""The parameters of a model as shapes: what a method's traffic depends on."""
+"""Parameter shapes of a model, on which the traffic of a method depends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 class TensorShape(NamedTuple):
-    """One parameter of a model: its name, its shape, and whether matrix rules such as Muon's and Dion's take it.
+    """A parameter of a model: its name, its shape, and whether matrix rules such as Muon's and Dion's apply to it.
 
-    Embeddings and output heads have two dimensions and are no matrices to these rules. A convolution's weights
-    ``(out, in, *kernel)`` are a matrix of ``out`` rows.
+    Embeddings and output heads have two dimensions, but these rules do not apply to them. The weights of a convolution,
+    ``(out, in, *kernel)``, count as a matrix of ``out`` rows.
     """
 
     name: str
@@ -20,21 +20,21 @@ class TensorShape(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Numbers that it holds."""
+        """Return the number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Of a matrix: rows and columns, see ``matrix_sides``."""
+        """Return the rows and columns of a matrix, see ``matrix_sides``."""
         return matrix_sides(self.shape)
 
     def is_worth_factors(self, rank: int) -> bool:
-        """Of a matrix: see the function of that name."""
+        """Return whether low-rank factors are smaller than the matrix, see the function ``is_worth_factors``."""
         return is_worth_factors(*self.sides, rank)
 
 
 def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of what is worked on as a matrix: ``(out, rest)``, as public codes view convolutions.
+    """Return rows and columns of a tensor viewed as a matrix: ``(out, rest)``, as public codes view convolutions.
 
     >>> matrix_sides((768, 3072)), matrix_sides((16, 3, 5, 5))
     ((768, 3072), (16, 75))
@@ -43,35 +43,35 @@ def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
-    """Cut a row of tensors into runs of about equal size, none of them empty while there are tensors for all.
+    """Cut a list of tensors into F runs of about equal size, none empty if there are at least F tensors.
 
-    Tensor i goes where its middle falls, moved as little as it takes for every run to have one.
+    The middle of tensor i decides its run. The function moves a tensor only as far as needed to give every run one.
 
     Args:
-        sizes: elements of each tensor, in order.
-        parts: F.
+        sizes: number of elements of each tensor, in order.
+        parts: F, number of runs.
 
     Returns:
-        The indices of each run.
+        The indices of the tensors of each run.
 
     >>> balanced_parts([8, 1, 1, 2], 3)
     [[0], [1], [2, 3]]
     """
     total, before = max(sum(sizes), 1), 0
-    out: list[list[int]] = [[] for _ in range(parts)]
+    runs: list[list[int]] = [[] for _ in range(parts)]
     last = -1
     for i, size in enumerate(sizes):
         wanted = min((2 * before + size) * parts // (2 * total), parts - 1)
-        # Not before the last run, not skipping one, and leaving a tensor for each run still to come.
+        # Do not go back before the last run, skip no run, and leave a tensor for each remaining run.
         part = max(min(wanted, last + 1), last, parts - (len(sizes) - i), 0)
         part = min(part, last + 1)
-        out[part].append(i)
+        runs[part].append(i)
         last, before = part, before + size
-    return out
+    return runs
 
 
 def largest_divisor(length: int, at_most: int) -> int:
-    """The largest divisor of ``length`` that is not above ``at_most``.
+    """Return the largest divisor of ``length`` that is not above ``at_most``.
 
     >>> largest_divisor(768, 64), largest_divisor(50, 64), largest_divisor(97, 64)
     (64, 50, 1)
@@ -80,12 +80,12 @@ def largest_divisor(length: int, at_most: int) -> int:
 
 
 def is_worth_factors(rows: int, columns: int, rank: int) -> bool:
-    """Whether low-rank factors are smaller than their matrix: ``(m + n) r < m n``."""
+    """Return whether low-rank factors are smaller than their matrix: ``(m + n) r < m n``."""
     return (rows + columns) * rank < rows * columns
 
 
 def dion_rank(rows: int, columns: int, fraction: float) -> int:
-    """``ceil(fraction min(m, n))``, at least 1.
+    """Return the rank of Dion's factors: ``ceil(fraction min(m, n))``, at least 1.
 
     >>> dion_rank(768, 3072, 0.25), dion_rank(8, 3, 0.5)
     (192, 2)

@@ -1,4 +1,4 @@
-"""What updates take that multiply matrices, in FLOPs and in seconds; an mfu has elementwise ones in it."""
+"""FLOPs and seconds of updates that multiply or decompose matrices; an mfu already covers elementwise updates."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError
 
 DECOMPOSITION_RATE = 0.25
-"""Part of a product's speed that a QR or eigenvalue decomposition reaches: .14 to .7 on one CPU core, for d from 64 to
-768. On a GPU it is far less, and falls with d: measure it there."""
+"""Speed of a QR or eigenvalue decomposition over that of a matrix product: .14 to .7 on one CPU core, for d from 64 to
+768. On a GPU it is far less and falls with d, so measure it there."""
 
 QR_FLOPS, EIGENVECTOR_FLOPS = 8 / 3, 9.0
-"""Per d^3. Source: G. Golub, C. Van Loan, "Matrix Computations" (4th ed., 2013), sections 5.2 and 8.3."""
+"""FLOPs of each decomposition per d^3.
+
+Source: G. Golub, C. Van Loan, "Matrix Computations" (4th ed., 2013), sections 5.2 and 8.3."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,9 @@ class UpdateWork:
     """FLOPs of the products and decompositions of an update, of one or more matrices.
 
     Args:
-        step: products of every step, as of rotating to and fro.
-        renewal: products of a renewal, as of bases.
-        decomposition: decompositions of a renewal.
+        step: FLOPs of the products of every step, such as rotations.
+        renewal: FLOPs of the products of a renewal, for instance of bases.
+        decomposition: FLOPs of the decompositions of a renewal.
     """
 
     step: float = 0.0
@@ -33,7 +35,7 @@ class UpdateWork:
     decomposition: float = 0.0
 
     def __add__(self, other: UpdateWork) -> UpdateWork:
-        """Of both."""
+        """Return the sum of the work of two updates."""
         return UpdateWork(
             self.step + other.step, self.renewal + other.renewal, self.decomposition + other.decomposition
         )
@@ -41,14 +43,14 @@ class UpdateWork:
     def seconds(
         self, hardware: Hardware, frequency: float | None, decomposition_rate: float = DECOMPOSITION_RATE
     ) -> float:
-        """Seconds per step, renewals shared out over the steps between them.
+        """Return the seconds per step, with renewals spread over the steps between them.
 
             [step + (renewal + decomposition / rate) / frequency] / (peak mfu)
 
         Args:
-            hardware: products run at its peak times its mfu.
-            frequency: steps between renewals; None for bases that stay.
-            decomposition_rate: the part of that speed at which decompositions run.
+            hardware: hardware that runs products at its peak times its mfu.
+            frequency: steps between renewals; None without renewals.
+            decomposition_rate: speed of decompositions over that of products.
 
         Raises:
             SpecError: a rate that is not above 0.
@@ -60,7 +62,7 @@ class UpdateWork:
 
 
 def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
-    """Of orthogonalising the matrices among them in every step, as Muon and Scion do.
+    """Return the work of orthogonalising every matrix among the tensors in each step, as Muon and Scion do.
 
     >>> orthogonal_work([TensorShape("w", (2, 2), True)]).step  # five iterations of three products of 2 x 2 matrices
     240.0
@@ -69,16 +71,16 @@ def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
 
 
 def low_rank_work(rows: int, columns: int, rank: int, products: int, every: float = 1) -> UpdateWork:
-    """Of one power iteration, ``P = orth(M Q)``, ``R = M^T P``, and what else multiplies M or its factors.
+    """Return the work per step of a power iteration, ``P = orth(M Q)``, ``R = M^T P``, and of further products.
 
         products 2 m n r + QR of m x r,   8/3 m r^2
 
     Args:
-        rows: m, of the side that P has.
+        rows: m, rows of M and of P.
         columns: n.
         rank: r.
-        products: of m n r, with these two.
-        every: steps from one to the next.
+        products: number of products of M or its factors, 2 m n r FLOPs each, with the two of the iteration.
+        every: steps between two iterations.
 
     >>> low_rank_work(4, 2, 1, 3).step  # three products of 16 FLOPs
     48.0

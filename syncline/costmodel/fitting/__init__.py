@@ -1,5 +1,5 @@
-"""Constants from measurements.
+"""Constants of the cost model fitted to measurements.
 
-In which order to read: ``least_squares`` (the solvers), ``timed`` (what was measured), ``gloo`` (its software, with
-latency and bandwidth as configured), ``link`` (latency and bandwidth, too).
+Read the modules in this order: ``least_squares`` (the solvers), ``timed`` (timed collectives), ``gloo`` (costs of
+gloo's software, with latency and bandwidth as configured), ``link`` (also fits latency and bandwidth).
 """

@@ -1,10 +1,10 @@
-"""Constants from measurements: robust least squares on relative errors, and linear ones without negative unknowns.
+"""Solvers: robust least squares on relative errors, and linear least squares with unknowns of at least 0.
 
     minimise  sum_i rho(log(predicted_i / measured_i)),    rho(r) = 2 r^2 / (1 + sqrt(1 + (r / s)^2))
 
 over the logarithms of the constants, which therefore stay positive. rho is quadratic for errors below s and linear
-beyond, so that a few points which the model cannot explain do not move the rest. Logarithms, because 2 and 1/2 of what
-was measured are equally wrong.
+above, so that a few points that the model cannot explain have little effect on the fit. The residuals are logarithms,
+because twice and half of a measured value are equally wrong.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
 
 Predict = Callable[[Floats], Floats]
-"""From constants ``(n, B, 1)``, B sets of them, to predictions ``(B, N)``."""
+"""A function from B sets of constants, ``(n, B, 1)``, to predictions, ``(B, N)``."""
 
 STEP = 1e-5
-"""Of the logarithm of a constant, to take a derivative by."""
+"""Finite-difference step of a constant's logarithm."""
 
 SETTLED = 1e-10
-"""A relative change of the cost below which the fit is done."""
+"""Relative change of the cost below which the fit has converged."""
 
 
 class Fit(NamedTuple):
-    """What a fit found.
+    """The result of a fit of n constants to N measurements.
 
     Attributes:
-        constants: ``(n,)``.
+        constants: fitted constants, ``(n,)``.
         errors: ``predicted / measured - 1``, ``(N,)``.
-        spread: standard error of the logarithm of each constant, ``(n,)``: 0.1 is about 10 %; large or infinite where
-            the measurements do not tell a constant from others.
-        cost: what was minimised.
+        spread: standard error of the logarithm of each constant, ``(n,)``: 0.1 is about 10 %. It is large or infinite
+            if the measurements do not determine the constant.
+        cost: minimum of the cost function.
     """
 
     constants: Floats
@@ -55,19 +55,19 @@ def relative_fit(
     scale: float = 0.01,
     iterations: int = 200,
 ) -> Fit:
-    """Constants by Levenberg and Marquardt's method, from the start that leads to the least cost.
+    """Fit constants by Levenberg and Marquardt's method, from the start that leads to the least cost.
 
     Args:
         predict: the model, for several sets of constants at once.
-        measured: ``(N,)``, positive.
-        starts: ``(n,)``, or ``(S, n)`` for several, positive; n at most N. A model with a maximum in it, or a
-            minimum, has costs with more than one valley.
-        most: ``(n,)``, what the constants cannot be above; one is kept there while more would be better.
-        scale: s, the relative error from which a point counts less than squared: that of the measurements.
-        iterations: most, of each start.
+        measured: measured values, ``(N,)``, positive.
+        starts: initial constants, ``(n,)``, or ``(S, n)`` for several starts, positive; n at most N. A model that
+            contains a maximum or a minimum can have several local minima of the cost.
+        most: upper bounds of the constants, ``(n,)``.
+        scale: s, relative error of the measurements, above which a point counts less than its square.
+        iterations: largest number of iterations from each start.
 
     Raises:
-        SpecError: fewer measurements than constants, or something that is not positive.
+        SpecError: fewer measurements than constants, or a measurement or start that is not positive.
 
     >>> sizes = np.array([1e3, 1e4, 1e5, 1e6])
     >>> fit = relative_fit(lambda c: c[0] + sizes / c[1], 2e-3 + sizes / 1e8, [1e-3, 1e9])
@@ -97,17 +97,17 @@ def _descend(predict: Predict, truth: Floats, start: Floats, highest: Floats, sc
     for _ in range(iterations):
         normal, slope = _quadratic(residuals, logs, r, scale)
         before, moved = cost_of(r), False
-        kept = (logs >= highest) & (slope < 0)
-        normal[kept, :], normal[:, kept], slope[kept] = 0.0, 0.0, 0.0
+        at_bound = (logs >= highest) & (slope < 0)
+        normal[at_bound, :], normal[:, at_bound], slope[at_bound] = 0.0, 0.0, 0.0
         while not moved and damping < 1e12:
             move = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-12), -slope)
-            tried = np.minimum(logs + np.clip(move, -1, 1), highest)
-            errors = residuals(tried[None])[0]
+            trial = np.minimum(logs + np.clip(move, -1, 1), highest)
+            errors = residuals(trial[None])[0]
             moved = cost_of(errors) < before
             damping *= 0.1 if moved else 4
         if not moved:
             break
-        logs, r, damping = tried, errors, max(damping, 1e-9)
+        logs, r, damping = trial, errors, max(damping, 1e-9)
         if before - cost_of(r) <= SETTLED * before:
             break
     normal, _ = _quadratic(residuals, logs, r, scale)
@@ -116,14 +116,14 @@ def _descend(predict: Predict, truth: Floats, start: Floats, highest: Floats, sc
 
 
 def _quadratic(residuals: Callable[[Floats], Floats], logs: Floats, r: Floats, scale: float) -> tuple[Floats, Floats]:
-    """Curvature and slope of half the cost, each point weighted by how far it still counts as squared."""
+    """Return the approximate Hessian and the gradient of half the cost, with less weight for large errors."""
     jacobian = (residuals(logs + STEP * np.eye(logs.size)) - r).T / STEP
     weights = 1 / np.sqrt(1 + (r / scale) ** 2)
     return jacobian.T @ (weights[:, None] * jacobian), jacobian.T @ (weights * r)
 
 
 def _root_of_inverse(normal: Floats) -> Floats:
-    """Square roots of the diagonal of the inverse; infinite where it has none."""
+    """Return the square roots of the inverse's diagonal, infinite where the matrix is singular."""
     values, vectors = np.linalg.eigh(normal)
     with np.errstate(divide="ignore"):
         inverse = np.where(values > 1e-14 * values[-1], 1 / values, np.inf)
@@ -133,7 +133,10 @@ def _root_of_inverse(normal: Floats) -> Floats:
 
 
 def non_negative(matrix: Floats, target: Floats) -> Floats:
-    """Linear least squares with unknowns of at least 0: the most negative one is set to 0 until none is."""
+    """Solve linear least squares with unknowns of at least 0.
+
+    The function fixes the most negative unknown at 0 and solves again, until no unknown is negative.
+    """
     free = np.ones(matrix.shape[1], dtype=np.bool_)
     while True:
         solved = np.zeros(matrix.shape[1])

@@ -1,18 +1,18 @@
-"""Latency, bandwidth and software costs of an unknown network, from times of collectives and of single messages.
+"""A fit of an unknown network's latency, bandwidth and software costs to times of collectives and single messages.
 
-The model is `gloo_s` for collectives and `gloo_message_s` for a message that both ends come to together:
+The model is `gloo_s` for collectives, and `gloo_message_s` for a message whose two ends start together:
 
     send:         2 alpha + n / B
     a collective: T(P, n; alpha, B) + g_P + e_kind N
 
-one alpha and one B for all, one g for each number of workers, one e for each collective but the broadcast. All are at
-least 0 and found together by `syncline.costmodel.fitting.least_squares.relative_fit`, in whose sense a few disturbed
-measurements count little.
+with one alpha and one B for all calls, one g for each number of workers, and one e for each collective but the
+broadcast. All are at least 0. `syncline.costmodel.fitting.least_squares.relative_fit` fits them together and gives a
+few disturbed measurements little weight.
 
-What cannot be told apart: latency and what the software takes per message are one sum, all of which is called latency
-here. And with one number of workers bytes on the wire and in the software are one sum, too. So those of messages and
-broadcasts, which copy and add nothing, are all the wire's; that is what B means here, and there have to be such. With a
-latency and a bandwidth that are given, `fit_costs` finds the rest.
+Measurements cannot separate some costs. Latency and the software cost per message only appear as a sum, which this
+module calls latency. With one number of workers, the costs per byte of the wire and of the software also appear only as
+a sum. So the fit needs messages or broadcasts, which copy and add nothing: it attributes all their cost per byte to the
+wire, which defines B. If latency and bandwidth are known, `fit_costs` fits the other costs.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError, one_of
 
 BARE = (SEND, "broadcast")
-"""What costs nothing per byte beside the wire."""
+"""Calls whose only cost per byte is the wire."""
 
 START_CALL_S, START_BYTE_S = 1e-4, 1e-10
-"""Where costs start from."""
+"""Initial values of software costs in the fit: seconds per call and per byte."""
 
 NOTHING = 1e-3
-"""A cost whose largest share of any of its measurements is below this is none."""
+"""Share of every measurement's time below which a fitted cost is set to 0."""
 
 SCALE = 0.03
-"""Relative errors above this count less than squared: what a busy machine disturbs."""
+"""Relative error above which a measurement counts less than its square, because a busy machine disturbs some."""
 
 
 class LinkFit(NamedTuple):
-    """A link as measurements tell it.
+    """A link and software costs that were fitted to measurements.
 
     Attributes:
-        link: alpha and B.
-        costs: of the software.
+        link: link with alpha and B.
+        costs: costs of gloo's software.
         errors: ``predicted / measured - 1`` of each measurement.
-        spread: relative standard error of each constant that was fitted, by name; large where it is not told.
+        spread: relative standard error of each fitted constant, by name; large if the measurements do not determine it.
     """
 
     link: Link
@@ -65,15 +65,15 @@ class LinkFit(NamedTuple):
 def predicted_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, runs: str = "gloo"
 ) -> FloatOrArray:
-    """Seconds of a collective or of a message.
+    """Return the seconds of a collective or of a message.
 
     Args:
         kind: one of ``COLLECTIVES``, or ``send``.
-        workers: P; it, n and the fields of the link broadcast.
-        nbytes: n.
-        link: each worker's.
-        costs: of gloo's software.
-        runs: ``gloo``, or ``textbook``: each collective's first algorithm, and messages that wait for nobody.
+        workers: P; broadcasts with n and the fields of the link.
+        nbytes: n, payload bytes.
+        link: each worker's link.
+        costs: costs of gloo's software.
+        runs: ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
     """
     if runs == "gloo":
         return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)
@@ -81,71 +81,71 @@ def predicted_s(
 
 
 def fit_link(of: Sequence[TimedCall], link: Link | None = None, runs: str = "gloo") -> LinkFit:
-    """The link and the software costs that these measurements tell.
+    """Return the link and the software costs that fit these measurements best.
 
     Args:
-        of: messages or broadcasts of several sizes, and other collectives of several sizes.
-        link: held as it is, where alpha and B are known; then costs alone are learned, per message as well.
-        runs: what was measured: ``gloo``, or ``textbook`` for what has no notices and costs that are not known (NCCL):
-            then latency and bandwidth alone are fitted.
+        of: timed messages or broadcasts of several sizes, and other collectives of several sizes.
+        link: link with known alpha and B, which stay fixed; then only software costs are fitted, also that per message.
+        runs: library that was measured: ``gloo``, or ``textbook`` for a library without a model of its software, such
+            as NCCL; then only latency and bandwidth are fitted.
 
     Raises:
-        SpecError: no messages and no broadcasts, sizes that tell no bandwidth, or a time of 0.
+        SpecError: no messages and no broadcasts, sizes that do not determine a bandwidth, or a time of 0.
     """
-    for one in of:
-        if one.kind != SEND and one.kind not in GLOO:
-            raise SpecError("measured.kind", one.kind, one_of((SEND, *GLOO), str(one.kind)))
+    for call in of:
+        if call.kind != SEND and call.kind not in GLOO:
+            raise SpecError("measured.kind", call.kind, one_of((SEND, *GLOO), str(call.kind)))
     check_times(of)
     if link is not None:
-        taught = [one._replace(link=link) for one in of if one.kind != SEND]
-        costs = fit_costs(taught) if runs == "gloo" else FREE
+        collectives = [call._replace(link=link) for call in of if call.kind != SEND]
+        costs = fit_costs(collectives) if runs == "gloo" else FREE
         return LinkFit(link, costs, _errors(of, link, costs, runs), {})
-    workers = sorted({one.workers for one in of if one.kind != SEND}) if runs == "gloo" else []
-    kinds = sorted({one.kind for one in of} - set(BARE)) if runs == "gloo" else []
+    workers = sorted({call.workers for call in of if call.kind != SEND}) if runs == "gloo" else []
+    kinds = sorted({call.kind for call in of} - set(BARE)) if runs == "gloo" else []
     linear = cost_columns(of, workers, kinds)
     rest = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
     starts = [[*start, *rest] for start in _starts(of)]
-    measured_s = np.array([one.seconds for one in of])
-    found = relative_fit(_model(of, linear, runs), measured_s, starts, scale=SCALE)
-    alpha, rate, *costs_s = found.constants.tolist()
-    weighs = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
-    values = np.where(weighs > NOTHING, costs_s, 0.0).tolist()
+    measured_s = np.array([call.seconds for call in of])
+    fit = relative_fit(_model(of, linear, runs), measured_s, starts, scale=SCALE)
+    alpha, rate, *costs_s = fit.constants.tolist()
+    shares = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
+    values = np.where(shares > NOTHING, costs_s, 0.0).tolist()
     costs = costs_of(workers, kinds, values)
-    costs = replace(costs, byte_s=tuple(of_kind for of_kind in costs.byte_s if of_kind[1]))
+    costs = replace(costs, byte_s=tuple(entry for entry in costs.byte_s if entry[1]))
     names = ["latency", "bandwidth", *(f"call.{p}" for p in workers), *(f"byte.{kind}" for kind in kinds)]
-    told = [True, True, *(value > 0 for value in values)]
-    spread = {name: float(s) for name, s, kept in zip(names, found.spread, told, strict=True) if kept}
+    is_used = [True, True, *(value > 0 for value in values)]
+    spread = {name: float(s) for name, s, used in zip(names, fit.spread, is_used, strict=True) if used}
     fitted = Link(alpha, rate)
     return LinkFit(fitted, costs, _errors(of, fitted, costs, runs), spread)
 
 
-def _errors(of: Sequence[TimedCall], link: Link, costs: GlooCosts, runs: str) -> Floats:
+def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, runs: str) -> Floats:
     return np.array([
-        float(predicted_s(one.kind, one.workers, one.nbytes, link, costs, runs)) / one.seconds - 1 for one in of
+        float(predicted_s(call.kind, call.workers, call.nbytes, link, costs, runs)) / call.seconds - 1 for call in calls
     ])  # fmt: skip
 
 
-def _starts(of: Sequence[TimedCall]) -> list[tuple[float, float]]:
-    """Latencies and bandwidths to start from: of the smallest and largest messages, and broadcasts."""
+def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
+    """Return initial (latency, bandwidth) pairs from the smallest and largest messages, and broadcasts."""
     starts = []
     for kind in BARE:
-        bare = [one for one in of if one.kind == kind]
-        least, most = (f((one.nbytes for one in bare), default=0.0) for f in (min, max))
-        least_s, most_s = (
-            float(np.median([one.seconds for one in bare if one.nbytes == n] or [0])) for n in (least, most)
+        bare = [call for call in calls if call.kind == kind]
+        smallest, largest = (pick((call.nbytes for call in bare), default=0.0) for pick in (min, max))
+        smallest_s, largest_s = (
+            float(np.median([call.seconds for call in bare if call.nbytes == n] or [0])) for n in (smallest, largest)
         )
-        if most > least and most_s > least_s:
-            starts.append((least_s / 2, (most - least) / (most_s - least_s)))
+        if largest > smallest and largest_s > smallest_s:
+            starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
     if not starts:
         expected = "messages ('send') or broadcasts of two sizes, larger ones longer: nothing else tells the bandwidth"
-        raise SpecError("measured", ", ".join(sorted({one.kind for one in of})) or "nothing", expected)
+        raise SpecError("measured", ", ".join(sorted({call.kind for call in calls})) or "nothing", expected)
     return starts
 
 
-def _model(of: Sequence[TimedCall], linear: Floats, runs: str) -> Callable[[Floats], Floats]:
-    """From constants ``(n, B, 1)`` to predictions ``(B, N)``: collectives of one kind at once."""
-    kinds = np.array([one.kind for one in of])
-    workers, nbytes = np.array([one.workers for one in of]), np.array([one.nbytes for one in of], dtype=float)
+def _model(calls: Sequence[TimedCall], linear: Floats, runs: str) -> Callable[[Floats], Floats]:
+    """Return the function from constants, ``(n, B, 1)``, to predictions, ``(B, N)``, which groups calls by kind."""
+    kinds = np.array([call.kind for call in calls])
+    workers, nbytes = np.array([call.workers for call in calls]), np.array([call.nbytes for call in calls], dtype=float)
     groups = [(str(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
 
     def predict(constants: Floats) -> Floats:

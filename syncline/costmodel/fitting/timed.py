@@ -1,4 +1,4 @@
-"""Collectives and messages that were timed, and what each cost of gloo's software is multiplied by in them."""
+"""Timed collectives and messages, and the coefficients of gloo's software costs in their times."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 
 SEND = "send"
-"""A message from one worker to another, beside the collectives."""
+"""Kind of a message from one worker to another."""
 
 
 class TimedCall(NamedTuple):
-    """A collective, or a message, that was timed.
+    """A timed collective or message.
 
     Attributes:
         kind: one of ``COLLECTIVES``, or ``send``.
         workers: P.
-        nbytes: n, with the meaning the closed form gives it.
-        seconds: from when all have come to it until the last worker is through.
-        link: as configured, where that is known.
+        nbytes: n, payload bytes as in the closed form of the collective.
+        seconds: time from the arrival of the last worker to the end of the last worker.
+        link: configured link; None if unknown.
     """
 
     kind: str
@@ -35,31 +35,31 @@ class TimedCall(NamedTuple):
 
 
 def check_times(of: Sequence[TimedCall]) -> None:
-    """Refuse what took no time.
+    """Refuse measurements whose time is not positive.
 
     Raises:
         SpecError: a time that is not above 0.
     """
-    for one in of:
-        if not one.seconds > 0:
-            raise SpecError("measured.seconds", one.seconds, "a time above 0")
+    for call in of:
+        if not call.seconds > 0:
+            raise SpecError("measured.seconds", call.seconds, "a time above 0")
 
 
 def cost_columns(of: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
-    """What each cost per call, by P, and per byte, by collective, is multiplied by, ``(N, costs)``."""
+    """Return the coefficients of each cost per call, by P, and per byte, by collective, ``(N, costs)``."""
     return np.array([
         [
-            *(float(one.kind != SEND and one.workers == p) for p in workers),
-            *(float(tensor_bytes(one.kind, one.workers, one.nbytes)) * (one.kind == kind) for kind in kinds),
+            *(float(call.kind != SEND and call.workers == p) for p in workers),
+            *(float(tensor_bytes(call.kind, call.workers, call.nbytes)) * (call.kind == kind) for kind in kinds),
         ]
-        for one in of
+        for call in of
     ])  # fmt: skip
 
 
 def costs_of(
     workers: Sequence[int], kinds: Sequence[str], values: Sequence[float], message_s: float = 0.0
 ) -> GlooCosts:
-    """The software's costs from the columns' constants."""
+    """Return the software costs with the values of the columns of `cost_columns`."""
     return GlooCosts(
         message_s,
         tuple(zip(workers, values, strict=False)),

@@ -1,9 +1,9 @@
 """Collectives that many groups of regular ranks call at the same time, level by level, in closed form.
 
-A group has ranks at equal distances, and every worker of the network is in one group like it. On a link to everybody
-groups do not meet. On levels, of a group's members those in one unit exchange first; each finds the share of a link
-that is left while all workers of all groups send and receive. With g_1, ..., g_L members at the levels, from the inside
-out:
+A group has ranks at equal distances, and every worker of the network is in one such group. On a network with one link
+from each worker to all others, groups do not share links. On a network with levels, the members of a group in one unit
+exchange first. Each has a share of a link, while all workers of all groups send and receive. With g_1, ..., g_L members
+at the levels, from the innermost to the outermost:
 
 | collective       | level by level                                                                    |
 |------------------|-----------------------------------------------------------------------------------|
@@ -33,63 +33,63 @@ from syncline.costmodel.network.topology import Network
 from syncline.costmodel.numerics.arrays import FloatOrArray
 
 TOGETHER = tuple(name for name, of in HIERARCHIES.items() if not of.leaders)
-"""Hierarchical all-reduces in which all workers send, so that a level's share is the same for all groups."""
+"""Hierarchical all-reduces where all workers send, so that all groups have the same share of a level's links."""
 
 _ONE = np.zeros((), dtype=np.int64)
 
 
 @lru_cache(maxsize=4096)
 def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ...]:
-    """Who exchanges at each level, of those levels at which a group has several.
+    """Return the peers of a group at each level where the group has several members.
 
     Args:
-        network: of nodes, sites or levels.
-        ranks: the first group.
-        workers: P.
+        network: network of nodes, sites or levels.
+        ranks: ranks of the first group.
+        workers: P, number of all workers.
 
     Raises:
-        NoClosedForm: units that groups fill unevenly, or links that messages share unevenly.
-        SpecError: a number of workers that the network cannot join.
+        NoClosedForm: groups fill units unevenly, or messages share links unevenly.
+        SpecError: the network cannot join that number of workers.
     """
     sizes = level_sizes(network, workers)
     if sizes is None:
         raise NoClosedForm(
             "network", network.name, "levels of units of one size: a layout has no closed form on others"
         )
-    found: list[Peers] = []
-    capacity, before = 1, 1
-    for size, one in zip(sizes, peers(network, workers), strict=True):
+    group_levels: list[Peers] = []
+    capacity, inner_members = 1, 1
+    for size, level in zip(sizes, peers(network, workers), strict=True):
         capacity *= size
-        within = len(range(0, min(capacity, ranks.stop), ranks.step))
+        members = len(range(0, min(capacity, ranks.stop), ranks.step))
         extent, stride = len(ranks) * ranks.step, ranks.step
         fills = extent % capacity == 0 and (capacity % stride == 0 or stride % capacity == 0)
         if not (fills or capacity % extent == 0):
             expected = f"groups that fill the units of {capacity:,} workers evenly"
             raise NoClosedForm("layout", f"every {ranks.step}th of {ranks.stop:,}", expected)
-        if within > before:
-            found.append(one._replace(size=within // before))
-        before = within
-    return tuple(found)
+        if members > inner_members:
+            group_levels.append(level._replace(size=members // inner_members))
+        inner_members = members
+    return tuple(group_levels)
 
 
 def group_carried(
     kind: str, ranks: range, workers: int, nbytes: FloatOrArray, network: Network, wanted: Algorithms = None,
     rule: Rule = "eager",
 ) -> PricedMany:  # fmt: skip
-    """What a collective takes that all groups call at once, and what carries it.
+    """Return the seconds and the algorithm of a collective that all groups call at once.
 
     Args:
         kind: one of ``COLLECTIVES``.
-        ranks: of the first group.
-        workers: P, all of them.
-        nbytes: n, of one member.
-        network: that joins all; a link may have arrays as fields.
+        ranks: ranks of the first group.
+        workers: P, number of all workers.
+        nbytes: n, payload bytes of one member.
+        network: network that joins all workers; the fields of a link may be arrays.
         wanted: see `syncline.costmodel.collectives.policies.algorithm_for`; on levels ``auto`` is the fastest.
-        rule: when a message starts.
+        rule: start rule of a message.
 
     Raises:
-        NoClosedForm: as `group_peers`; a half-duplex link that is shared.
-        SpecError: a number of workers that the network cannot join.
+        NoClosedForm: see `group_peers`; also a shared half-duplex link.
+        SpecError: the network cannot join that number of workers.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> dgx = NETWORKS["dgx-a100"].network
@@ -99,24 +99,24 @@ def group_carried(
     """
     if isinstance(network, Link):
         return carried(kind, np.full((1,) * max(1, _axes(network)), len(ranks)), nbytes, network, wanted, rule)
-    on = group_peers(network, ranks, workers)
-    if not on:
+    levels = group_peers(network, ranks, workers)
+    if not levels:
         return PricedMany(0.0, ("",), _ONE)
-    if len(on) == 1:
-        if on[0].exchanges:
+    if len(levels) == 1:
+        if levels[0].exchanges:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        return carried(kind, np.array([on[0].size]), nbytes, on[0].link, _flat(wanted, kind), rule)
+        return carried(kind, np.array([levels[0].size]), nbytes, levels[0].link, _flat(wanted, kind), rule)
     if kind == "all_reduce":
         policy = algorithm_of(wanted, kind)
         names = (policy,) if policy in TOGETHER and policy else TOGETHER
-        costs = np.array([np.asarray(hierarchy_s(name, on, nbytes, rule)) for name in names])
+        costs = np.array([np.asarray(hierarchy_s(name, levels, nbytes, rule)) for name in names])
         chosen = np.argmin(costs, axis=0)
         return PricedMany(np.take_along_axis(costs, chosen[None], axis=0)[0], names, chosen)
-    return PricedMany(_by_level(kind, on, nbytes, rule), ("hierarchical",), _ONE)
+    return PricedMany(_by_level(kind, levels, nbytes, rule), ("hierarchical",), _ONE)
 
 
 def _flat(wanted: Algorithms, kind: str) -> Algorithms:
-    """What is wanted of a collective among the members of one level."""
+    """Return the algorithm among the members of one level: ``auto`` in place of a hierarchical algorithm."""
     return "auto" if algorithm_of(wanted, kind) in HIERARCHIES else wanted
 
 
@@ -124,25 +124,25 @@ def _axes(link: Link) -> int:
     return max([0, *map(np.ndim, link.arrays.values())])
 
 
-def _by_level(kind: str, on: Sequence[Peers], nbytes: FloatOrArray, rule: Rule) -> FloatOrArray:
+def _by_level(kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, rule: Rule) -> FloatOrArray:
     seconds: FloatOrArray = 0.0
     size = nbytes
     inwards = kind in ("all_gather", "broadcast")
-    for one in reversed(on) if inwards else on:
-        if one.exchanges:
-            raise NoClosedForm("network", one.link.name, "full-duplex links between units")
-        seconds = seconds + collective_s(kind, one.size, size, one.link, rule=rule)
+    for level in reversed(levels) if inwards else levels:
+        if level.exchanges:
+            raise NoClosedForm("network", level.link.name, "full-duplex links between units")
+        seconds = seconds + collective_s(kind, level.size, size, level.link, rule=rule)
         if kind in ("all_gather", "gather"):
-            size = size * one.size
+            size = size * level.size
         if kind == "reduce_scatter":
-            size = size / one.size
+            size = size / level.size
     return seconds
 
 
 def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network) -> FloatOrArray:
-    """What a message takes from a member of a group to the next, at the outermost level that the group crosses.
+    """Return the seconds of a message between neighbours of a group, at the outermost level that the group crosses.
 
-    All groups send at once: ``latency + overhead + n / rate``. Arguments as of `group_carried`.
+    All groups send at once: ``latency + overhead + n / rate``. See `group_carried` for the arguments.
     """
     if len(ranks) == 1:
         return 0.0
@@ -151,7 +151,7 @@ def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network
 
 
 def crosses(network: Network, ranks: range, workers: int) -> int:
-    """The outermost level, from 0, that a group crosses; -1: it has one member."""
+    """Return the outermost level that a group crosses, counted from 0, or -1 for a group of one member."""
     if len(ranks) == 1:
         return -1
     sizes = None if isinstance(network, Link) else level_sizes(network, workers)

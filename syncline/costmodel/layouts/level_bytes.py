@@ -1,16 +1,16 @@
-"""Bytes that leave the units of each level while all groups of a layout call a collective, and what stages hand on.
+"""Bytes that leave the units of each level in a collective of all groups of a layout, and levels of their messages.
 
-Of a group with k units of a level inside one unit of the next, all groups and all such units together, n as a member
-puts it in and G members of a group (`egress_bytes` of sites):
+A group of G members with n payload bytes each has k units of a level inside one unit of the next. The bytes below are
+those of one group and one unit of the next level (`egress_bytes` counts those of sites):
 
-| collective       | leaves the units of a level, inside one of the next |
+| collective       | bytes that leave units inside one of the next level |
 |------------------|-----------------------------------------------------|
 | `all_reduce`     | `2 (k - 1) n`                                       |
 | `reduce_scatter` | `(k - 1) n`                                         |
 | `broadcast`      | `(k - 1) n`                                         |
 | `all_gather`     | `(k - 1) n G`                                       |
 | `gather`         | `(k - 1) n G / k`                                   |
-| `all_to_all`     | `m (G - m / k) n / G` of m members there            |
+| `all_to_all`     | `m (G - m / k) n / G` with m members in the latter  |
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from syncline.errors import SpecError
 
 
 def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Workers of a unit of each level, from the inside out, all of them last; None of units that are not alike.
+    """Return the workers in a unit of each level, from the innermost, ending with P; None if units of a level differ.
 
-    On one link to everybody each worker is a unit.
+    On a network with one link per worker, each worker is a unit.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> capacities(NETWORKS["two-sites"].network, 8), capacities(NETWORKS["wan"].network, 3)
@@ -39,31 +39,31 @@ def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
     if isinstance(network, Link):
         return (workers,)
     sizes = level_sizes(network, workers)
-    return None if sizes is None else tuple(int(one) for one in np.cumprod(sizes))
+    return None if sizes is None else tuple(int(size) for size in np.cumprod(sizes))
 
 
 def level_bytes(collective: str, payload_bytes: float, ranks: range, workers: int, of: Sequence[int]) -> Floats:
-    """Bytes that leave units at each level, ``(levels,)``, of all groups like one together.
+    """Return the bytes that leave units at each level, ``(levels,)``, summed over all groups.
 
     Args:
-        collective: its name.
-        payload_bytes: n.
-        ranks: the first group.
-        workers: P, all in groups like it.
-        of: `capacities`.
+        collective: name of the collective.
+        payload_bytes: n, payload bytes of a member.
+        ranks: ranks of the first group.
+        workers: P, number of workers, all in groups of the same pattern.
+        of: workers in a unit of each level, by `capacities`.
 
     Raises:
-        SpecError: another collective.
+        SpecError: a collective without a rule.
 
     >>> level_bytes("all_reduce", 100.0, range(0, 8, 4), 8, (4, 8)).tolist()
     [0.0, 800.0]
     """
     members, groups = len(ranks), workers // max(1, len(ranks))
-    told = np.zeros(len(of))
+    nbytes = np.zeros(len(of))
     below = 1
     for level, capacity in enumerate(of):
-        here = [len(range(0, min(one, ranks.stop), ranks.step)) for one in (below, capacity)]
-        inner, outer = max(1, here[0]), here[1]
+        counts = [len(range(0, min(size, ranks.stop), ranks.step)) for size in (below, capacity)]
+        inner, outer = max(1, counts[0]), counts[1]
         units, parents = outer / inner, members / outer
         below = capacity
         if units <= 1:
@@ -78,15 +78,15 @@ def level_bytes(collective: str, payload_bytes: float, ranks: range, workers: in
         }
         if collective not in factors:
             raise SpecError("collective", collective, f"one whose bytes are counted: {', '.join(factors)}")
-        told[level] = payload_bytes * factors[collective] * parents * groups
-    return told
+        nbytes[level] = payload_bytes * factors[collective] * parents * groups
+    return nbytes
 
 
 def message_levels(ranks: range, of: Sequence[int]) -> list[int]:
-    """The outermost level that a message from each member of a group to the next crosses.
+    """Return, for each member of a group but the last, the outermost level that its message to the next crosses.
 
     >>> message_levels(range(0, 8, 2), (4, 8))
     [0, 1, 0]
     """
     pairs = pairwise(ranks)
-    return [next(n for n, size in enumerate(of) if one // size == other // size) for one, other in pairs]
+    return [next(n for n, size in enumerate(of) if rank // size == peer // size) for rank, peer in pairs]

@@ -1,6 +1,6 @@
-"""What one worker keeps in memory: the model, what its method keeps, what is on the wire, activations.
+"""Memory of one worker: the model, the state of the method, wire buffers, activations.
 
-Of a model with N parameters and a method that keeps S numbers beyond them and E numbers of error feedback:
+A model has N parameters; a method keeps S further numbers and E numbers of error feedback:
 
 | bytes           | fp32 | mixed   |
 |-----------------|------|---------|
@@ -9,9 +9,10 @@ Of a model with N parameters and a method that keeps S numbers beyond them and E
 | optimizer state | 4 S  | 4 N + 4 S |
 | error feedback  | 4 E  | 4 E     |
 
-Mixed precision computes with 16-bit copies of parameters that the optimizer keeps in fp32: both come to 16 bytes per
-parameter with Adam (S = 2 N). Every number is counted as if it lay in memory all the time, and allocators' rounding
-and fragmentation, the framework and its libraries are not counted: what fits here by a few percent may not fit.
+Mixed precision computes with 16-bit copies of parameters that the optimizer keeps in fp32: with Adam (S = 2 N) both
+columns add up to 16 bytes per parameter. The model counts every number as if it lay in memory all the time. It does not
+count the rounding and fragmentation of allocators, the framework, or its libraries. A worker whose total fits here by a
+few percent may run out of memory.
 
 Source: S. Rajbhandari et al., "ZeRO" (2020), section 3.1, of mixed precision.
 """
@@ -38,27 +39,27 @@ Precision = Literal["fp32", "mixed"]
 Activations = Literal["stored", "selective", "recomputed"]
 
 RECOMPUTED = 4 / 3
-"""Of the work of a step where every layer is computed again for its backward pass: a forward pass more."""
+"""Factor on the work of a step that recomputes every layer for its backward pass: one more forward pass."""
 
 FP32_BYTES = 4
 
 MODEL_BYTES: dict[str, int] = {"fp32": 4, "mixed": 2}
-"""Bytes of a parameter, and of a gradient, as the model computes with them."""
+"""Bytes of a parameter, and of a gradient, in the format in which the model computes."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one worker.
+    """Memory of one worker in bytes, by its use.
 
     Args:
-        weights_bytes: the parameters that the model computes with.
-        gradients_bytes: one gradient of each.
+        weights_bytes: the parameters in the format in which the model computes.
+        gradients_bytes: one gradient of each parameter.
         optimizer_state_bytes: momenta, anchors, references, and fp32 copies of 16-bit weights.
-        error_feedback_bytes: what compressors still owe.
-        wire_bytes: buffers of the largest call, both ways.
-        activations_bytes: an estimate of what the backward pass needs; 0 if it is not counted.
+        error_feedback_bytes: residuals of compressors.
+        wire_bytes: send and receive buffers of the largest call.
+        activations_bytes: an estimate of the activations for the backward pass; 0 if they are not counted.
 
-    Numbers may be arrays, for many workers at once.
+    A number may be an array, for several numbers of workers at once.
 
     >>> adam = model_memory(1_000, state_elements=2_000)
     >>> adam.total_bytes
@@ -74,16 +75,16 @@ class Memory:
 
     @property
     def parts(self) -> dict[str, FloatOrArray | IntOrArray]:
-        """The fields by name."""
+        """Return the fields by name, in bytes."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def total_bytes(self) -> FloatOrArray:
-        """The sum."""
+        """Return the sum of all fields, in bytes."""
         return 1.0 * sum(self.parts.values())
 
     def fits(self, hardware: Hardware | None) -> bool | NDArray[np.bool_] | None:
-        """Whether it is no more than the hardware's memory; None if that is not known."""
+        """Return whether the total is at most the hardware's memory, or None if that memory is unknown."""
         if hardware is None or hardware.memory_bytes is None:
             return None
         return self.total_bytes <= hardware.memory_bytes
@@ -97,10 +98,10 @@ def model_memory(
     wire_bytes: FloatOrArray = 0.0,
     activations_bytes: FloatOrArray = 0.0,
 ) -> Memory:
-    """The memory of a model and a method.
+    """Return the memory of one worker for a model and a method.
 
     Args:
-        parameters: N.
+        parameters: N, number of parameters.
         state_elements: S, numbers that the method keeps beyond the parameters, without error feedback.
         error_elements: E, numbers of error feedback.
         precision: ``fp32``, or ``mixed`` for 16-bit weights and gradients with fp32 copies and states.
@@ -115,11 +116,11 @@ def model_memory(
     """
     if precision not in MODEL_BYTES:
         raise SpecError("memory.precision", precision, one_of(MODEL_BYTES, precision))
-    of_model = MODEL_BYTES[precision] * parameters
+    model_bytes = MODEL_BYTES[precision] * parameters
     copies = parameters if precision == "mixed" else 0
     return Memory(
-        of_model,
-        of_model,
+        model_bytes,
+        model_bytes,
         FP32_BYTES * (copies + state_elements),
         FP32_BYTES * error_elements,
         wire_bytes,
@@ -128,16 +129,17 @@ def model_memory(
 
 
 def shared_out(memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: float) -> Memory:
-    """The memory of a worker that keeps a P-th of the optimizer's state, of gradients, too, or of all of a model.
+    """Return the memory of a worker under sharding over P workers.
 
-    With ``gradients`` one unit of gradients, with ``full`` two of parameters, too (the one in use and the next), are
-    whole beside.
+    A worker keeps 1/P of the optimizer state, with ``gradients`` also of the gradients, with ``full`` also of the
+    weights. ``gradients`` adds one unsharded unit of gradients as a buffer. ``full`` adds that unit and two unsharded
+    units of parameters (the one in use and the next).
 
     Args:
-        memory: of one that keeps everything.
+        memory: memory of a worker without sharding.
         sharding: ``none``, ``optimizer``, ``gradients`` or ``full``, see `syncline.costmodel.traffic.sharded`.
         workers: P.
-        unit_bytes: of the largest unit that is gathered at once.
+        unit_bytes: bytes of the largest unit that is gathered at once.
 
     >>> shared_out(model_memory(1_000, state_elements=2_000), "optimizer", 4, 0.0).total_bytes
     10000.0
@@ -162,10 +164,10 @@ def shared_out(memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: f
 
 
 def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
-    """Bytes of the buffers of one collective call on the worker that needs most: what it sends, and what it receives.
+    """Return the bytes of send and receive buffers of one call, on the worker that needs most.
 
-    With n bytes of payload and P workers: an all-reduce sums in place and needs n, as a broadcast does; an all-to-all
-    2 n; an all-gather and, on the server, a gather ``n + P n``; a reduce-scatter ``n + n / P``.
+    With n bytes of payload and P workers, an all-reduce sums in place and needs n, as a broadcast does. An all-to-all
+    needs 2 n, an all-gather and, on the server, a gather ``n + P n``, and a reduce-scatter ``n + n / P``.
 
     >>> call_bytes(Call(0, "all_gather", 10.0), workers=4)
     50.0
@@ -177,17 +179,17 @@ def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
 
 
 def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, together: bool = False) -> FloatOrArray:
-    """Bytes of wire buffers: those of the largest call, as calls follow each other and free what they took.
+    """Return the bytes of wire buffers: those of the largest call, because each call frees its buffers at its end.
 
     Args:
-        patterns: the calls of each kind of step, of `calls_by_step`.
-        workers: P; one worker needs none.
-        together: whether all calls of a step are under way at once, as in a stream.
+        patterns: call patterns of the steps, by `calls_by_step`.
+        workers: P; a single worker needs no buffers.
+        together: whether all calls of a step are in flight at once, as in a stream, so that their buffers add up.
     """
-    of_steps = ([call_bytes(call, workers) for call in pattern.calls] for pattern in patterns)
+    sizes_by_step = ([call_bytes(call, workers) for call in pattern.calls] for pattern in patterns)
     largest: FloatOrArray = 0.0
-    for calls in of_steps:
-        for size in [sum(calls)] if together else calls:
+    for sizes in sizes_by_step:
+        for size in [sum(sizes)] if together else sizes:
             largest = np.maximum(largest, size)
     return np.where(np.greater(workers, 1), largest, 0.0)[()]
 
@@ -195,43 +197,44 @@ def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, tog
 def activation_bytes(
     shape: ModelShape, sequences: float, kept: Activations = "stored", bytes_per_number: int = 2
 ) -> float:
-    """An estimate of what a transformer keeps for its backward pass.
+    """Return an estimate of the bytes of activations that a transformer keeps for its backward pass.
 
-    With s tokens in a sequence, b sequences, width h, a heads, L layers, expansion e (twice that with a gate; k times
-    with experts, k for a token), vocabulary V and w bytes per number, a layer keeps ``light = s b h ((8 + 2 e) w + 2)``
-    and, of attention's scores, ``scores = (2 w + 1) a s^2 b``. Where queries, keys and values are not h wide, theirs
-    and the weighted sums' parts of the 8 are as wide as they are:
+    The model has width h, a heads, L layers, expansion e (doubled by a gate; with experts, multiplied by the k experts
+    of a token) and vocabulary V. A batch has b sequences of s tokens, and a number takes w bytes. A layer keeps
+    ``light = s b h ((8 + 2 e) w + 2)`` and, for attention scores, ``scores = (2 w + 1) a s^2 b``. If queries, keys or
+    values are not h wide, their own widths replace h in their terms of the 8:
 
         stored      L (light + scores)
-        selective   L light                        scores are computed again, or never stored (fused kernels)
-        recomputed  L w s b h + light + scores     layers' inputs, and one layer at a time
+        selective   L light                        scores are recomputed, or never stored (fused kernels)
+        recomputed  L w s b h + light + scores     the inputs of all layers, and one layer at a time
 
     plus ``s b h (1 + 2 w) + 4 s b V`` for the embedding's dropout mask, the last norm's and the head's inputs and the
-    fp32 logits. With w = 2 and e = 4 a stored layer is ``s b h (34 + 5 a s / h)``. It counts two norms per layer and
-    three dropout masks of a byte each; kernels that fuse keep less.
+    fp32 logits. With w = 2 and e = 4 a stored layer is ``s b h (34 + 5 a s / h)``. The estimate counts two norms per
+    layer and three dropout masks of a byte each; fused kernels keep less.
 
     Args:
-        shape: the model's.
-        sequences: b, sequences whose activations are kept at once: of a micro-batch, if there are several.
-        kept: see above.
+        shape: shape of the model.
+        sequences: b, sequences whose activations are kept at once: those of one micro-batch.
+        kept: ``stored``, ``selective`` or ``recomputed``, see above.
         bytes_per_number: w, 2 for bf16 and fp16, 4 for fp32.
 
     Raises:
         SpecError: an unknown ``kept``.
 
     Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
-    equation 1 and Table 2; written for any w and e by telling its 16-bit numbers from its masks.
+    equation 1 and Table 2; generalised to any w and e by separating its 16-bit numbers from its masks.
     """
-    known = ("stored", "selective", "recomputed")
-    if kept not in known:
-        raise SpecError("memory.activations", kept, one_of(known, kept))
+    choices = ("stored", "selective", "recomputed")
+    if kept not in choices:
+        raise SpecError("memory.activations", kept, one_of(choices, kept))
     w, tokens, gate = bytes_per_number, shape.sequence * sequences, 2 if shape.gated else 1
     inputs = tokens * shape.width * w
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
-    through = shape.expert_width * (shape.experts_per_token + shape.shared_experts)
-    mlp = 2 * gate * (through if shape.experts > 1 else shape.hidden_width)
+    active_width = shape.expert_width * (shape.experts_per_token + shape.shared_experts)
+    mlp = 2 * gate * (active_width if shape.experts > 1 else shape.hidden_width)
     light = 4 * inputs + tokens * w * (attention + mlp) + 2 * tokens * shape.width
-    dense = shape.dense_layers * tokens * w * (2 * gate * shape.hidden_width - mlp)  # what the first ones keep beside
+    # The first layers have a dense MLP instead of experts; this is the difference in bytes.
+    dense_extra = shape.dense_layers * tokens * w * (2 * gate * shape.hidden_width - mlp)
     scores = (2 * w + 1) * shape.heads * shape.sequence * tokens
     layers = {
         "stored": shape.layers * (light + scores),
@@ -239,20 +242,20 @@ def activation_bytes(
         "recomputed": shape.layers * inputs + light + scores,
     }[kept]
     if kept != "recomputed":
-        layers += dense
+        layers += dense_extra
     return layers + tokens * (shape.width + 4 * shape.vocabulary) + 2 * inputs
 
 
 def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
-    """Seconds of an update that memory bounds: everything read once, weights and states written once.
+    """Return the seconds of a memory-bound update, which reads everything once and writes weights and states once.
 
         (gradients + 2 (weights + optimizer state + error feedback)) / bandwidth
 
-    A lower bound, which fused optimizers come near and others do not. No step time contains it: what was measured has
-    it already, and an mfu, which counts all time, too.
+    This is a lower bound, which only fused optimizers approach. Step times do not add it, because measured seconds
+    include the update, and an mfu counts all time of a step.
 
     Raises:
-        SpecError: if the hardware's bandwidth is not known.
+        SpecError: the bandwidth of the hardware's memory is unknown.
 
     >>> from syncline.costmodel.compute.hardware import HARDWARE
     >>> round(1e3 * update_s(model_memory(10**9, state_elements=2 * 10**9), HARDWARE["a100"]), 1)  # 28 GB
@@ -260,5 +263,5 @@ def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
     """
     if hardware.memory_bytes_per_s is None:
         raise SpecError("hardware.memory_bytes_per_s", None, "the memory's bandwidth, to time an update by")
-    kept = memory.weights_bytes + memory.optimizer_state_bytes + memory.error_feedback_bytes
-    return (memory.gradients_bytes + 2 * kept) / hardware.memory_bytes_per_s
+    updated_bytes = memory.weights_bytes + memory.optimizer_state_bytes + memory.error_feedback_bytes
+    return (memory.gradients_bytes + 2 * updated_bytes) / hardware.memory_bytes_per_s

@@ -1,9 +1,9 @@
-"""What of a model one worker of a replica has, tensor by tensor; and what it keeps for the backward pass.
+"""The shard of a model on one worker of a replica, tensor by tensor, and its activations for the backward pass.
 
-Of t workers that share matrices each has a t-th of the rows of what makes queries, keys, values, gates and hidden
-numbers, of both tables of the vocabulary, and a t-th of the columns of what goes back to the width (its biases are
-whole); norms, routers and latent attention's way down are whole. Of e workers that share experts each has an e-th of
-them.
+Each of the t workers that share matrices has 1/t of the rows of the matrices that make queries, keys, values, gates and
+hidden numbers, and of both tables of the vocabulary. It has 1/t of the columns of the matrices that project back to the
+width, whose biases it keeps whole. Norms, routers and the down projections of latent attention are whole, too. Each of
+the e workers that share experts has 1/e of the experts.
 
 Source: M. Shoeybi et al., "Megatron-LM" (2019), section 3; D. Lepikhin et al., "GShard" (2020), section 2.
 """
@@ -20,18 +20,18 @@ from syncline.costmodel.layouts.memory import Activations, activation_bytes
 from syncline.costmodel.layouts.stage_sizes import blocks_of_stages
 
 BY_COLUMNS = ("out", "down")
-"""Whose columns are shared out."""
+"""Matrices that are split by columns."""
 
 WHOLE = ("router", "query_down", "key_value_down", "positions")
-"""What every worker has, beside what has one dimension; biases are as the rows of their matrix."""
+"""Tensors that every worker holds whole, besides norms; a bias is split as the rows of its matrix."""
 
 
 class OwnTensors(NamedTuple):
-    """Of one worker.
+    """The tensors of one worker, with a mask that selects the experts' tensors.
 
     Attributes:
-        tensors: in order.
-        experts: which of them, ``(n,)``, are experts', which fewer workers have a copy of.
+        tensors: n tensors in order.
+        experts: mask over the tensors, ``(n,)``, that selects the experts' tensors; fewer workers hold a copy of them.
     """
 
     tensors: tuple[TensorShape, ...]
@@ -39,31 +39,31 @@ class OwnTensors(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Numbers."""
-        return sum(one.elements for one in self.tensors)
+        """Return the number of elements of all tensors."""
+        return sum(tensor.elements for tensor in self.tensors)
 
     @property
     def expert_elements(self) -> int:
-        """Those of experts."""
-        return sum(one.elements for one, is_expert in zip(self.tensors, self.experts, strict=True) if is_expert)
+        """Return the number of elements of the experts' tensors."""
+        return sum(tensor.elements for tensor, is_expert in zip(self.tensors, self.experts, strict=True) if is_expert)
 
 
 def _cut(tensor: TensorShape, t: int) -> TensorShape:
     name = tensor.name.rpartition(".")[2]
     bias = name.endswith("_bias")
-    of = name.removesuffix("_bias")
-    if t == 1 or of in WHOLE or "norm" in of or (bias and of in BY_COLUMNS):
+    matrix = name.removesuffix("_bias")
+    if t == 1 or matrix in WHOLE or "norm" in matrix or (bias and matrix in BY_COLUMNS):
         return tensor
     rows, *columns = tensor.shape
-    if of in BY_COLUMNS:
+    if matrix in BY_COLUMNS:
         return tensor._replace(shape=(rows, columns[0] // t))
     return tensor._replace(shape=(-(-rows // t), *columns))
 
 
 @lru_cache(maxsize=512)
 def own_tensors(model: ModelShape, layout: Layout) -> OwnTensors:
-    """What a worker has of the stage that has most, of several the first."""
-    return max(_of_stages(model, layout), key=lambda own: own.elements)
+    """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages."""
+    return max(_of_stages(model, layout), key=lambda stage_tensors: stage_tensors.elements)
 
 
 def _of_stages(model: ModelShape, layout: Layout) -> list[OwnTensors]:
@@ -79,12 +79,12 @@ def _of_stages(model: ModelShape, layout: Layout) -> list[OwnTensors]:
         if tensor.name in ("embedding", "positions"):
             add(0, tensor)
     stage_of = {b: stage for stage, blocks in enumerate(blocks_of_stages(model, k, layout.chunks)) for b in blocks}
-    own = model.experts // e
+    experts_per_worker = model.experts // e
     for block in range(model.layers):
         for tensor in model.layer_at(block):
             first, dot, _ = tensor.name.partition(".")
             is_expert = bool(dot) and first.startswith("expert_")
-            if is_expert and int(first.removeprefix("expert_")) >= own:
+            if is_expert and int(first.removeprefix("expert_")) >= experts_per_worker:
                 continue
             add(stage_of[block], tensor._replace(name=f"{block}.{tensor.name}"), is_expert)
     for tensor in ends:
@@ -103,16 +103,17 @@ def own_activation_bytes(
     kept: Activations = "selective",
     bytes_per_number: int = 2,
 ) -> float:
-    """Bytes that a worker keeps for the backward pass, at the stage that keeps most.
+    """Return the bytes of activations that a worker keeps for the backward pass, at the stage that keeps most.
 
-    All is shared out over tensor and context (sequence parallelism; ``s b h (34 + 5 a s / h) / t`` of a stored layer).
-    The first stage has ``min(M, k)`` micro-batches under way at a time, with v chunks ``1 + (k - 1) / (k v)`` as many.
+    Tensor and context parallelism split all activations (with sequence parallelism, a stored layer keeps
+    ``s b h (34 + 5 a s / h) / t``). The first stage has ``min(M, k)`` micro-batches in flight; v chunks multiply their
+    number by ``1 + (k - 1) / (k v)``.
 
     Args:
-        model: it.
-        layout: of the replica.
-        sequences: b, of a step, of the workers of one ``data``.
-        micro_batches: M, in which they are computed.
+        model: shape of the model.
+        layout: layout of the replica.
+        sequences: b, sequences of a step on the workers of one data-parallel rank.
+        micro_batches: M, number of micro-batches of these sequences.
         kept: see `activation_bytes`.
         bytes_per_number: 2 for bf16 and fp16.
 
@@ -122,21 +123,21 @@ def own_activation_bytes(
     b, k, v = sequences / micro_batches, layout.pipeline, layout.chunks
     tokens, w = b * model.sequence, bytes_per_number
     ends = tokens * (model.width + 4 * model.vocabulary) + 2 * w * tokens * model.width
-    most = -(-model.layers // k)
-    layers = (activation_bytes(model, b, kept, w) - ends) * _part(model, most, kept, w, b)
-    first = min(micro_batches, k) * (1 + (k - 1) / (k * v) if v > 1 else 1.0) * layers
-    shared = layout.tensor * layout.context
+    stage_layers = -(-model.layers // k)
+    layers = (activation_bytes(model, b, kept, w) - ends) * _part(model, stage_layers, kept, w, b)
+    first_stage = min(micro_batches, k) * (1 + (k - 1) / (k * v) if v > 1 else 1.0) * layers
+    split = layout.tensor * layout.context
     if k == 1:
-        return (layers + ends) / shared
-    return max(first + tokens * model.width, layers + ends) / shared
+        return (layers + ends) / split
+    return max(first_stage + tokens * model.width, layers + ends) / split
 
 
-def _part(model: ModelShape, layers: int, kept: Activations, w: int, b: float) -> float:
-    """Of all layers' activations those of so many."""
-    if kept != "recomputed":
+def _part(model: ModelShape, layers: int, policy: Activations, w: int, b: float) -> float:
+    """Return the fraction of all layers' activations that ``layers`` layers keep."""
+    if policy != "recomputed":
         return layers / model.layers
     inputs = b * model.sequence * model.width * w
     tokens = b * model.sequence
     ends = tokens * (model.width + 4 * model.vocabulary) + 2 * w * tokens * model.width
-    every = activation_bytes(model, b, kept, w) - ends
-    return 1 - (model.layers - layers) * inputs / every
+    total = activation_bytes(model, b, policy, w) - ends
+    return 1 - (model.layers - layers) * inputs / total

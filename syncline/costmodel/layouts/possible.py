@@ -1,4 +1,4 @@
-"""Layouts that a model and a number of workers can have."""
+"""Enumeration of the layouts of a model on a number of workers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def possible_layouts(
     most_context: int = 1,
     chunks: tuple[int, ...] = (1,),
 ) -> Iterator[Layout]:
-    """Every layout whose replicas make up P workers; with experts also those that share them out.
+    """Yield every layout whose replicas use all P workers, with expert parallelism if the model has experts.
 
     Args:
-        model: it.
+        model: shape of the model.
         workers: P.
-        most_tensor: t at most: the workers of a node.
-        most_pipeline: k at most.
-        most_context: c at most.
-        chunks: v, each where it can be.
+        most_tensor: largest t, usually the workers of a node.
+        most_pipeline: largest k.
+        most_context: largest c.
+        chunks: values of v to try in layouts with a pipeline.
 
     >>> from syncline.costmodel.compute.models import MODELS
     >>> [one.describe() for one in possible_layouts(MODELS["gpt2"], 4, most_tensor=2, most_pipeline=1)]
@@ -44,8 +44,8 @@ def possible_layouts(
                                 yield layout
 
 
-def _divisors(of: int, most: int) -> list[int]:
-    return [one for one in range(1, min(of, most) + 1) if of % one == 0]
+def _divisors(number: int, limit: int) -> list[int]:
+    return [divisor for divisor in range(1, min(number, limit) + 1) if number % divisor == 0]
 
 
 def _can_be(layout: Layout, model: ModelShape) -> bool:

@@ -1,25 +1,26 @@
-"""What a step of a replica takes on its workers, without what replicas and gradients send, in closed form.
+"""Seconds of a step inside a replica, without its gradients and the traffic between replicas, in closed form.
 
-Of a model with L layers on t workers that share matrices, c a sequence, k stages with v chunks and e experts' workers,
-in M micro-batches of u tokens on the workers of one ``data``, with w bytes per number (R: 1 more where layers are
-computed again):
+A model has L layers, width h, g numbers in the keys of a token and as many in its values, and E' experts per token. t
+workers share matrices, c share a sequence, e share experts, and k stages have v chunks. The workers of one
+data-parallel rank compute M micro-batches of u tokens, with w bytes per number. R is 1 with recomputed layers, else 0:
 
-| what                          | of each micro-batch, for each layer of a stage                                   |
+| dimension and bytes           | collectives per micro-batch and layer of a stage                                 |
 |-------------------------------|----------------------------------------------------------------------------------|
 | tensor, of ``w u h / c``      | 4 (+ 2 R) sums over t: a reduce-scatter and an all-gather each; 2 more at the ends |
 | context, of ``2 w u g / (t c)`` | all-gathers of keys and values: 2 (+ R), and one reduce-scatter of their gradients |
-| expert, of ``w u h E' / (t c)`` | 4 (+ 2 R) all-to-alls over e: there and back, of tokens that E' experts each take |
+| expert, of ``w u h E' / (t c)`` | 4 (+ 2 R) all-to-alls over e: tokens to E' experts each, and back                 |
 
-Nothing of it travels beside computing. A stage takes s_i for a micro-batch, with what it computes (shared out by
-FLOPs), and hands ``w u h / (t c)`` on, which takes p. 1F1B's slowest way round says how often a micro-batch
-is done:
+None of this traffic overlaps with computing. Stage i takes s_i seconds for a micro-batch, with its share of the
+computing by FLOPs. It sends ``w u h / (t c)`` bytes to the next stage, which takes p seconds. The slowest loop of 1F1B
+decides the period tau of a micro-batch:
 
     tau = max over i of max(s_i, (s_i + ... + s_k + 2 (k - i) p) / (k - i + 1))
     step = (M - 1) tau + sum s_i + 2 (k - 1) p            without chunks
     step = M max s + (sum s_i - max s) / v + 2 (k v - 1) p + (M - 1) 2 p (v > 1)
 
-Equal to `one_f_one_b_s` where messages take no time and M >= k, elsewhere no less: up to 5% more from M = 3 k on, 11%
-below, where a message takes up to half as long as a stage; 16% and 46% where it takes up to twenty times as long.
+The step equals `one_f_one_b_s` if messages take no time and M >= k, and is never shorter. If a message takes up to half
+as long as a stage, the step is up to 5% longer for M >= 3 k, and up to 11% longer for smaller M. If a message takes up
+to twenty times as long as a stage, these bounds are 16% and 46%.
 
 Sources: D. Narayanan et al. (2021), sections 2.2, 3.2 and 4.1; V. Korthikanti et al. (2022), section 4.2.2 (sums as
 reduce-scatter and all-gather); A. Grattafiori et al., "The Llama 3 Herd of Models" (2024), section 3.3.2 (context by
@@ -42,16 +43,16 @@ from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
 class InsideCall(NamedTuple):
-    """Collectives that a stage waits for.
+    """A collective inside a replica that a stage waits for, with its number of calls.
 
     Attributes:
-        why: ``tensor``, ``context`` or ``expert``.
-        collective: its kind.
-        ranks: of the first group.
-        payload_bytes: n.
-        per_layer: of each micro-batch in each layer that has it.
-        at_ends: at the first stage and at the last, of each micro-batch.
-        experts: whether only layers with experts have it.
+        why: dimension of parallelism, ``tensor``, ``context`` or ``expert``.
+        collective: one of ``COLLECTIVES``.
+        ranks: ranks of the first group.
+        payload_bytes: n, payload bytes of a worker.
+        per_layer: calls per micro-batch in each layer.
+        at_ends: further calls per micro-batch at the first stage, and at the last stage.
+        experts: whether only layers with experts make the calls.
     """
 
     why: str
@@ -64,15 +65,15 @@ class InsideCall(NamedTuple):
 
 
 class InsideTimes(NamedTuple):
-    """Seconds of a step inside a replica, each a number or an array.
+    """Components of a step inside a replica in seconds, each a number or an array.
 
     Attributes:
-        step_s: all of it, computing included.
-        compute_s: that a worker would compute if all stages were equal, nothing were waited for.
-        tensor_s: of sums over those who share matrices, at the slowest stage.
-        context_s: likewise of keys and values.
-        expert_s: likewise of tokens to experts and back.
-        pipeline_s: the rest: bubble, messages between stages, stages that are not equal.
+        step_s: the whole step, with computing.
+        compute_s: computing of a worker if all stages were equal and no worker waited.
+        tensor_s: sums over the workers that share matrices, at the slowest stage.
+        context_s: collectives of keys and values, at the slowest stage.
+        expert_s: all-to-alls of tokens to experts and back, at the slowest stage.
+        pipeline_s: the rest: bubble, messages between stages, unequal stages.
     """
 
     step_s: FloatOrArray
@@ -86,40 +87,40 @@ class InsideTimes(NamedTuple):
 def inside_calls(
     model: ModelShape, layout: Layout, micro_tokens: float, bytes_per_number: int = 2, recomputed: bool = False
 ) -> list[InsideCall]:
-    """What a worker of a replica calls for each micro-batch, but for gradients and what is between stages.
+    """Return the collectives of a micro-batch inside a replica, without gradients and messages between stages.
 
     Args:
-        model: it.
-        layout: of the replica.
-        micro_tokens: u.
+        model: shape of the model.
+        layout: layout of the replica.
+        micro_tokens: u, tokens of a micro-batch.
         bytes_per_number: w.
-        recomputed: R.
+        recomputed: R, whether the backward pass recomputes layers.
     """
     t, c, w = layout.tensor, layout.context, bytes_per_number
-    own = w * micro_tokens * model.width / (t * c)
-    again = int(recomputed)
+    shard_bytes = w * micro_tokens * model.width / (t * c)
+    recompute = int(recomputed)
     calls: list[InsideCall] = []
     if t > 1:
-        both = 4 + 2 * again
-        calls.append(InsideCall("tensor", "all_gather", layout.tensor_group, own, both, 1))
-        calls.append(InsideCall("tensor", "reduce_scatter", layout.tensor_group, t * own, both, 1))
+        per_layer = 4 + 2 * recompute
+        calls.append(InsideCall("tensor", "all_gather", layout.tensor_group, shard_bytes, per_layer, 1))
+        calls.append(InsideCall("tensor", "reduce_scatter", layout.tensor_group, t * shard_bytes, per_layer, 1))
     if c > 1:
-        keys = w * micro_tokens * 2 * model.key_width / (t * c)
-        calls.append(InsideCall("context", "all_gather", layout.context_group, keys, 2 + again))
-        calls.append(InsideCall("context", "reduce_scatter", layout.context_group, c * keys, 1))
+        key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
+        calls.append(InsideCall("context", "all_gather", layout.context_group, key_bytes, 2 + recompute))
+        calls.append(InsideCall("context", "reduce_scatter", layout.context_group, c * key_bytes, 1))
     if layout.expert > 1:
-        there = own * model.experts_per_token
-        calls.append(InsideCall("expert", "all_to_all", layout.expert_group, there, 4 + 2 * again, experts=True))
+        routed = shard_bytes * model.experts_per_token
+        calls.append(InsideCall("expert", "all_to_all", layout.expert_group, routed, 4 + 2 * recompute, experts=True))
     return calls
 
 
 @lru_cache(maxsize=512)
 def _stages(model: ModelShape, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Of each stage: its part of the work, its layers, its layers with experts; ``(k,)`` each."""
+    """Return each stage's fraction of the FLOPs, its layers, and its layers with experts; ``(k,)`` each."""
     flops = np.array(stage_flops(model, layout.pipeline, layout.chunks))
     blocks = blocks_of_stages(model, layout.pipeline, layout.chunks)
-    experts = [sum(one >= model.dense_layers for one in of) if model.experts > 1 else 0 for of in blocks]
-    return flops / flops.sum(), np.array([len(of) for of in blocks]), np.array(experts)
+    experts = [sum(block >= model.dense_layers for block in run) if model.experts > 1 else 0 for run in blocks]
+    return flops / flops.sum(), np.array([len(run) for run in blocks]), np.array(experts)
 
 
 def inside_times(
@@ -133,18 +134,18 @@ def inside_times(
     bytes_per_number: int = 2,
     recomputed: bool = False,
 ) -> InsideTimes:
-    """What a step takes inside a replica.
+    """Return the seconds of a step inside a replica and their components.
 
     Args:
-        model: it.
-        layout: of the replica.
-        compute_s: of a worker in a step if the work is shared out evenly; with what is computed again.
+        model: shape of the model.
+        layout: layout of the replica.
+        compute_s: computing seconds of a worker in a step if the work is split evenly, with recomputation.
         micro_batches: M.
-        micro_tokens: u.
-        collective_s: prices a call.
-        message_s: prices so many bytes from stage to stage.
+        micro_tokens: u, tokens of a micro-batch.
+        collective_s: function from a call to its seconds.
+        message_s: function from bytes to the seconds of a message between stages.
         bytes_per_number: w.
-        recomputed: R.
+        recomputed: R, whether the backward pass recomputes layers.
 
     >>> from syncline.costmodel.compute.models import MODELS
     >>> free = inside_times(MODELS["gpt-160m"], Layout(pipeline=4), 1.0, 8, 1024, lambda _: 0.0, lambda _: 0.0)
@@ -157,41 +158,41 @@ def inside_times(
     waits: dict[str, list[FloatOrArray]] = {}
     shares, layers, with_experts = _stages(model, layout)
     for call in inside_calls(model, layout, micro_tokens, bytes_per_number, recomputed):
-        one_s = collective_s(call)
-        of = with_experts if call.experts else layers
-        counts = call.per_layer * of
+        call_s = collective_s(call)
+        layer_counts = with_experts if call.experts else layers
+        counts = call.per_layer * layer_counts
         counts[0] += call.at_ends
         counts[-1] += call.at_ends
-        each = waits.setdefault(call.why, [0.0] * k)
-        waits[call.why] = [before + int(count) * one_s for before, count in zip(each, counts, strict=True)]
-    stage_s = [work_s * (k * share / m) + sum(of[i] for of in waits.values()) for i, share in enumerate(shares)]
+        stage_waits = waits.setdefault(call.why, [0.0] * k)
+        waits[call.why] = [before + int(count) * call_s for before, count in zip(stage_waits, counts, strict=True)]
+    stage_s = [work_s * (k * share / m) + sum(wait[i] for wait in waits.values()) for i, share in enumerate(shares)]
     if k == 1:
         step_s: FloatOrArray = m * stage_s[0]
         slowest = 0
-        told = {why: m * of[0] for why, of in waits.items()}
+        slowest_waits = {why: m * wait[0] for why, wait in waits.items()}
     else:
         sent_s = message_s(bytes_per_number * micro_tokens * model.width / (layout.tensor * layout.context))
         step_s = _one_f_one_b(stage_s, m, sent_s, v)
-        slowest = int(np.argmax([np.max(one) for one in stage_s]))
-        told = {why: m * of[slowest] for why, of in waits.items()}
-    tensor_s, context_s, expert_s = (told.get(why, 0.0) for why in ("tensor", "context", "expert"))
+        slowest = int(np.argmax([np.max(seconds) for seconds in stage_s]))
+        slowest_waits = {why: m * wait[slowest] for why, wait in waits.items()}
+    tensor_s, context_s, expert_s = (slowest_waits.get(why, 0.0) for why in ("tensor", "context", "expert"))
     rest_s = step_s - work_s - tensor_s - context_s - expert_s if k > 1 else 0.0 * work_s
     return InsideTimes(step_s, work_s, tensor_s, context_s, expert_s, rest_s)
 
 
 def _one_f_one_b(stage_s: list[FloatOrArray], microbatches: int, sent_s: FloatOrArray, chunks: int) -> FloatOrArray:
-    """The module's closed form of a pipeline."""
+    """Return the seconds of a pipeline's step, by the closed form of this module."""
     k, m = len(stage_s), microbatches
     total: FloatOrArray = 0.0
     period: FloatOrArray = 0.0
     largest: FloatOrArray = 0.0
-    for behind, one in enumerate(reversed(stage_s)):
-        total = total + one
-        largest = np.maximum(largest, one)
-        if behind < m:  # a stage never has more than M under way
-            period = np.maximum(period, np.maximum(one, (total + 2 * behind * sent_s) / (behind + 1)))
+    for behind, seconds in enumerate(reversed(stage_s)):
+        total = total + seconds
+        largest = np.maximum(largest, seconds)
+        if behind < m:  # a stage has at most M micro-batches in flight
+            period = np.maximum(period, np.maximum(seconds, (total + 2 * behind * sent_s) / (behind + 1)))
         else:
-            period = np.maximum(period, one)
+            period = np.maximum(period, seconds)
     if chunks == 1:
         return (m - 1) * period + total + 2 * (k - 1) * sent_s
     return m * largest + (total - largest) / chunks + 2 * (k * chunks - 1) * sent_s + 2 * (m - 1) * sent_s

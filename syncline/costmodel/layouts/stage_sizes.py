@@ -1,7 +1,7 @@
-"""A model's shape cut into the stages of a pipeline: what each computes, holds and averages.
+"""A model cut into the stages of a pipeline: FLOPs, parameters and activations of each stage.
 
-Blocks are cut into even runs. The embedding is the first stage's, the last norm and the output head are the last
-stage's, which is why the last one is slower. With v chunks per stage there are K v runs, and stage k has the runs k,
+Blocks are split into even runs. The embedding belongs to the first stage; the last norm and the output head belong to
+the last stage, which is slower for this reason. With v chunks per stage there are K v runs, and stage k has the runs k,
 K + k, 2 K + k, and so on.
 """
 
@@ -15,7 +15,7 @@ from syncline.costmodel.pipeline.closed_form import block_stages
 
 
 def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
-    """How many blocks each stage has, ``(K,)``.
+    """Return the number of blocks of each stage, ``(K,)``.
 
     Raises:
         SpecError: more runs than blocks.
@@ -28,7 +28,7 @@ def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
 
 
 def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[list[int]]:
-    """Which blocks each stage has.
+    """Return the indices of the blocks of each stage.
 
     Raises:
         SpecError: more runs than blocks.
@@ -38,58 +38,58 @@ def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[li
 
 
 def stage_flops(model: ModelShape, stages: int, chunks: int = 1) -> list[float]:
-    """FLOPs of the forward pass per token, ``(K,)``: a third of `ModelShape.flops_per_token`, where the work is."""
+    """Return the forward FLOPs per token of each stage, ``(K,)``; they sum to `ModelShape.flops_per_token` / 3."""
     head = 6 * model.vocabulary * model.width
     block, dense = model.block_flops(), model.block_flops(dense=True)
-    of = []
+    flops = []
     for blocks in blocks_of_stages(model, stages, chunks):
-        first = sum(one < model.dense_layers for one in blocks)
-        of.append(((len(blocks) - first) * block + first * dense) / 3)
-    return _of_stages(of, last=head / 3)
+        first = sum(number < model.dense_layers for number in blocks)
+        flops.append(((len(blocks) - first) * block + first * dense) / 3)
+    return _of_stages(flops, last=head / 3)
 
 
 def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
-    """Parameters of each stage, ``(K,)``; where the head is the embedding, the first and the last each have it."""
-    of_block, first, last = [0] * model.layers, 0, 0
+    """Return the parameters of each stage, ``(K,)``; the first and the last stage each hold a copy of a tied head."""
+    block_parameters, first, last = [0] * model.layers, 0, 0
     for tensor in model.tensors:
         number, dot, _ = tensor.name.partition(".")
         if dot:
-            of_block[int(number)] += tensor.elements
+            block_parameters[int(number)] += tensor.elements
         elif number in ("embedding", "positions"):
             first += tensor.elements
         else:
             last += tensor.elements
     if model.tied and stages > 1:
         last += model.vocabulary * model.width
-    counts = [sum(of_block[block] for block in blocks) for blocks in blocks_of_stages(model, stages, chunks)]
+    counts = [sum(block_parameters[block] for block in blocks) for blocks in blocks_of_stages(model, stages, chunks)]
     return [int(count) for count in _of_stages(counts, first, last)]
 
 
 def stage_activation_bytes(
     model: ModelShape, stages: int, tokens: int, chunks: int = 1, bytes_per_number: int = 2
 ) -> list[float]:
-    """Bytes that each stage keeps of one micro-batch for its backward pass, ``(K,)``.
+    """Return the bytes of activations that each stage keeps of one micro-batch for its backward pass, ``(K,)``.
 
-    As `activation_bytes` counts them where attention's scores are not stored (fused kernels, ``selective``).
+    `activation_bytes` counts them under ``selective``, without attention scores, as fused kernels do.
 
     Args:
-        model: the shape.
+        model: shape of the model.
         stages: K.
-        tokens: of a micro-batch.
-        chunks: v.
+        tokens: tokens of a micro-batch.
+        chunks: v, chunks per stage.
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
     sequences, width = tokens / model.sequence, bytes_per_number
-    whole = activation_bytes(model, sequences, "selective", width)
-    mask = tokens * model.width  # of the dropout behind the embedding
+    model_bytes = activation_bytes(model, sequences, "selective", width)
+    mask = tokens * model.width  # mask of the dropout after the embedding
     ends = tokens * (model.width + 4 * model.vocabulary) + 2 * width * tokens * model.width
     counts = stage_blocks(model, stages, chunks)
-    blocks = [count * (whole - ends) / model.layers for count in counts]
+    blocks = [count * (model_bytes - ends) / model.layers for count in counts]
     return _of_stages(blocks, first=mask, last=ends - mask)
 
 
 def _of_stages(blocks: Sequence[float], first: float = 0, last: float = 0) -> list[float]:
-    out = list(blocks)
-    out[0] += first
-    out[-1] += last
-    return out
+    stages = list(blocks)
+    stages[0] += first
+    stages[-1] += last
+    return stages

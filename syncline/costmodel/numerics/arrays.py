@@ -1,4 +1,4 @@
-"""Numbers or arrays of them: what the cost model takes and gives."""
+"""Types of numbers and arrays in the cost model, and a check of their range."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 from syncline.errors import SpecError
 
 FloatOrArray: TypeAlias = float | NDArray[np.floating[Any]]
-"""A number, or an array of them: everything in the cost model broadcasts by NumPy's rules."""
+"""A number, or an array of numbers, which broadcasts by NumPy's rules."""
 
 IntOrArray: TypeAlias = int | NDArray[np.integer[Any]]
-"""A whole number, or an array of them."""
+"""A whole number, or an array of whole numbers."""
 
 
 Indices: TypeAlias = NDArray[np.int64]
-"""Places in arrays, or whole numbers."""
+"""An array of indices or of whole numbers."""
 
 
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
-    """Refuse a value, or an array for its first element, where ``holds`` (of the same shape) is false.
+    """Refuse a value, or the first element of an array, for which ``holds`` (of the same shape) is false.
 
     Raises:
-        SpecError: names the field, that element and what would be accepted.
+        SpecError: names the field, the element and the accepted values.
     """
     if not np.all(holds):
         raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)

@@ -1,4 +1,4 @@
-"""What a function returned, kept for when it is asked the same again, up to so many bytes."""
+"""A cache of function results with a limit in bytes, and helpers for hashable and frozen values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class Remembered(Generic[P, T]):
-    """A function that remembers its results by the values of its arguments; the one unused for longest goes first.
+    """A function with a cache of its results by argument values; the least recently used result is evicted first.
 
     Args:
-        function: of hashable arguments alone; what it returns must not be changed afterwards.
-        most_bytes: of all results together. A larger one is not kept.
-        nbytes_of: of one result.
+        function: function of hashable arguments; callers must not change its results.
+        most_bytes: limit for all results together, in bytes; a larger result is not cached.
+        nbytes_of: function from a result to its bytes.
     """
 
     def __init__(self, function: Callable[P, T], most_bytes: float, nbytes_of: Callable[[T], float]) -> None:
@@ -30,37 +30,37 @@ class Remembered(Generic[P, T]):
         self.__doc__, self.__wrapped__ = function.__doc__, function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result for these arguments, made now or before."""
+        """Return the result for these arguments, from the cache or from the function."""
         key = (args, *sorted(kwargs.items()))
         with self._lock:
-            found = self._results.get(key)
-            if found is not None:
+            cached = self._results.get(key)
+            if cached is not None:
                 self._results.move_to_end(key)
-                return found[0]
-        made = self._function(*args, **kwargs)
-        nbytes = self._nbytes_of(made)
+                return cached[0]
+        result = self._function(*args, **kwargs)
+        nbytes = self._nbytes_of(result)
         with self._lock:
             if nbytes <= self._most_bytes and key not in self._results:
-                self._results[key] = made, nbytes
+                self._results[key] = result, nbytes
                 self.nbytes += nbytes
                 while self.nbytes > self._most_bytes:
                     self.nbytes -= self._results.popitem(last=False)[1][1]
-        return made
+        return result
 
     def cache_clear(self) -> None:
-        """Forget all."""
+        """Remove all results from the cache."""
         with self._lock:
             self._results.clear()
             self.nbytes = 0.0
 
 
 def kept(most_bytes: float, nbytes_of: Callable[[Any], float]) -> Callable[[Callable[P, T]], Remembered[P, T]]:
-    """A function as `Remembered`."""
+    """Return a decorator that makes a function a `Remembered` with this limit."""
     return lambda function: Remembered(function, most_bytes, nbytes_of)
 
 
 def by_value(of: object) -> bool:
-    """Whether it is hashed by what it is made of, and not by its identity."""
+    """Return whether an object is hashed by its value instead of its identity."""
     try:
         return type(of).__hash__ is not object.__hash__ and hash(of) is not None
     except TypeError:
@@ -68,7 +68,7 @@ def by_value(of: object) -> bool:
 
 
 def frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The same values, of which nobody can change any: the array itself if that is so already, else a copy."""
+    """Return a read-only array with the same values: the array itself if it is read-only, else a copy."""
     if array.flags.writeable:
         array = array.copy()
         array.setflags(write=False)

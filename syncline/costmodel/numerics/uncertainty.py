@@ -1,15 +1,17 @@
-"""How far a measured time is from a predicted one: factors between which nine of ten are, by what it rests on.
+"""Factors on a predicted time between which nine of ten measured times are, by the measurements that support them.
 
-A *basis* is a set of n comparable measurements, none of which the prediction at hand has seen. From their residuals
-``r = log(measured / predicted)``, with mean c and standard deviation s, one more is expected in Student's interval
+A *basis* is a set of n comparable measurements that the prediction does not use. Their residuals
+``r = log(measured / predicted)`` have mean c and standard deviation s. One more residual is expected in Student's
+interval
 
-    c +- t(0.95, n - 1) s sqrt(1 + 1/n),
+    c +- t(0.95, n - 1) s sqrt(1 + 1/n).
 
-widened to 0 where it does not hold the prediction itself: predictions are not corrected by what they were held against.
-From 9 residuals on, those beyond three deviations of the median (1.4826 times the median of absolute ones) count as if
-they were there: a tenth of all may lie outside, and single outliers do not make all other intervals wide.
+If the interval does not contain 0, it is widened to 0, because measurements of a basis do not correct predictions. With
+9 or more residuals, those further than three robust deviations from the median are clipped to that distance. (A robust
+deviation is 1.4826 times the median of the absolute deviations.) A tenth of all residuals may be outside the interval,
+and single outliers must not widen the interval of all others.
 
-`uncertainties` are those of measurements that come with the package (`uncertainties.csv`, computed by
+`uncertainties` returns those of the package's measurements (`uncertainties.csv`, computed by
 `syncline.measure.validation.residuals`).
 """
 
@@ -28,26 +30,26 @@ from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
 
 COVERED = 0.9
-"""The part of all measurements that is expected between the bounds."""
+"""Fraction of measurements that is expected between the bounds."""
 
 ROBUST_POINTS = 9
-"""So many residuals tell which of them are outliers."""
+"""Smallest number of residuals for which outliers are clipped."""
 
 OUTLIER_DEVIATIONS = 3.0
-"""Robust deviations from the median, beyond which a residual counts as if it were there."""
+"""Distance from the median, in robust deviations, at which residuals are clipped."""
 
 FILE = Path(__file__).with_name("uncertainties.csv")
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Factors on a predicted time between which nine of ten measured ones are.
+    """Factors on a predicted time between which nine of ten measured times are.
 
     Args:
-        low: above 0, at most 1.
-        high: at least 1.
-        points: residuals that say so.
-        basis: what they are of.
+        low: lower factor, above 0, at most 1.
+        high: upper factor, at least 1.
+        points: number of residuals that support the factors.
+        basis: name of the set of measurements.
 
     Raises:
         SpecError: a factor out of range.
@@ -64,45 +66,45 @@ class Uncertainty:
 
     @property
     def half_width(self) -> float:
-        """Half of what lies between the bounds, as a part of the prediction."""
+        """Return half of the distance between the bounds, as a fraction of the prediction."""
         return (self.high - self.low) / 2
 
 
 def uncertainty_of(errors: ArrayLike, basis: str = "") -> Uncertainty:
-    """What residuals say.
+    """Return the uncertainty that follows from the errors of predictions.
 
     Args:
-        errors: ``predicted / measured - 1`` of at least two, ``(n,)``.
-        basis: what they are of.
+        errors: ``predicted / measured - 1`` of at least two measurements, ``(n,)``.
+        basis: name of the set of measurements.
 
     Raises:
-        SpecError: fewer than two, or a prediction that is not positive.
+        SpecError: fewer than two errors, or a prediction that is not positive.
 
     >>> told = uncertainty_of([0.01, -0.01, 0.02, -0.02])
     >>> f"{told.low:.3f} to {told.high:.3f}"
     '0.953 to 1.049'
     """
-    of = np.asarray(errors, dtype=np.float64)
-    if of.size < 2:
-        raise SpecError("residuals", int(of.size), "at least two")
-    require(of > -1, "residuals", of, "above -1: predictions are positive")
+    relative_errors = np.asarray(errors, dtype=np.float64)
+    if relative_errors.size < 2:
+        raise SpecError("residuals", int(relative_errors.size), "at least two")
+    require(relative_errors > -1, "residuals", relative_errors, "above -1: predictions are positive")
     from scipy.special import stdtrit  # SciPy loads slowly
 
-    residuals = -np.log1p(of)
-    if of.size >= ROBUST_POINTS:
+    residuals = -np.log1p(relative_errors)
+    if relative_errors.size >= ROBUST_POINTS:
         median = np.median(residuals)
         reach = OUTLIER_DEVIATIONS * 1.4826 * np.median(np.abs(residuals - median))
         if reach > 0:
             residuals = np.clip(residuals, median - reach, median + reach)
     centre, deviation = residuals.mean(), residuals.std(ddof=1)
-    reach = stdtrit(of.size - 1, (1 + COVERED) / 2) * deviation * np.sqrt(1 + 1 / of.size)
+    reach = stdtrit(relative_errors.size - 1, (1 + COVERED) / 2) * deviation * np.sqrt(1 + 1 / relative_errors.size)
     low, high = np.exp(min(centre - reach, 0.0)), np.exp(max(centre + reach, 0.0))
-    return Uncertainty(float(low), float(high), int(of.size), basis)
+    return Uncertainty(float(low), float(high), int(relative_errors.size), basis)
 
 
 @cache
 def uncertainties() -> Mapping[str, Uncertainty]:
-    """Those of measurements that come with the package, by basis."""
+    """Return the uncertainties of the package's measurements by basis."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return {
             row["basis"]: Uncertainty(float(row["low"]), float(row["high"]), int(row["points"]), row["basis"])
@@ -111,10 +113,10 @@ def uncertainties() -> Mapping[str, Uncertainty]:
 
 
 def known_uncertainty(bases: Sequence[str]) -> Uncertainty:
-    """The first of several bases, from the nearest on, of which there are measurements.
+    """Return the uncertainty of the first basis with measurements, where ``bases`` are ordered by preference.
 
     Raises:
-        KeyError: none of them is known.
+        KeyError: no basis has measurements.
     """
-    known = uncertainties()
-    return known[next((basis for basis in bases if basis in known), bases[-1])]
+    table = uncertainties()
+    return table[next((basis for basis in bases if basis in table), bases[-1])]

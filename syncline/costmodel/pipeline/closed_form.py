@@ -1,7 +1,7 @@
-"""Pipelines in closed form: how long a schedule takes, what part of it is bubble, how many stages a model needs.
+"""Pipelines in closed form: seconds of a schedule, its bubble, gradient delays, and the stages that a model needs.
 
-With K equal stages, M micro-batches, forward F, backward B (of a split one the input's gradient; W the weights') and no
-time on links:
+A pipeline has K equal stages, M micro-batches, forward F and backward B, and links take no time. A split backward pass
+has B for the gradient of the inputs and W for that of the weights:
 
 | schedule      | makespan                           | peak in flight at stage k |
 |---------------|------------------------------------|---------------------------|
@@ -11,7 +11,7 @@ time on links:
 | `zb-h1`       | M (F + B + W) + (K - 1)(F + B - W) | min(M, K)                 |
 | `async-1f1b`  | (M + K - 1) (F + B)                | min(M, K - k)             |
 
-Stages count from 0. In the interleaved schedule F and B are of all v chunks of a stage. Sources: as in
+Stages count from 0. In the interleaved schedule F and B cover all v chunks of a stage. For the sources see
 `syncline.sim.pipelines.schedules`.
 """
 
@@ -25,7 +25,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError, one_of
 
 CLOSED_FORMS = ("gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b")
-"""Schedules that have one."""
+"""Schedules with a closed form."""
 
 
 def pipeline_s(
@@ -38,16 +38,17 @@ def pipeline_s(
     weight_s: FloatOrArray = 0.0,
     chunks: IntOrArray = 1,
 ) -> FloatOrArray:
-    """Seconds from the first forward to the last backward of M micro-batches, by the table above.
+    """Return the seconds from the first forward to the last backward pass of M micro-batches, by the table above.
 
     Args:
         schedule: one of ``CLOSED_FORMS``.
         stages: K.
-        microbatches: M; of an interleaved schedule a multiple of K, of zb-h1 at least K.
-        forward_s: F of a stage and micro-batch, in seconds.
-        backward_s: B; where the schedule splits it, of the input's gradient alone, with W <= B <= F + W.
-        weight_s: W, which every other schedule has in B.
-        chunks: v.
+        microbatches: M; a multiple of K for ``interleaved``, at least K for ``zb-h1``.
+        forward_s: F, seconds of a forward pass per stage and micro-batch.
+        backward_s: B, seconds of a backward pass; for ``zb-h1`` only for the gradient of the inputs, with
+            W <= B <= F + W.
+        weight_s: W, seconds for the gradient of the weights with ``zb-h1``; other schedules include it in B.
+        chunks: v, chunks per stage.
 
     Raises:
         SpecError: a schedule without a closed form.
@@ -66,7 +67,7 @@ def pipeline_s(
 
 
 def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1) -> FloatOrArray:
-    """The part of its time that a stage of GPipe or 1F1B stands still: ``(K - 1) / (v M + K - 1)``.
+    """Return the fraction of time that a stage of GPipe or 1F1B is idle: ``(K - 1) / (v M + K - 1)``.
 
     Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
     `syncline.sim.pipelines.schedules.interleaved`.
@@ -78,23 +79,25 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
 
 
 def stage_delays(stages: int) -> np.ndarray:
-    """Updates between a weight's use and the update by its gradient in steady state: ``K - 1 - k``, ``(K,)``.
+    """Return the steady-state gradient delay of each stage in updates: ``K - 1 - k``, ``(K,)``.
 
-    Source: Basis Rotation, section 2.3 (stages from 1 there).
+    It counts the updates between the use of a weight and the update by its gradient.
+
+    Source: Basis Rotation, section 2.3 (which counts stages from 1).
     """
     return np.arange(stages)[::-1].copy()
 
 
 def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[float] | np.ndarray = (1.0,)) -> float:
-    """The one delay that bounds convergence as these do: ``sqrt(sum C_k^2 tau_k^2 / sum C_k^2)``.
+    """Return the uniform delay with the same convergence bound: ``sqrt(sum C_k^2 tau_k^2 / sum C_k^2)``.
 
     Args:
-        delays: tau_k, of stages or of coordinates.
-        curvature: C_k, coordinate-wise smoothness; C_k^2 summed over a stage's coordinates is its weight. One value for
-            all is equal weights: ``sqrt((K - 1)(2 K - 1) / 6)`` for stages with delays 0, ..., K - 1.
+        delays: tau_k, delays of stages or of coordinates.
+        curvature: C_k, coordinate-wise smoothness; the weight of a stage is the sum of C_k^2 over its coordinates. A
+            single value means equal weights: ``sqrt((K - 1)(2 K - 1) / 6)`` for stages with delays 0, ..., K - 1.
 
     Raises:
-        SpecError: no delay, or weights that are all 0.
+        SpecError: no delay, or only weights of 0.
 
     Source: Basis Rotation, equation (3) and Theorem E.6.
 
@@ -108,9 +111,9 @@ def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[fl
 
 
 def delayed_sgd_limit(delay: IntOrArray) -> FloatOrArray:
-    """The largest stable step size times curvature of gradient descent with a delay: ``2 sin(pi / (2 (2 tau + 1)))``.
+    """Return the largest stable step size times curvature of delayed gradient descent: ``2 sin(pi / (2 (2 tau + 1)))``.
 
-    x_{t+1} = x_t - a x_{t - tau} is stable for 0 < a < this: 2 without delay, 1 with delay 1.
+    x_{t+1} = x_t - a x_{t - tau} is stable for 0 < a < limit; the limit is 2 without delay and 1 with delay 1.
 
     Source: S. A. Levin, R. May, "A note on difference-delay equations", Theoretical Population Biology 9 (1976).
 
@@ -121,7 +124,7 @@ def delayed_sgd_limit(delay: IntOrArray) -> FloatOrArray:
 
 
 def even_parts(count: int, parts: int) -> list[range]:
-    """So many things in so many runs, in their order; the first runs are longer by one where it does not come out even.
+    """Split ``count`` items into ``parts`` runs in order; the first runs get one more item if the split is not even.
 
     >>> [len(part) for part in even_parts(8, 3)]
     [3, 3, 2]
@@ -132,7 +135,7 @@ def even_parts(count: int, parts: int) -> list[range]:
 
 
 def block_stages(blocks: int, stages: int) -> list[range]:
-    """The blocks of each stage.
+    """Return the range of blocks of each stage.
 
     Raises:
         SpecError: no stage, or more stages than blocks.
@@ -143,17 +146,18 @@ def block_stages(blocks: int, stages: int) -> list[range]:
 
 
 def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, batch: int = 1) -> float:
-    """Bytes that one transformer block needs to train with AdamW in mixed precision: ``16 W + 34 s b h + 5 b a s^2``.
+    """Return the bytes to train one transformer block with AdamW in mixed precision: ``16 W + 34 s b h + 5 b a s^2``.
 
-    Two bytes a weight, two a gradient, twelve for master weights and both moments; the activations are as
-    V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2023), count them.
+    A parameter takes two bytes for the weight, two for the gradient, and twelve for the master weight and both moments;
+    activations are as V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2023),
+    count them.
 
     Args:
-        parameters: W, of the block.
-        sequence: s, tokens.
+        parameters: W, parameters of the block.
+        sequence: s, tokens of a sequence.
         width: h.
         heads: a.
-        batch: b, sequences.
+        batch: b, sequences in a batch.
 
     Source: Basis Rotation, Appendix A, equation (7).
     """
@@ -161,16 +165,16 @@ def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, bat
 
 
 def stages_needed(blocks: int, block: float, memory_bytes: float) -> int:
-    """Stages that hold L blocks: ``ceil(L / floor(m / block))``; ``2 L``, at least, where no block fits.
+    """Return the stages that hold L blocks: ``ceil(L / floor(m / block))``, or ``2 L`` if not even one block fits.
 
     Args:
         blocks: L.
-        block: bytes of one block, as `block_bytes`.
-        memory_bytes: m, of one device.
+        block: bytes of one block, by `block_bytes`.
+        memory_bytes: m, memory of one device.
 
-    Of the 35 cells of Appendix A's table this gives 31, with memories in decimal (8 GB is 8e9 bytes; with 2^30 it gives
-    24). The other four are of the 405B model where a block does not fit: 2 * 126 = 252, and the table has 512, twice
-    256, although its last cell, one block per device, has 126.
+    The formula gives 31 of the 35 cells of Appendix A's table with decimal memories (8 GB is 8e9 bytes), and 24 with
+    2^30 bytes per GB. The other four cells are those of the 405B model where a block does not fit: the formula gives
+    2 * 126 = 252, the table has 512, twice 256, although its last cell, with one block per device, has 126.
 
     Source: Basis Rotation, Appendix A.
 

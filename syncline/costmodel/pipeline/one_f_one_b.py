@@ -1,8 +1,8 @@
-"""1F1B over stages that differ, for many pipelines at once: the recurrence of its order.
+"""1F1B over unequal stages, for many pipelines at once, by a recurrence over its tasks.
 
-    start(task) = max(end of the stage's task before, end of the task that it takes its input from + send)
+    start(task) = max(end of the stage's previous task, end of the task that makes its input + send)
 
-This is what `syncline.sim.run_pipeline` plays where a message takes a time of its own and blocks nobody.
+`syncline.sim.run_pipeline` simulates the same if a message takes a fixed time and blocks no other message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Task(NamedTuple):
     microbatch: int
 
     def source(self, stages: int) -> _Task | None:
-        """Whose output it takes; of the last stage's backward, which follows its forward, nobody else's."""
+        """Return the task whose output this task takes, or None for the first forward and the last stage's backward."""
         stage = self.stage + (1 if self.backward else -1)
         return self._replace(stage=stage) if 0 <= stage < stages else None
 
@@ -31,18 +31,18 @@ class _Task(NamedTuple):
 def one_f_one_b_s(
     forward_s: ArrayLike, backward_s: ArrayLike, microbatches: int, send_s: FloatOrArray = 0.0
 ) -> NDArray[np.float64]:
-    """When each stage is through with its last backward, in seconds, ``(K, ...)``.
+    """Return the end of each stage's last backward pass, in seconds, ``(K, ...)``.
 
     Args:
-        forward_s: of a micro-batch at each stage, ``(K, ...)``; what follows the stages are pipelines side by side.
-        backward_s: likewise.
+        forward_s: forward seconds of a micro-batch at each stage, ``(K, ...)``; further axes are independent pipelines.
+        backward_s: backward seconds of a micro-batch at each stage, ``(K, ...)``.
         microbatches: M, at least 1.
-        send_s: that a micro-batch, or its gradient, is under way to the next stage; broadcasts to ``(...)``.
+        send_s: seconds in which an activation or a gradient travels to the next stage; broadcasts to ``(...)``.
 
     Raises:
-        SpecError: no stage, no micro-batch, shapes that differ, or a negative time.
+        SpecError: no stage, no micro-batch, different shapes, or a negative time.
 
-    Source: as in `syncline.sim.pipelines.schedules.one_f_one_b`.
+    Source: see `syncline.sim.pipelines.schedules.one_f_one_b`.
 
     >>> one_f_one_b_s([1.0, 1.0], [2.0, 2.0], microbatches=3)  # the first stage ends at (M + K - 1)(F + B)
     array([12., 10.])
@@ -55,41 +55,41 @@ def one_f_one_b_s(
     require(np.greater_equal(microbatches, 1), "microbatches", microbatches, "at least 1")
     for name, value in (("forward_s", forward), ("backward_s", backward), ("send_s", np.asarray(send_s))):
         require(np.asarray(value) >= 0, name, value, "seconds, at least 0")
-    through = np.zeros(forward.shape)
+    end_of_stage = np.zeros(forward.shape)
     ends: dict[_Task, NDArray[Any]] = {}
     for task in _order(forward.shape[0], microbatches):
         source = task.source(forward.shape[0])
-        free = through[task.stage]
+        free = end_of_stage[task.stage]
         start = free if source is None else np.maximum(free, ends.pop(source) + send_s)
         end = start + (backward if task.backward else forward)[task.stage]
-        through[task.stage] = ends[task] = end
-    return through
+        end_of_stage[task.stage] = ends[task] = end
+    return end_of_stage
 
 
 @lru_cache(maxsize=256)
 def _order(stages: int, microbatches: int) -> tuple[_Task, ...]:
-    """All tasks in an order in which each follows the one before it at its stage, and the one that it depends on."""
-    todo = [_of_stage(stage, stages, microbatches) for stage in range(stages)]
-    at, done = [0] * stages, set[_Task]()
-    out: list[_Task] = []
-    while len(out) < 2 * stages * microbatches:
+    """Return all tasks in an order where each follows its stage's previous task and the task that makes its input."""
+    stage_tasks = [_of_stage(stage, stages, microbatches) for stage in range(stages)]
+    position, done = [0] * stages, set[_Task]()
+    order: list[_Task] = []
+    while len(order) < 2 * stages * microbatches:
         for stage in range(stages):
-            while at[stage] < len(todo[stage]):
-                task = todo[stage][at[stage]]
+            while position[stage] < len(stage_tasks[stage]):
+                task = stage_tasks[stage][position[stage]]
                 source = task.source(stages)
                 if source is not None and source not in done:
                     break
                 done.add(task)
-                out.append(task)
-                at[stage] += 1
-    return tuple(out)
+                order.append(task)
+                position[stage] += 1
+    return tuple(order)
 
 
 def _of_stage(stage: int, stages: int, microbatches: int) -> list[_Task]:
-    ahead = min(microbatches, stages - 1 - stage)
-    order = [_Task(False, stage, i) for i in range(ahead)]
+    warmup = min(microbatches, stages - 1 - stage)
+    order = [_Task(False, stage, i) for i in range(warmup)]
     for i in range(microbatches):
-        if ahead + i < microbatches:
-            order.append(_Task(False, stage, ahead + i))
+        if warmup + i < microbatches:
+            order.append(_Task(False, stage, warmup + i))
         order.append(_Task(True, stage, i))
     return order

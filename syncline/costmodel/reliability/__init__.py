@@ -1,4 +1,5 @@
-"""Failures in closed form: how often they come, what a checkpoint interval costs, and which is the best.
+"""Failures in closed form: their rates, the cost of a checkpoint interval, and the best interval.
 
-Read `rates` (mean times between failures, presets), then `checkpoints`.
+Read `rates` (mean times between failures, presets), then `checkpoints`, then `fault_tolerant` (replicas that continue
+without failed ones).
 """

@@ -1,4 +1,4 @@
-"""What a checkpoint interval costs where failures come at a constant rate, exactly, and the best interval."""
+"""The exact expected time with checkpoints at a constant failure rate, and the best checkpoint interval."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from syncline.costmodel.numerics.arrays import require
 def expected_wall_s(
     work_s: float, interval_s: float, stop_s: float, restart_s: float, mtbf_s: float, down_s: float = 0.0
 ) -> float:
-    """Expected seconds of a training that saves its state after every ``interval_s`` of work, with failures.
+    """Return the expected seconds of a training that saves a checkpoint after every ``interval_s`` of work.
 
-    ``(M + D) e^(R / M) (e^((tau + delta) / M) - 1) T / tau``: failures are exponential and come at any time, also in
-    checkpoints (delta) and restarts (R), but not while the training is down (D). Infinite where it overflows.
+    They are ``(M + D) e^(R / M) (e^((tau + delta) / M) - 1) T / tau``. The time between failures is exponential. A
+    failure can happen at any time, also during checkpoints (delta) and restarts (R), but not while the training is down
+    (D). The result is infinite if the formula overflows.
 
     Args:
-        work_s: T, of the training without failures or checkpoints.
-        interval_s: tau, work between two checkpoints.
-        stop_s: delta, in which a checkpoint stops the training.
-        restart_s: R, until it goes on after a failure.
-        mtbf_s: M, mean time between failures of anything that it needs.
-        down_s: D, from a failure to the beginning of the restart.
+        work_s: T, seconds of the training without failures or checkpoints.
+        interval_s: tau, seconds of work between two checkpoints.
+        stop_s: delta, seconds for which a checkpoint stops the training.
+        restart_s: R, seconds of a restart after a failure.
+        mtbf_s: M, mean seconds between failures of any part of the training.
+        down_s: D, seconds from a failure to the beginning of the restart.
 
     Raises:
         SpecError: an interval or a mean time that is not positive.
@@ -39,16 +40,16 @@ def expected_wall_s(
     if math.isinf(mtbf_s):
         return work_s * (1 + stop_s / interval_s)
     try:
-        each = (mtbf_s + down_s) * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + stop_s) / mtbf_s)
+        interval_wall_s = (mtbf_s + down_s) * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + stop_s) / mtbf_s)
     except OverflowError:
         return math.inf
-    return each * work_s / interval_s
+    return interval_wall_s * work_s / interval_s
 
 
 def best_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """The interval with the least expected time: ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``.
+    """Return the interval with the least expected time: ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``.
 
-    That is where the derivative of `expected_wall_s` vanishes; restarts do not change it. It is at most M.
+    The derivative of `expected_wall_s` vanishes there. The interval does not depend on restarts and is at most M.
 
     >>> round(best_interval_s(60, 3600 * 24)), round(young_interval_s(60, 3600 * 24))
     (3180, 3220)
@@ -59,17 +60,19 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
     if math.isinf(mtbf_s):
         return math.inf
     x = stop_s / mtbf_s
-    # log of both sides, which keeps digits where both are near 1
+    # The logarithm of both sides keeps digits if both are near 1.
     return mtbf_s * _root(lambda u: math.log1p(-u) + u + x, 0.0, 1.0)
 
 
 def young_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """The first-order estimate ``sqrt(2 delta M)``: J. W. Young (1974)."""
+    """Return the first-order estimate of the best interval, ``sqrt(2 delta M)``: J. W. Young (1974)."""
     return math.sqrt(2 * stop_s * mtbf_s)
 
 
 def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """The estimate ``sqrt(2 delta M) (1 + sqrt(delta / 2M) / 3 + delta / 18M) - delta``; M for ``delta >= 2 M``.
+    """Return Daly's higher-order estimate of the best interval.
+
+    It is ``sqrt(2 delta M) (1 + sqrt(delta / 2M) / 3 + delta / 18M) - delta``, or M if ``delta >= 2 M``.
 
     Source: Daly (2006), the higher-order estimate.
     """
@@ -80,7 +83,7 @@ def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
 
 
 def intervals_within(share: float, stop_s: float, mtbf_s: float) -> tuple[float, float]:
-    """The shortest and the longest interval that cost at most ``share`` more than the best one.
+    """Return the shortest and the longest interval whose expected time is at most ``1 + share`` times the least.
 
     >>> low_s, high_s = intervals_within(0.01, 60, 3600)
     >>> low_s < best_interval_s(60, 3600) < high_s
@@ -93,20 +96,20 @@ def intervals_within(share: float, stop_s: float, mtbf_s: float) -> tuple[float,
     def cost(interval_s: float) -> float:
         return expected_wall_s(1.0, interval_s, stop_s, 0.0, mtbf_s)
 
-    most, shortest_s, longest_s = (1 + share) * cost(best_s), best_s, best_s
-    while cost(shortest_s) < most:
+    limit, shortest_s, longest_s = (1 + share) * cost(best_s), best_s, best_s
+    while cost(shortest_s) < limit:
         shortest_s /= 2
-    while cost(longest_s) < most:
+    while cost(longest_s) < limit:
         longest_s *= 2
-    low_s = _root(lambda s: cost(s) - most, shortest_s, best_s)
-    return low_s, _root(lambda s: most - cost(s), best_s, longest_s)
+    low_s = _root(lambda s: cost(s) - limit, shortest_s, best_s)
+    return low_s, _root(lambda s: limit - cost(s), best_s, longest_s)
 
 
-def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that falls from low to high crosses zero."""
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the zero of a function that falls from ``low`` to ``high``, by bisection."""
     for _ in range(200):
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+        low, high = (middle, high) if function(middle) > 0 else (low, middle)
     return (low + high) / 2

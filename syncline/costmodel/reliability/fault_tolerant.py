@@ -1,4 +1,4 @@
-"""What failures leave of a group of copies that goes on with those who are there, in closed form."""
+"""Useful time of a fault-tolerant group of model copies, which continues without failed copies, in closed form."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from syncline.costmodel.numerics.arrays import require
 
 @dataclass(frozen=True)
 class GoingOn:
-    """R copies of a model, each on some workers: who fails is away, and the others form their group anew.
+    """Copies of a model, each on some workers, which regroup without a copy that fails.
 
-    Failures are exponential. Of the time of all copies these are there for ``a = e^(-R / m) / (1 + D / m)``, m the mean
-    time between failures of one, and where the group forms anew for E in all, in steps of t,
-    ``(t / M) / (e^(t / M) - 1) e^(-E / M)`` of that is in steps that count. Of a copy that fails it is lost what it has
-    not exchanged. To first order in how many are away at a time.
+    The time between failures is exponential. A copy is present for ``a = e^(-R / m) / (1 + D / m)`` of the time, where
+    R is the restart. The group regroups for E seconds in all, and steps take t seconds, so that ``(t / M) / (e^(t / M)
+    - 1) e^(-E / M)`` of that time is in useful steps. A copy that fails loses the steps since its last exchange. The
+    formulas are of first order in the number of copies that are absent at a time.
 
     Args:
-        copies: how many.
-        copy_mtbf_s: m, mean seconds between failures of one.
-        any_mtbf_s: M, between failures of any, which those who stay have to do something about.
-        all_mtbf_s: between failures of all at once.
-        step_s: t, of a step, which those who stay lose half of, and who is back waits for half of.
-        pause_s: E, from a failure until a group is formed, and again when the copy is back.
-        restart_s: R, in which a copy starts and loads, and may fail again.
-        down_s: D, before that.
-        period: steps from one exchange to the next.
+        copies: number of copies.
+        copy_mtbf_s: m, mean seconds between failures of one copy.
+        any_mtbf_s: M, mean seconds between failures of any copy, after which the remaining copies regroup.
+        all_mtbf_s: mean seconds between failures of all copies at once.
+        step_s: t, seconds of a step; a failure costs the remaining copies half a step, and a returning copy waits for
+            half a step.
+        pause_s: E, seconds of regrouping after a failure, and again after the copy's return.
+        restart_s: R, seconds in which a copy starts and loads, and may fail again.
+        down_s: D, seconds from a failure to the beginning of the restart.
+        period: steps between two exchanges.
 
     Raises:
         SpecError: no copies, or a mean time that is not positive.
@@ -53,21 +54,22 @@ class GoingOn:
 
     @property
     def here(self) -> float:
-        """a: the part of the time for which a copy is there."""
+        """Return a, the fraction of the time for which a copy is present."""
         down_s = self.down_s + self.step_s / 2
         return math.exp(-self.restart_s / self.copy_mtbf_s) / (1 + down_s / self.copy_mtbf_s)
 
     @property
     def share(self) -> float:
-        """Of the copies' time, what is in steps that count, where nothing is saved and not all are away at once."""
+        """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
         paused = math.exp(-self.pause_s / self.any_mtbf_s) * _kept(self.step_s / self.any_mtbf_s)
         return self.here * paused * _kept((self.period - 1) * self.step_s / self.copy_mtbf_s)
 
     @property
     def lost_mtbf_s(self) -> float:
-        """Mean seconds between instants at which nobody is there, so that a checkpoint is needed; infinite: never.
+        """Return the mean seconds between losses of all copies, which need a checkpoint; infinite without such losses.
 
-        ``R a / m (1 - a)^(R - 1)`` of them in a second by chance, besides those in which all fail at once.
+        Independent failures cause ``R a / m (1 - a)^(R - 1)`` losses per second, besides failures of all copies at
+        once.
         """
         by_chance = self.copies * self.here / self.copy_mtbf_s * (1 - self.here) ** (self.copies - 1)
         per_s = by_chance + 1 / self.all_mtbf_s
@@ -75,11 +77,11 @@ class GoingOn:
 
 
 def _kept(x: float) -> float:
-    """``x / (e^x - 1)``: of stretches of as much, what is in whole ones."""
+    """Return ``x / (e^x - 1)``, the fraction of time in completed stretches of x mean times between failures."""
     if x > MOST:
         return 0.0
     return x / math.expm1(x) if x else 1.0
 
 
 MOST = 700.0
-"""Beyond it nothing is left."""
+"""Length of a stretch, in mean times between failures, above which none completes."""

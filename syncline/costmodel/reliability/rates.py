@@ -1,4 +1,4 @@
-"""How often machines fail, with what has been published."""
+"""Failure rates of machines, with published presets."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from syncline.costmodel.numerics.arrays import require
 DAY_S = 86400.0
 
 Per = Literal["worker", "node", "site"]
-"""What fails together: a worker, all those of a node, all those of a site."""
+"""Unit that fails together: a worker, all workers of a node, or all workers of a site."""
 
 
 @dataclass(frozen=True)
 class FailureRate:
-    """Failures of one kind, independent of each other.
+    """The rate of one kind of failures, which are independent of each other.
 
-    The time from one failure of a worker, node or site to its next is Weibull, ``P(T > t) = exp(-(t / scale)^shape)``
-    with ``scale = mtbf / Gamma(1 + 1 / shape)``; a shape of 1 is exponential, below 1 failures come in bursts.
+    The time between two failures of a worker, node or site has a Weibull distribution,
+    ``P(T > t) = exp(-(t / scale)^shape)`` with ``scale = mtbf / Gamma(1 + 1 / shape)``. A shape of 1 is exponential; a
+    shape below 1 means bursts of failures.
 
     Args:
-        mtbf_s: mean seconds between failures of one of them.
-        per: what fails.
-        shape: of the Weibull distribution. Schroeder and Gibson (2006) found 0.7 to 0.8 on clusters of LANL.
+        mtbf_s: mean seconds between failures of one unit.
+        per: unit that fails, a worker, node or site.
+        shape: shape of the Weibull distribution. Schroeder and Gibson (2006) found 0.7 to 0.8 on clusters of LANL.
         repair_s: seconds after which the machine can be used again.
 
     Raises:
@@ -48,24 +49,24 @@ class FailureRate:
 
     @property
     def scale_s(self) -> float:
-        """Of the Weibull distribution."""
+        """Return the scale of the Weibull distribution in seconds."""
         return self.mtbf_s / math.gamma(1 + 1 / self.shape)
 
     def width(self, workers: int, node: int, sites: int) -> int:
-        """Workers that fail together, at most."""
+        """Return the largest number of workers that fail together."""
         return {"worker": 1, "node": node, "site": -(-workers // sites)}[self.per]
 
     def units(self, workers: int, node: int, sites: int) -> int:
-        """How many of them there are."""
+        """Return the number of units that can fail."""
         return -(-workers // self.width(workers, node, sites))
 
     def mean_s(self, workers: int, node: int, sites: int) -> float:
-        """Mean seconds between failures of any of them, in the long run."""
+        """Return the long-run mean seconds between failures of any unit."""
         return self.mtbf_s / self.units(workers, node, sites)
 
 
 def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, sites: int = 1) -> float:
-    """Mean seconds between failures of anything that P workers need; infinite without rates.
+    """Return the mean seconds between failures of any unit of P workers, under all rates; infinite without rates.
 
     >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node=4)
     2.0
@@ -75,7 +76,7 @@ def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, site
 
 
 class PublishedRate(NamedTuple):
-    """Rates with what they are of, where they are from, and the accelerators of a node."""
+    """Published failure rates with their description, their source, and the accelerators of a node."""
 
     rates: tuple[FailureRate, ...]
     description: str
@@ -113,4 +114,4 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         node=8,
     ),
 }
-"""By name; all taken as exponential, as the sources give rates alone."""
+"""Published rates by name, all exponential, because the sources give only rates."""

@@ -1,7 +1,7 @@
-"""Loss at scale: what published fits say of it, in which ranges, how sure, and marked where it is extrapolation.
+"""Loss at scale by published fits, with their ranges, bounds, and marks of extrapolation.
 
-In which order to read: ``laws`` (the forms, and how they are fitted), ``losses`` (what papers measured), ``fits`` (one
-with its ranges and errors), ``published`` (those that come with the package, with their sources), ``predict`` (the loss
-of a training), ``relative`` (over that of data parallelism), ``inverse`` (the tokens or the model of a loss, the time
-to it), ``hyperparameters`` and ``wall_clock`` (what else one of these papers fits and models).
+Read the modules in this order: ``laws`` (the functional forms and their fit), ``losses`` (measurements of papers),
+``fits`` (a fit with its ranges and errors), ``published`` (the fits of the package, with their sources), ``predict``
+(the loss of a training), ``relative`` (the ratio to the loss of data parallelism), ``inverse`` (the tokens or the model
+size for a loss, and the time to it), ``hyperparameters`` and ``wall_clock`` (further fits and the clock of one paper).
 """

@@ -1,4 +1,4 @@
-"""A fit of losses: its law, what it has seen, how far measured losses are from it, inside and beyond."""
+"""A fit of losses: its law, its range of data, and its errors inside and outside that range."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw
 
 
 class SeenRange(NamedTuple):
-    """What a fit has seen of a field: from the least to the most."""
+    """The range of a field in the data of a fit."""
 
     low: float
     high: float
 
     def beyond(self, value: float) -> float:
-        """By which factor a value lies outside, below 1 where it is less; 1 inside.
+        """Return the factor by which a value is outside the range: above 1, below 1 if it is too small, 1 inside.
 
         >>> [SeenRange(30.0, 100.0).beyond(value) for value in (300.0, 15.0, 50.0)]
         [3.0, 0.5, 1.0]
@@ -32,11 +32,11 @@ class SeenRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Drift:
-    """What happens to a loss beyond what a fit has seen of a field, per e-fold of the field.
+    """The drift of a loss outside a fit's range of a field, per e-fold of the field.
 
     Args:
-        exponent: the loss is taken to go with this power of the factor beyond; 0 where the law itself says it.
-        uncertainty: of the loss, per e-fold.
+        exponent: power of the factor outside the range by which the loss is corrected; 0 if the law alone predicts it.
+        uncertainty: uncertainty of the loss per e-fold.
     """
 
     exponent: float
@@ -48,18 +48,19 @@ class LossFit:
     """A fit of the loss of one or more methods.
 
     Args:
-        name: of the fit.
-        methods: by their names here.
-        family: losses are comparable within one: of one paper, data set and tokeniser.
-        law: the loss.
-        seen: what it has seen, by field: ``parameters``, ``tokens``, ``tokens_per_parameter``, ``replicas``,
+        name: name of the fit.
+        methods: names of the methods in this package.
+        family: name of a set of comparable losses: those of one paper, data set and tokeniser.
+        law: law of the loss.
+        seen: range of the fit's data by field: ``parameters``, ``tokens``, ``tokens_per_parameter``, ``replicas``,
             ``period``, ``batch_over_best``.
-        within: how far measured losses are from predicted ones inside of all that.
-        beyond: the same outside, by field. Where a field is not there nobody knows, and there are no bounds.
-        best_batch: the batch in tokens that the losses are the best of; None where batches were not looked for.
-        data: what the loss is of.
-        source: paper, table or equation, and how it was read.
-        assumes: what holds for all losses of the fit.
+        within: uncertainty of predictions inside all these ranges.
+        beyond: drift of the loss outside the range, by field. Outside the range of a field without a drift, a
+            prediction has no bounds.
+        best_batch: law of the batch in tokens with the lowest loss; None if the paper did not tune batches.
+        data: data set and definition of the loss.
+        source: paper, with its table or equation, and the way in which the numbers were read.
+        assumes: training setup that all losses of the fit share.
     """
 
     name: str
@@ -76,10 +77,10 @@ class LossFit:
 
     @property
     def tokens_per_parameter(self) -> float | None:
-        """D / N where the fit is along that line; None where it is a law of both."""
+        """Return D / N of a fit at a fixed ratio, or None for a law of parameters and tokens."""
         return None if isinstance(self.law, AdditiveLaw) else 20.0
 
 
 def times(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:
-    """Logarithms of the bounds after so many e-folds."""
+    """Return the logarithms of the lower and the upper bound after ``folds`` e-folds."""
     return float(np.log(uncertainty.low)) * folds, float(np.log(uncertainty.high)) * folds

@@ -1,9 +1,9 @@
-"""What else Charles et al. fit: the best batch, learning rate and outer learning rate of data parallelism and DiLoCo.
+"""Fits by Charles et al. of the best batch, learning rate and outer learning rate of data parallelism and DiLoCo.
 
 Source: Z. Charles et al., "Communication-Efficient Language Model Training Scales Reliably and Robustly: Scaling Laws
 for DiLoCo" (arXiv 2503.09799, 2025), Tables 8, 9 and 10, Figure 7. Models of 35M to 2.4B parameters, 20 tokens per
-parameter, H = 30, sequences of 2,048. The unit of the batches is not printed: as sequences they meet Figure 4, whose
-axis is in tokens.
+parameter, H = 30, sequences of 2,048. The paper does not print the unit of the batches; read as sequences, they agree
+with Figure 4, whose axis is in tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from syncline.costmodel.scaling.laws import PowerLaw
 from syncline.errors import SpecError
 
 SEQUENCE = 2048
-"""Tokens of a sequence there."""
+"""Tokens of a sequence in the paper."""
 
 
 def _law(scale: float, parameters: float, replicas: float | None = None) -> PowerLaw:
@@ -20,10 +20,10 @@ def _law(scale: float, parameters: float, replicas: float | None = None) -> Powe
 
 
 DDP_BATCH = _law(0.22592 * SEQUENCE, 0.281)
-"""Tokens of a step; Table 9."""
+"""Best batch of data parallelism in tokens; Table 9."""
 
 DILOCO_BATCH = _law(0.00709 * SEQUENCE, 0.4695, 0.3399)
-"""Tokens of a step of all replicas together; Table 10."""
+"""Best batch of DiLoCo in tokens, over all replicas; Table 10."""
 
 DILOCO_BATCHES = {
     replicas: _law(scale * SEQUENCE, exponent)
@@ -34,13 +34,13 @@ DILOCO_BATCHES = {
         (8, 0.01859, 0.455),
     )
 }
-"""The same by the number of replicas; Table 9."""
+"""Best batch of DiLoCo in tokens by the number of replicas; Table 9."""
 
 DDP_LEARNING_RATE = _law(16319.2, -0.819)
-"""Of AdamW; Table 8."""
+"""Learning rate of AdamW with data parallelism; Table 8."""
 
 DILOCO_LEARNING_RATE = _law(22256.0, -0.8827, 0.2929)
-"""Of the inner AdamW; Table 10."""
+"""Learning rate of DiLoCo's inner AdamW; Table 10."""
 
 DILOCO_LEARNING_RATES = {
     replicas: _law(scale, exponent)
@@ -51,21 +51,21 @@ DILOCO_LEARNING_RATES = {
         (8, 618986.0, -1.102),
     )
 }
-"""The same by the number of replicas; Table 8."""
+"""Learning rate of DiLoCo's inner AdamW by the number of replicas; Table 8."""
 
 OUTER_LEARNING_RATES = {1: 0.4, 2: 0.6, 4: 0.6, 8: 0.8}
-"""Of Nesterov's outer step with momentum 0.9, by the number of replicas, from 335M parameters on; Figure 7."""
+"""Learning rate of the outer Nesterov step with momentum 0.9, by replicas, from 335M parameters on; Figure 7."""
 
 
 def best_batch_tokens(parameters: float, replicas: float | None = None) -> float:
-    """The global batch in tokens that their losses are the best of.
+    """Return the global batch in tokens with the lowest loss.
 
     Args:
         parameters: N; positive.
-        replicas: M of DiLoCo; None of data parallelism.
+        replicas: M of DiLoCo; None for data parallelism.
 
     Raises:
-        SpecError: not positive.
+        SpecError: a number that is not positive.
 
     >>> round(best_batch_tokens(1.3e9, 2) / 2048)
     171

@@ -1,4 +1,4 @@
-"""The other way round: how many tokens, or how large a model, a loss takes; and how long that lasts."""
+"""The inverse of loss prediction: the tokens or the parameters for a target loss, and the time to it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, p
 from syncline.errors import SpecError
 
 LEAST, MOST = 1e6, 1e18
-"""Tokens, and parameters, that are looked between."""
+"""Bounds of the search for tokens and for parameters."""
 
 
 @dataclass(frozen=True)
 class LossReached:
-    """What a loss takes.
+    """The tokens or parameters at which a training reaches a target loss, with bounds.
 
     Attributes:
         value: tokens, or parameters.
-        low: where the lower bound of the loss reaches it already; None where nobody knows, or below what is looked at.
-        high: where the upper bound has reached it; None likewise, or where it never does.
-        at: the loss there.
+        low: value at which the lower bound of the loss reaches the target; None without bounds, or outside the search.
+        high: value at which the upper bound of the loss reaches the target; None without bounds, or outside the search.
+        at: prediction of the loss at ``value``.
     """
 
     value: float
@@ -34,16 +34,16 @@ class LossReached:
 def tokens_for_loss(
     target_loss: float, trained: TrainingAtScale, fit: str | None = None, extrapolate: bool = False
 ) -> LossReached:
-    """The tokens that a model of this size takes to a loss.
+    """Return the tokens after which a model of this size reaches a loss.
 
     Args:
-        target_loss: in nats per token.
-        trained: the training; its tokens do not count.
+        target_loss: target in nats per token.
+        trained: the training; its tokens are ignored.
         fit: see `predicted_loss`.
-        extrapolate: likewise. Of a fit along 20 tokens per parameter every other number of tokens is.
+        extrapolate: see `predicted_loss`. For a fit at 20 tokens per parameter, any other ratio is an extrapolation.
 
     Raises:
-        SpecError: a loss that no number of tokens reaches, or as `predicted_loss` where they are found.
+        SpecError: a loss that no number of tokens reaches, or an error of `predicted_loss` at the result.
 
     >>> reached = tokens_for_loss(2.6, TrainingAtScale("ddp-adam", 1e9), "chinchilla")
     >>> f"{reached.value:.3g} tokens"
@@ -55,16 +55,18 @@ def tokens_for_loss(
 def parameters_for_loss(
     target_loss: float, trained: TrainingAtScale, fit: str | None = None, extrapolate: bool = False
 ) -> LossReached:
-    """The model that a loss takes, trained on as many tokens per parameter as the fit has seen (20 of a law of both).
+    """Return the parameters of a model that reaches a loss, at the fit's tokens per parameter.
+
+    A law of parameters and tokens uses 20 tokens per parameter.
 
     Args:
-        target_loss: in nats per token.
-        trained: the training; its parameters and tokens do not count.
+        target_loss: target in nats per token.
+        trained: the training; its parameters and tokens are ignored.
         fit: see `predicted_loss`.
-        extrapolate: likewise.
+        extrapolate: see `predicted_loss`.
 
     Raises:
-        SpecError: as `tokens_for_loss`.
+        SpecError: see `tokens_for_loss`.
 
     >>> reached = parameters_for_loss(2.4, TrainingAtScale("diloco", 1e9, replicas=2))
     >>> f"{reached.value:.3g} parameters on {reached.at.trained.tokens:.3g} tokens"
@@ -80,48 +82,50 @@ def parameters_for_loss(
 
 
 def _reached(
-    target: float, of: Callable[[float], TrainingAtScale], fit: str | None, extrapolate: bool, what: str
+    target: float, training_at: Callable[[float], TrainingAtScale], fit: str | None, extrapolate: bool, quantity: str
 ) -> LossReached:
     def side(name: str) -> Callable[[float], float | None]:
-        return lambda value: getattr(predicted_loss(of(value), fit, extrapolate=True), name)
+        return lambda value: getattr(predicted_loss(training_at(value), fit, extrapolate=True), name)
 
     value = _crossing(target, side("loss"))
     if value is None:
-        ends = [predicted_loss(of(end), fit, extrapolate=True).loss for end in (MOST, LEAST)]
-        raise SpecError("target_loss", target, f"a loss between {ends[0]:.4g} and {ends[1]:.4g}, which {what} decide")
-    at = predicted_loss(of(value), fit, extrapolate)
-    return LossReached(value, _crossing(target, side("low")), _crossing(target, side("high")), at)
+        ends = [predicted_loss(training_at(end), fit, extrapolate=True).loss for end in (MOST, LEAST)]
+        raise SpecError(
+            "target_loss", target, f"a loss between {ends[0]:.4g} and {ends[1]:.4g}, which {quantity} decide"
+        )
+    prediction = predicted_loss(training_at(value), fit, extrapolate)
+    return LossReached(value, _crossing(target, side("low")), _crossing(target, side("high")), prediction)
 
 
 def _crossing(target: float, loss: Callable[[float], float | None]) -> float | None:
-    """Where a falling loss is the target, by bisection of the logarithm; None if it is nowhere."""
+    """Return the argument at which a falling loss equals the target, or None, by bisection of its logarithm."""
     low, high = np.log(LEAST), np.log(MOST)
     first, last = loss(LEAST), loss(MOST)
     if first is None or last is None or not last <= target <= first:
         return None
     for _ in range(64):
         middle = (low + high) / 2
-        here = loss(float(np.exp(middle)))
-        assert here is not None
-        low, high = (middle, high) if here > target else (low, middle)
+        middle_loss = loss(float(np.exp(middle)))
+        assert middle_loss is not None
+        low, high = (middle, high) if middle_loss > target else (low, middle)
     return float(np.exp(high))
 
 
 def time_to_loss_s(
     reached: LossReached, tokens_per_s: float, low: float = 1.0, high: float = 1.0
 ) -> tuple[float, float | None, float | None]:
-    """How long it takes: ``tokens / rate``, and its bounds.
+    """Return the seconds to a loss, ``tokens / rate``, with their lower and upper bounds.
 
     Args:
-        reached: tokens.
-        tokens_per_s: of all workers together; positive.
-        low: factor on the time between which and ``high`` nine of ten times are; above 0, at most 1.
-        high: at least 1.
+        reached: tokens at which the training reaches the loss.
+        tokens_per_s: rate of all workers together; positive.
+        low: lower factor on the time, above 0, at most 1; nine of ten times are between ``low`` and ``high``.
+        high: upper factor on the time, at least 1.
 
     Raises:
         SpecError: a rate that is not positive.
 
-    Logarithms of what is off add up by their squares, as of independent causes.
+    The squares of the errors' logarithms add up, because their causes are independent.
     """
     if not 0 < tokens_per_s < float("inf"):
         raise SpecError("tokens_per_s", tokens_per_s, "a positive number")

@@ -1,4 +1,4 @@
-"""The forms that losses are fitted by: a power law, and a floor with a term for the model and one for the tokens."""
+"""Functional forms of losses: a power law, and a floor plus a term for parameters and a term for tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from syncline.errors import SpecError
 
 Setting: TypeAlias = Mapping[str, float]
-"""Numbers by the names of fields: ``parameters``, ``tokens``, ``replicas``, ``period``."""
+"""Numbers by field: ``parameters``, ``tokens``, ``replicas``, ``period``."""
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,15 @@ class PowerLaw:
     """A product of powers: ``scale * product of value^exponent``.
 
     Args:
-        scale: A, in the unit of what is fitted.
-        exponents: by field.
+        scale: A, in the unit of the fitted quantity.
+        exponents: exponents by field.
     """
 
     scale: float
     exponents: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, setting: Setting) -> float:
-        """The value in a setting."""
+        """Return the value of the law in a setting."""
         powers = [setting[name] ** exponent for name, exponent in self.exponents.items()]
         return self.scale * float(np.prod(powers))
 
@@ -37,11 +37,11 @@ class AdditiveLaw:
     """A floor and two terms: ``floor + a N^-alpha + b D^-beta``, of N parameters and D tokens.
 
     Args:
-        floor: E, the loss that no training of that kind goes below.
-        a: of the model's term.
-        alpha: likewise, its exponent; positive.
-        b: of the tokens' term.
-        beta: likewise, its exponent; positive.
+        floor: E, the limit of the loss for infinite N and D.
+        a: coefficient of the parameters' term.
+        alpha: exponent of the parameters' term; positive.
+        b: coefficient of the tokens' term.
+        beta: exponent of the tokens' term; positive.
 
     Source: J. Hoffmann et al., "Training Compute-Optimal Large Language Models" (2022), equation 2.
     """
@@ -53,26 +53,26 @@ class AdditiveLaw:
     beta: float
 
     def of(self, setting: Setting) -> float:
-        """The value in a setting."""
+        """Return the value of the law in a setting."""
         return self.floor + self.a * setting["parameters"] ** -self.alpha + self.b * setting["tokens"] ** -self.beta
 
 
 def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names: Sequence[str]) -> PowerLaw:
-    """The power law of least squares between logarithms.
+    """Return the power law with the least squared error of logarithms.
 
     Args:
-        settings: where the values are of.
-        values: positive.
-        names: the fields that it is a law of.
+        settings: setting of each value.
+        values: values to fit; positive.
+        names: fields with an exponent.
 
     Raises:
-        SpecError: fewer values than unknowns, or fields that do not vary by themselves.
+        SpecError: fewer values than unknowns, or fields that do not vary independently.
 
     >>> law = fitted_power_law([{"parameters": 1e8}, {"parameters": 1e9}], [3.0, 2.4], ["parameters"])
     >>> round(law.of({"parameters": 1e9}), 3)
     2.4
     """
-    columns = [np.ones(len(settings)), *(np.log([one[name] for one in settings]) for name in names)]
+    columns = [np.ones(len(settings)), *(np.log([setting[name] for setting in settings]) for name in names)]
     matrix = np.column_stack(columns)
     solution, _, rank, _ = np.linalg.lstsq(matrix, np.log(values), rcond=None)
     if rank < len(columns):

@@ -1,4 +1,4 @@
-"""Losses that papers print, with the setting of each: what fits are made of, and what they are held against."""
+"""Losses that papers print, each with its setting, to fit laws and to test them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class MeasuredLoss(NamedTuple):
     """A loss that a paper prints.
 
     Attributes:
-        family: which losses are comparable: of one paper and data set.
-        place: the table.
-        method: by its name here.
-        parameters: N; of Douillard et al. counted from the shapes of their Table 2, ``12 L d^2 + 32000 d``.
+        family: name of a set of comparable losses: those of one paper and data set.
+        place: table of the paper.
+        method: name of the method in this package.
+        parameters: N; for Douillard et al. counted from the shapes of their Table 2, ``12 L d^2 + 32000 d``.
         tokens: D.
-        replicas: M; 1 of data parallelism.
-        period: H, steps; 1 of data parallelism.
-        loss: of the evaluation, in nats per token.
-        used: ``fit``, or ``test`` where the fits have not seen it.
+        replicas: M; 1 for data parallelism.
+        period: H, steps; 1 for data parallelism.
+        loss: evaluation loss in nats per token.
+        used: ``fit``, or ``test`` for a loss that no fit uses.
     """
 
     family: str
@@ -40,13 +40,13 @@ class MeasuredLoss(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """Its numbers by the names of fields."""
+        """Return parameters, tokens, replicas and period by field."""
         return {name: getattr(self, name) for name in ("parameters", "tokens", "replicas", "period")}
 
 
 @cache
 def measured_losses() -> tuple[MeasuredLoss, ...]:
-    """All of them, in the order of the tables."""
+    """Return all losses in the order of the tables."""
 
     def number(row: dict[str, str], name: str) -> float:
         return float(row[name] or 1)
@@ -69,23 +69,23 @@ def measured_losses() -> tuple[MeasuredLoss, ...]:
 
 
 def printed_losses(family: str, method: str, used: str = "fit") -> list[MeasuredLoss]:
-    """Those of one paper and method."""
-    return [one for one in measured_losses() if (one.family, one.method, one.used) == (family, method, used)]
+    """Return the losses of one family and method that are used for fits, or for tests."""
+    return [row for row in measured_losses() if (row.family, row.method, row.used) == (family, method, used)]
 
 
 def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_out: str) -> list[float]:
-    """Errors ``predicted / measured - 1`` of power laws that have not seen what they predict.
+    """Return the errors ``predicted / measured - 1`` of power laws under cross-validation by a field.
 
-    Each value of a field is left out in turn, with all losses that have it.
+    For each value of the field, the function fits a law without the losses at that value and predicts those losses.
 
     Args:
-        losses: of a fit.
-        names: the fields that it is a law of.
-        left_out: the field.
+        losses: losses of a fit.
+        names: fields with an exponent.
+        left_out: field whose values are left out in turn.
     """
     errors = []
-    for value in sorted({one.setting[left_out] for one in losses}):
-        seen = [one for one in losses if one.setting[left_out] != value]
-        law = fitted_power_law([one.setting for one in seen], [one.loss for one in seen], names)
-        errors += [law.of(one.setting) / one.loss - 1 for one in losses if one.setting[left_out] == value]
+    for value in sorted({row.setting[left_out] for row in losses}):
+        seen = [row for row in losses if row.setting[left_out] != value]
+        law = fitted_power_law([row.setting for row in seen], [row.loss for row in seen], names)
+        errors += [law.of(row.setting) / row.loss - 1 for row in losses if row.setting[left_out] == value]
     return errors

@@ -1,4 +1,4 @@
-"""The loss that a published fit says of a training: with bounds, and marked where the fit has not seen its like."""
+"""Prediction of a training's loss by a published fit, with bounds and a mark for extrapolation."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class TrainingAtScale:
-    """A training whose loss is asked for.
+    """The setting of a training whose loss is predicted.
 
     Args:
-        method: by its name, as ``diloco``; rules are AdamW.
-        parameters: N, of the model; positive.
-        tokens: D, of the whole training; as many per parameter as the fit has seen unless given.
-        replicas: M, of the method; data parallelism has one whatever its workers.
-        period: H, steps between two exchanges; as the fit has it unless given.
-        batch_tokens: of a step of all replicas; the best unless given.
+        method: name of the method, for instance ``diloco``; update rules are AdamW.
+        parameters: N, parameters of the model; positive.
+        tokens: D, tokens of the whole training; None means the tokens per parameter of the fit.
+        replicas: M, replicas of the method; data parallelism has one on any number of workers.
+        period: H, steps between two exchanges; None means that of the fit.
+        batch_tokens: tokens of a step of all replicas; None means the best batch.
 
     Raises:
         SpecError: a number that is not positive.
@@ -46,7 +46,7 @@ class TrainingAtScale:
                 raise SpecError(name, value, "a positive number")
 
     def by(self, fit: LossFit) -> TrainingAtScale:
-        """With what the fit has where nothing is given."""
+        """Return the training with the fit's tokens and period in place of None."""
         tokens, period = self.tokens, self.period
         if tokens is None:
             tokens = self.parameters * (fit.tokens_per_parameter or 20.0)
@@ -55,7 +55,7 @@ class TrainingAtScale:
         return replace(self, tokens=tokens, period=period)
 
     def fields(self, fit: LossFit) -> dict[str, float]:
-        """What the fit's ranges are of, once nothing is missing."""
+        """Return the values of the fields of a fit's ranges; tokens and period must not be None."""
         assert self.tokens is not None and self.period is not None
         fields = {
             "parameters": float(self.parameters),
@@ -70,7 +70,7 @@ class TrainingAtScale:
 
 
 class Beyond(NamedTuple):
-    """A field that a fit has not seen such a value of."""
+    """A field of a training whose value is outside the range of a fit."""
 
     field: str
     value: float
@@ -82,16 +82,16 @@ class Beyond(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictedLoss:
-    """What a fit says.
+    """The prediction of a loss by a fit.
 
     Attributes:
-        loss: predicted, in nats per token.
-        low: nine of ten measured losses are above; None where nobody knows.
-        high: likewise, below.
-        basis: what the bounds rest on.
-        fit: which.
-        trained: of what, with nothing missing.
-        beyond: the fields that it has not seen such values of, and by which factor.
+        loss: predicted loss in nats per token.
+        low: lower bound; nine of ten measured losses are between the bounds; None without bounds.
+        high: upper bound; None without bounds.
+        basis: measurements that support the bounds.
+        fit: the fit.
+        trained: the training, with tokens and period.
+        beyond: fields whose values are outside the range of the fit, each with its factor.
     """
 
     loss: float
@@ -104,11 +104,11 @@ class PredictedLoss:
 
     @property
     def extrapolation(self) -> bool:
-        """Whether the fit has not seen the like."""
+        """Return whether any field is outside the range of the fit."""
         return bool(self.beyond)
 
     def row(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the prediction as a table row of plain values."""
         trained = self.trained
         return {
             "method": trained.method,
@@ -122,7 +122,7 @@ class PredictedLoss:
             "loss_low": self.low,
             "loss_high": self.high,
             "extrapolation": self.extrapolation,
-            "beyond": [one._asdict() for one in self.beyond],
+            "beyond": [field._asdict() for field in self.beyond],
             "basis": self.basis,
             "fit": self.fit.name,
             "family": self.fit.family,
@@ -133,23 +133,23 @@ class PredictedLoss:
 
 
 def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate: bool = False) -> PredictedLoss:
-    """The loss of a training, by a published fit.
+    """Return the loss of a training, predicted by a published fit.
 
     Args:
         trained: the training.
-        fit: by name; the first that covers the method unless given.
-        extrapolate: whether to answer beyond what the fit has seen, marked as such.
+        fit: name of the fit; None means the first fit that covers the method.
+        extrapolate: whether to predict outside the range of the fit, with a mark.
 
     Raises:
-        SpecError: no fit covers the method, or the fit has not seen such a training.
+        SpecError: no fit covers the method, or the training is outside the range of the fit.
 
     >>> answer = predicted_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
     >>> round(answer.loss, 3), round(answer.low, 2), round(answer.high, 2), answer.extrapolation
     (2.473, 2.44, 2.51, False)
     """
     chosen = fit_named(fit, trained.method)
-    whole = trained.by(chosen)
-    fields = whole.fields(chosen)
+    complete = trained.by(chosen)
+    fields = complete.fields(chosen)
     outside = list(_outside(chosen, fields))
     if outside and not extrapolate:
         name, value, span = outside[0]
@@ -167,15 +167,15 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
             bases.append(f"{name}: {basis}")
             lows.append(low)
             highs.append(high)
-    bounded = all(one.basis is not None for one in beyond)
-    low, high = (loss * float(np.exp(sign * np.hypot.reduce(of))) for sign, of in ((-1, lows), (1, highs)))
+    bounded = all(field.basis is not None for field in beyond)
+    low, high = (loss * float(np.exp(sign * np.hypot.reduce(logs))) for sign, logs in ((-1, lows), (1, highs)))
     return PredictedLoss(
-        loss, low if bounded else None, high if bounded else None, "; ".join(bases), chosen, whole, tuple(beyond)
+        loss, low if bounded else None, high if bounded else None, "; ".join(bases), chosen, complete, tuple(beyond)
     )
 
 
 TOLERANCE = 1e-6
-"""Relative; what is entered as 20 tokens per parameter is 20."""
+"""Relative tolerance of a range, so that rounding does not move 20 tokens per parameter outside."""
 
 
 def _outside(fit: LossFit, fields: dict[str, float]) -> Iterable[tuple[str, float, SeenRange]]:
@@ -187,7 +187,7 @@ def _outside(fit: LossFit, fields: dict[str, float]) -> Iterable[tuple[str, floa
 def _drift(
     fit: LossFit, fields: dict[str, float], name: str, span: SeenRange
 ) -> tuple[float, float, float, str | None]:
-    """By what the loss moves (a logarithm) and its bounds with it, and on what that rests; None if on nothing."""
+    """Return the shift of the loss outside a field's range, its bounds (all logarithms), and their basis or None."""
     factor = span.beyond(fields[name])
     if name == "tokens_per_parameter" or isinstance(fit.law, AdditiveLaw):
         return _as_laws_say(fit, fields, name, factor)
@@ -202,13 +202,13 @@ def _drift(
 def _as_laws_say(
     fit: LossFit, fields: dict[str, float], name: str, factor: float
 ) -> tuple[float, float, float, str | None]:
-    """What laws of parameters and tokens say of the step from the edge of what was seen; bounded by their spread."""
+    """Return the shift from the edge of the range by laws of parameters and tokens, with their spread as bounds."""
     field = "tokens" if name == "tokens_per_parameter" else name
     edge = fields | {field: fields[field] / factor}
     logs = [float(np.log(law.of(fields) / law.of(edge))) for law in TOKEN_LAWS.values()]
     basis = f"spread of {len(logs)} laws of parameters and tokens ({', '.join(TOKEN_LAWS)})"
-    if isinstance(fit.law, AdditiveLaw):  # which says the step itself
-        own = float(np.log(fit.law.of(fields) / fit.law.of(edge)))
-        return 0.0, min(*logs, own) - own, max(*logs, own) - own, basis
+    if isinstance(fit.law, AdditiveLaw):  # which predicts the shift itself
+        fit_log = float(np.log(fit.law.of(fields) / fit.law.of(edge)))
+        return 0.0, min(*logs, fit_log) - fit_log, max(*logs, fit_log) - fit_log, basis
     middle = float(np.mean(logs))
     return middle, min(logs) - middle, max(logs) - middle, basis

@@ -1,8 +1,8 @@
-"""Fits that come with the package: printed coefficients, with errors counted anew from printed losses.
+"""The published fits of the package: printed coefficients, with errors recomputed from printed losses.
 
-Charles et al. (2025) print their coefficients and the losses that these were fitted to; refitting the losses gives the
-coefficients back (docs/scaling.md). So errors are of fits that have not seen what they predict: each size left out in
-turn, 8 replicas left out, and what the printed fits say of 4B and 10B, which were trained afterwards.
+Charles et al. (2025) print their coefficients and the losses behind them; a refit of the losses reproduces the
+coefficients (docs/scaling.md). The errors are therefore those of cross-validation: each size left out in turn, 8
+replicas left out, and the printed fits at 4B and 10B, models that the authors trained afterwards.
 """
 
 from __future__ import annotations
@@ -42,60 +42,62 @@ CHARLES_BY_REPLICAS = {
         (8, 21.051, -0.1018),
     )
 }
-"""Table 7: DiLoCo by the number of replicas."""
+"""Laws of DiLoCo by the number of replicas; Table 7."""
 
 CHINCHILLA = AdditiveLaw(1.6934, 406.4, 0.3392, 410.7, 0.2849)
 EPOCH = AdditiveLaw(1.8172, 482.01, 0.3478, 2085.43, 0.3658)
 C4 = AdditiveLaw(float(np.exp(0.6254804)), float(np.exp(6.255414)), 0.3526596, float(np.exp(7.3049974)), 0.3526596)
-"""Muennighoff et al., Appendix: of C4, both exponents one; 54 trainings."""
+"""The law of Muennighoff et al., Appendix, on C4, with one exponent for both terms; 54 trainings."""
 
 TOKEN_LAWS: Mapping[str, AdditiveLaw] = {"chinchilla": CHINCHILLA, "chinchilla-epoch": EPOCH, "c4-muennighoff": C4}
-"""Laws of parameters and tokens: what more tokens than a fit has seen are taken to do."""
+"""Laws of parameters and tokens, which extrapolate to more tokens than a fit has seen."""
 
 TOKENS_PER_PARAMETER = SeenRange(19.5, 20.5)
-"""20, of sizes that are rounded: what Table 3 calls 330M is 335M in Table 4."""
+"""The ratio 20 with rounded sizes: the model of 330M in Table 3 has 335M in Table 4."""
 
 CHARLES_SIZES = SeenRange(35e6, 2.4e9)
 
 
 def per_efold(law: PowerLaw, losses: Sequence[MeasuredLoss], folds: Sequence[float], basis: str) -> Uncertainty:
-    """How far losses drift from a law per e-fold beyond what it has seen.
+    """Return the uncertainty of a law per e-fold outside its range, from losses outside.
 
     Args:
-        law: that has not seen them.
-        losses: beyond.
-        folds: by how many e-folds each of them is.
-        basis: what they are.
+        law: law fitted without these losses.
+        losses: losses outside the range of the law.
+        folds: distance of each loss from the range, in e-folds.
+        basis: description of the losses.
     """
-    errors = [(law.of(one.setting) / one.loss) ** (1 / fold) - 1 for one, fold in zip(losses, folds, strict=True)]
+    errors = [(law.of(row.setting) / row.loss) ** (1 / fold) - 1 for row, fold in zip(losses, folds, strict=True)]
     return uncertainty_of(errors, basis)
 
 
 def _larger() -> Drift:
     errors = []
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
-        for one in printed_losses("charles-2025", method, "test"):
-            fold = float(np.log(CHARLES_SIZES.beyond(one.parameters)))
-            errors.append((law.of(one.setting) / one.loss) ** (1 / fold) - 1)
+        for row in printed_losses("charles-2025", method, "test"):
+            fold = float(np.log(CHARLES_SIZES.beyond(row.parameters)))
+            errors.append((law.of(row.setting) / row.loss) ** (1 / fold) - 1)
     return Drift(0.0, uncertainty_of(errors, "8 losses of 4B and 10B (Table 5), which the fits say too low"))
 
 
 def _more_replicas() -> Drift:
     losses = printed_losses("charles-2025", "diloco")
-    few = [one for one in losses if one.replicas < 8]
-    law = fitted_power_law([one.setting for one in few], [one.loss for one in few], ["parameters", "replicas"])
-    most = [one for one in losses if one.replicas == 8]
-    return Drift(0.0, per_efold(law, most, [float(np.log(2))] * len(most), "8 replicas left out (7 losses of Table 4)"))
+    few = [row for row in losses if row.replicas < 8]
+    law = fitted_power_law([row.setting for row in few], [row.loss for row in few], ["parameters", "replicas"])
+    eight = [row for row in losses if row.replicas == 8]
+    return Drift(
+        0.0, per_efold(law, eight, [float(np.log(2))] * len(eight), "8 replicas left out (7 losses of Table 4)")
+    )
 
 
 def _longer() -> Drift:
-    """Streaming DiLoCo's losses at 100 steps over those at 30, of the same model and replicas."""
+    """Return the drift with the period: Streaming DiLoCo's losses at 100 steps over those at 30 of the same setting."""
     losses = printed_losses("douillard-2025", "streaming-diloco")
-    short = {(one.parameters, one.replicas): one.loss for one in losses if one.period == 30}
+    short = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
     exponents = [
-        float(np.log(one.loss / short[one.parameters, one.replicas]) / np.log(100 / 30))
-        for one in losses
-        if one.period == 100
+        float(np.log(row.loss / short[row.parameters, row.replicas]) / np.log(100 / 30))
+        for row in losses
+        if row.period == 100
     ]
     exponent = float(np.mean(exponents))
     errors = np.expm1(exponent - np.array(exponents))
@@ -103,9 +105,9 @@ def _longer() -> Drift:
     return Drift(exponent, uncertainty_of(errors, basis))
 
 
-def _left_out(family: str, methods: Sequence[str], names: Sequence[str], where: str) -> Uncertainty:
-    losses = [one for method in methods for one in printed_losses(family, method)]
-    return uncertainty_of(left_out_errors(losses, names, "parameters"), f"each size left out, {len(losses)} {where}")
+def _left_out(family: str, methods: Sequence[str], names: Sequence[str], label: str) -> Uncertainty:
+    losses = [row for method in methods for row in printed_losses(family, method)]
+    return uncertainty_of(left_out_errors(losses, names, "parameters"), f"each size left out, {len(losses)} {label}")
 
 
 def _charles() -> list[LossFit]:
@@ -148,9 +150,9 @@ def _charles() -> list[LossFit]:
         ),
     ]
     for replicas, law in CHARLES_BY_REPLICAS.items():
-        of = [one for one in printed_losses("charles-2025", "diloco") if one.replicas == replicas]
+        rows = [row for row in printed_losses("charles-2025", "diloco") if row.replicas == replicas]
         within = uncertainty_of(
-            left_out_errors(of, ["parameters"], "parameters"), f"each size left out, {len(of)} {losses}"
+            left_out_errors(rows, ["parameters"], "parameters"), f"each size left out, {len(rows)} {losses}"
         )
         fits.append(
             LossFit(
@@ -171,19 +173,21 @@ def _charles() -> list[LossFit]:
 
 
 def _douillard() -> list[LossFit]:
-    """Fitted here: the paper prints the losses, and of its fits the slopes alone."""
+    """Return our fits to the losses of Douillard et al., who print only the slopes of their fits."""
     fits = []
     for name, method, names in (
         ("streaming-ddp", "ddp-adam", ["parameters"]),
         ("streaming-diloco", "streaming-diloco", ["parameters", "replicas", "period"]),
     ):
         losses = printed_losses("douillard-2025", method)
-        law = fitted_power_law([one.setting for one in losses], [one.loss for one in losses], names)
-        sizes = SeenRange(min(one.parameters for one in losses), max(one.parameters for one in losses))
+        law = fitted_power_law([row.setting for row in losses], [row.loss for row in losses], names)
+        sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
         seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}
         if method != "ddp-adam":
             seen |= {"replicas": SeenRange(2.0, 4.0), "period": SeenRange(30.0, 100.0)}
-        how = "" if method == "ddp-adam" else "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
+        setup = (
+            "" if method == "ddp-adam" else "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
+        )
         fits.append(
             LossFit(
                 name,
@@ -194,7 +198,7 @@ def _douillard() -> list[LossFit]:
                 _left_out("douillard-2025", [method], names, "losses of Tables 5 and 6"),
                 "C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
                 f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
-                f"as of Charles et al., but sequences of 1,024{how}",
+                f"as of Charles et al., but sequences of 1,024{setup}",
                 {"parameters": _larger()},
             )
         )
@@ -234,17 +238,17 @@ def _hoffmann() -> list[LossFit]:
 
 @cache
 def loss_fits() -> Mapping[str, LossFit]:
-    """All of them by name; of a method the first is the one that is taken unless another is named."""
+    """Return all fits by name; the first fit of a method is its default."""
     return {fit.name: fit for fit in (*_charles(), *_douillard(), *_hoffmann())}
 
 
 def fits_of(method: str) -> list[LossFit]:
-    """Fits that cover a method, the one that is taken first."""
+    """Return the fits that cover a method, the default first."""
     return [fit for fit in loss_fits().values() if method in fit.methods]
 
 
 def fit_named(name: str | None, method: str) -> LossFit:
-    """A fit by its name, or the first that covers a method.
+    """Return a fit by its name, or the first that covers a method.
 
     Raises:
         SpecError: an unknown name, a fit of other methods, or a method that no fit covers.
@@ -259,5 +263,5 @@ def fit_named(name: str | None, method: str) -> LossFit:
         raise SpecError("fit", name, one_of(loss_fits(), name))
     fit = loss_fits()[name]
     if method not in fit.methods:
-        raise SpecError("fit", name, f"{one_of([one.name for one in fits_of(method)], name)}, of {method!r}")
+        raise SpecError("fit", name, f"{one_of([other.name for other in fits_of(method)], name)}, of {method!r}")
     return fit

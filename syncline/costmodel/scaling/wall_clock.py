@@ -1,8 +1,8 @@
-"""The idealised clock of Charles et al., Appendix A: what its paper and public calculators time DiLoCo by.
+"""The idealised clock of Charles et al., Appendix A, with which the paper and public calculators time DiLoCo.
 
-``compute = 6 N D / (R Q)``; an all-reduce of N parameters over P nodes takes ``2 S / W (1 - 1/P) + latency`` with S its
-bytes; nothing overlaps. Beside the cost model of this package it has no topology, one latency per collective, no update
-of the optimizer and no buckets.
+Computing takes ``6 N D / (R Q)``. An all-reduce of N parameters over P nodes takes ``2 S / W (1 - 1/P) + latency`` with
+S its bytes; nothing overlaps. In contrast to the cost model of this package, the clock has no topology, one latency per
+collective, no update of the optimizer and no buckets.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class IdealClock:
-    """What the model is of.
+    """The inputs and times of the idealised clock.
 
     Args:
         parameters: N.
-        tokens: D, of the whole training.
-        batch_tokens: B, of a step of all replicas.
-        replicas: M; each in a data centre of its own. 1 for data parallelism.
-        chips: R, of all replicas.
-        flops: Q, that a chip reaches, in FLOP/s.
-        inner_bandwidth_bytes_per_s: of a chip inside a data centre.
-        inner_latency_s: likewise.
-        outer_bandwidth_bytes_per_s: of a chip between data centres.
-        outer_latency_s: likewise.
-        bytes_per_parameter: of what is sent; 2 for bf16.
+        tokens: D, tokens of the whole training.
+        batch_tokens: B, tokens of a step of all replicas.
+        replicas: M, each in a separate data centre; 1 for data parallelism.
+        chips: R, chips of all replicas.
+        flops: Q, achieved FLOP/s of a chip.
+        inner_bandwidth_bytes_per_s: bandwidth of a chip inside a data centre.
+        inner_latency_s: latency of an all-reduce inside a data centre.
+        outer_bandwidth_bytes_per_s: bandwidth of a chip between data centres.
+        outer_latency_s: latency of an all-reduce between data centres.
+        bytes_per_parameter: bytes of a parameter in an all-reduce; 2 for bf16.
 
     Raises:
         SpecError: a number that is not positive, or more replicas than chips.
@@ -59,37 +59,39 @@ class IdealClock:
 
     @property
     def steps(self) -> float:
-        """T = D / B."""
+        """Return T, the number of steps: ``D / B``."""
         return self.tokens / self.batch_tokens
 
     @property
     def compute_s(self) -> float:
-        """Of the whole training."""
+        """Return the computing seconds of the whole training."""
         return 6 * self.parameters * self.tokens / (self.chips * self.flops)
 
     @property
     def inner_s(self) -> float:
-        """Of one all-reduce inside a replica."""
+        """Return the seconds of one all-reduce inside a replica."""
         return self._all_reduce_s(self.chips / self.replicas, self.inner_bandwidth_bytes_per_s, self.inner_latency_s)
 
     @property
     def outer_s(self) -> float:
-        """Of one all-reduce among all chips."""
+        """Return the seconds of one all-reduce among all chips."""
         return self._all_reduce_s(self.chips, self.outer_bandwidth_bytes_per_s, self.outer_latency_s)
 
     def _all_reduce_s(self, nodes: float, bandwidth_bytes_per_s: float, latency_s: float) -> float:
-        sent = self.parameters * self.bytes_per_parameter
-        return 2 * sent / bandwidth_bytes_per_s * (1 - 1 / nodes) + latency_s
+        nbytes = self.parameters * self.bytes_per_parameter
+        return 2 * nbytes / bandwidth_bytes_per_s * (1 - 1 / nodes) + latency_s
 
     def ddp_s(self) -> float:
-        """Of data parallelism: an all-reduce among all chips in every step."""
+        """Return the seconds of data parallelism, with an all-reduce among all chips in every step."""
         return self.compute_s + self.outer_s * self.steps
 
     def diloco_s(self, period: float) -> float:
-        """Of DiLoCo: M = 1 is data parallelism with an outer step, M >= 2 has a replica in each data centre.
+        """Return the seconds of DiLoCo.
+
+        M = 1 is data parallelism with an outer step; M >= 2 has a replica in each data centre.
 
         Args:
-            period: H, steps; positive.
+            period: H, steps between two outer steps; positive.
         """
         if not period > 0:
             raise SpecError("period", period, "a positive number of steps")

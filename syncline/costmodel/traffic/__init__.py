@@ -1,5 +1,6 @@
-"""What a method sends, and what a step takes with it.
+"""The traffic of a method, and the time of a training step with that traffic.
 
-In which order to read: ``call`` (one communication), ``exchanges`` (what is sent when), ``packing`` (bytes on the
-wire), ``overlap`` (beside the computing), ``step_time``, ``papers`` (clocks as papers print them).
+Read the modules in this order: ``call`` (one communication), ``exchanges`` (periodic collectives of a method),
+``packing`` (bytes on the wire), ``overlap`` (communication during computing), ``step_time``, ``papers`` (clocks as
+papers print them).
 """

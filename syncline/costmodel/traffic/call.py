@@ -1,7 +1,7 @@
-"""One communication: what a worker hands to a collective.
+"""A call of a collective by a worker, and helpers for lists of calls.
 
-Closed forms produce these values, communicators note them in their ledger, clocks consume them. There is no other shape
-of a communication.
+Closed forms produce calls, communicators record them in their ledger, and clocks read them. The package has no other
+record of a communication.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.errors import SpecError, one_of
 
 Ranks = range | tuple[int, ...]
-"""Ranks that take part in a collective, in their order."""
+"""Ranks that take part in a collective, in order."""
 
 
 class Call(NamedTuple):
-    """A collective as one worker calls it. It is made by the hundred thousand, so `check` is a step of its own.
+    """A collective as one worker calls it. A training makes hundreds of thousands, so `check` is a separate step.
 
     Attributes:
-        step: training step whose end it follows, from 0.
+        step: training step that the call follows, from 0.
         collective: one of ``COLLECTIVES``.
-        payload_bytes: encoded bytes that the worker puts in, whatever algorithm carries them. For ``all_to_all`` and
-            ``reduce_scatter`` that is what it holds for all workers together; for ``all_gather`` and ``gather`` its own
-            part; for ``broadcast`` the root's tensor.
-        group: the ranks that take part; all workers if none.
-        algorithm: that carries it; chosen by whoever times the call if none.
-        encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
-        wait_steps: steps until its result is needed; 0: before the next step.
-        in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
-        ready: part of the step's compute time after which it can start, from 0 to 1.
-        label: what is sent, for people; no number depends on it.
-        needed: part of the step's compute time that cannot begin without its result, from ``ready`` to 1: a worker
-            waits there; 1: at the end of the step. Of no account with ``wait_steps``.
+        payload_bytes: encoded bytes that the worker contributes, under any algorithm. For ``all_to_all`` and
+            ``reduce_scatter`` these are the bytes for all workers together; for ``all_gather`` and ``gather`` the
+            worker's own part; for ``broadcast`` the root's tensor.
+        group: the ranks that take part; None means all workers.
+        algorithm: algorithm of the collective; if None, the clock that times the call chooses it.
+        encoded_bytes: fp32 bytes that are encoded into the payload and decoded at the end; 0 without an encoding.
+        wait_steps: steps until the result is needed; 0 means before the next step.
+        in_backward: whether parts of the payload are ready during the backward pass, as parts of a gradient are.
+        ready: fraction of the step's compute time after which the call can start, from 0 to 1.
+        label: name of the payload for display; no number depends on it.
+        needed: fraction of the step's compute time at which the worker waits for the result, from ``ready`` to 1; 1
+            means the end of the step. ``wait_steps`` above 0 overrides it.
 
     >>> Call(3, "all_reduce", 4e6, range(8), label="gradient").group_size
     8
@@ -60,20 +60,20 @@ class Call(NamedTuple):
 
     @property
     def group_size(self) -> int | None:
-        """How many take part; None if it is all."""
+        """Return the number of ranks in the group, or None for all workers."""
         return None if self.group is None else len(self.group)
 
     @classmethod
     def of(cls, fields: Iterable[Any]) -> Call:
-        """The call of these fields in their order, as a file has them: its group is a list of ranks."""
+        """Return the call with these field values in order, as a file stores them: the group is a list of ranks."""
         call = cls(*fields)
         return call if call.group is None else call._replace(group=tuple(call.group))
 
     def check(self, path: str) -> None:
-        """Refuse a field that no call can have; ``path`` says whose it is.
+        """Refuse an invalid field; ``path`` names the call in the error line.
 
         Raises:
-            SpecError: with the field and what is accepted.
+            SpecError: names the field and the values that are accepted.
         """
         if self.collective not in COLLECTIVES:
             raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, self.collective))
@@ -92,7 +92,10 @@ class Call(NamedTuple):
 
 
 def _is_size(nbytes: Any) -> bool:
-    """Whether it is a number of bytes; a projection's, for many numbers of workers, is an array."""
+    """Return whether a value is a finite number of bytes, at least 0, or an array of such numbers.
+
+    A projection over several numbers of workers uses an array.
+    """
     if isinstance(nbytes, np.ndarray):
         return bool(np.all(np.isfinite(nbytes) & (nbytes >= 0)))
     return math.isfinite(nbytes) and nbytes >= 0
@@ -100,10 +103,10 @@ def _is_size(nbytes: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
-    """The ranks of a group; None where it is all P workers in their order.
+    """Return the ranks of a group, or None if the group is all P workers in order.
 
     Raises:
-        SpecError: ranks that P different workers do not have.
+        SpecError: an empty group, a repeated rank, or a rank outside 0 to P - 1.
     """
     if group is None or group == range(workers):
         return None
@@ -114,10 +117,11 @@ def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
 
 
 def parts_like(part: range, workers: int) -> list[range]:
-    """All parts of P workers that are like one: blocks of neighbours, or those with the same place in each block.
+    """Return every group of P workers that has the pattern of a first group: blocks, or strided groups.
 
     Args:
-        part: ``range(0, g)``: the first of the blocks of g; ``range(0, P, g)``: the first of each block.
+        part: the first group: ``range(0, g)`` for blocks of g neighbours, ``range(0, P, g)`` for the workers with the
+            same place in each block.
         workers: P, a multiple of g.
 
     >>> parts_like(range(2), 6), parts_like(range(0, 6, 2), 6)
@@ -129,19 +133,19 @@ def parts_like(part: range, workers: int) -> list[range]:
 
 
 def bytes_of_worker(calls: Iterable[Call], workers: int) -> float:
-    """Payload bytes that one of P workers hands to these calls, on average over the workers."""
+    """Return the payload bytes that a worker contributes to these calls, as the mean over P workers."""
     return sum((call.payload_bytes * ((call.group_size or workers) / workers) for call in calls), start=0.0)
 
 
 class CallsByStep:
-    """The calls of each step, in their order; all are checked. It is two lists, as there can be millions of steps.
+    """Checked calls of a training, indexed by step. Two flat lists hold them, because steps can number millions.
 
     Args:
-        calls: of all steps.
-        steps: T.
+        calls: calls of all steps.
+        steps: T, number of training steps.
 
     Raises:
-        SpecError: a call of no step of these, or with a field that no call can have.
+        SpecError: a call whose step is not from 0 to T - 1, or with an invalid field.
     """
 
     def __init__(self, calls: Iterable[Call], steps: int) -> None:
@@ -156,11 +160,11 @@ class CallsByStep:
         self._begins = array("q", accumulate(counts))
 
     def __getitem__(self, step: int) -> list[Call]:
-        """Those of one step."""
+        """Return the calls of one step, in order."""
         return self.calls[self._begins[step] : self._begins[step + 1]]
 
 
 def columns_of(calls: Sequence[Call]) -> dict[str, list[Any]]:
-    """Calls as columns of a table: what a ledger tells, with the size of each group in place of its ranks."""
+    """Return calls as columns of a table, with the size of each group in place of its ranks."""
     names = ("step", "label", "collective", "payload_bytes", "group_size", "encoded_bytes", "wait_steps", "in_backward")
     return {name: [getattr(call, name) for call in calls] for name in names}

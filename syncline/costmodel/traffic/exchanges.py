@@ -1,9 +1,9 @@
-"""Traffic: what a method sends in a training of T steps, and what that costs in closed form.
+"""The collectives of a method in a training of T steps, and their cost in closed form.
 
-A method's communication is a few *exchanges*, each a collective of so many bytes every so many steps, in all steps or
-in those of one phase (a warm-up that ends, an interval that grows). Exchanges of the same collective that are due at
-the same step travel as one call: their bytes add up and the latency is paid once. So the cost of T steps is a sum over
-the distinct *call patterns* of a step, each times the number of steps that have it.
+A method communicates by a few *exchanges*. An exchange is a collective of a number of bytes with a period in steps; it
+runs in all steps or in one phase (a warm-up that ends, an interval that grows). Exchanges of the same collective that
+are due at the same step share one call: their bytes add up and the call pays the latency once. The cost of T steps is a
+sum over the distinct *call patterns* of a step, each times the number of steps with that pattern.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective that happens after step t (from 0) when ``(t + 1 - offset) % period == 0``.
+    """A periodic collective, which runs after step t (from 0) when ``(t + 1 - offset) % period == 0``.
 
     Args:
         payload_bytes: n, as `syncline.costmodel.collectives.cost` counts it for this collective; at least 0.
-        period: K, the number of steps from one to the next; at least 1. With no offset the first is after step K - 1.
-        label: what is sent, for people.
+        period: K, steps between two runs; at least 1. Without an offset the first run is after step K - 1.
+        label: name of the payload, for display.
         collective: one of ``COLLECTIVES``.
-        offset: by how many steps the exchange is later than one without offset (periodic: offset K is offset 0).
-        joins: whether it travels in one call with the others of its collective that are due; else in its own.
-        start: the first step in which it may happen: a method's later phase.
-        stop: the first step in which it may not happen again; None for never.
-        wait_steps: steps until its result is needed; 0: before the next step. A method's own delay.
-        in_backward: whether parts of it are ready during the backward pass, as a gradient's are.
-        encoded_bytes: fp32 bytes that are encoded into the payload, and decoded at the end; 0 if it travels as it is.
-        ready: part of the step's compute time after which it can start, see `Call`.
-        needed: part of it that cannot begin without the result.
-        part: the first of the parts of the workers that each do this among themselves, all at once, see `parts_like`;
-            none: all together. Its calls join no others.
+        offset: delay of all runs in steps against an exchange without offset (periodic: offset K is offset 0).
+        joins: whether the exchange shares one call with the other due exchanges of its collective.
+        start: first step of the phase in which the exchange runs.
+        stop: first step after that phase; None if the phase has no end.
+        wait_steps: steps until the result is needed, by the method's own delay; 0 means before the next step.
+        in_backward: whether parts of the payload are ready during the backward pass, as parts of a gradient are.
+        encoded_bytes: fp32 bytes that are encoded into the payload and decoded at the end; 0 without an encoding.
+        ready: fraction of the step's compute time after which the call can start, see `Call`.
+        needed: fraction of the step's compute time at which the worker waits for the result.
+        part: first of the groups of workers that run the collective at the same time, each group by itself, see
+            `parts_like`; None means one group of all workers. Calls of groups are not joined with others.
 
     Raises:
-        SpecError: a field that cannot be used.
+        SpecError: an invalid field.
     """
 
     payload_bytes: float
@@ -78,7 +78,7 @@ class Exchange:
             raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
 
     def call(self, step: int, group: Ranks | None = None) -> Call:
-        """What it sends after this step, alone."""
+        """Return the call of this exchange alone after step ``step``, among the ranks of ``group``."""
         return Call(
             step,
             self.collective,
@@ -93,14 +93,14 @@ class Exchange:
         )
 
     def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
-        """Whether it happens after step ``step`` (from 0), or after each of an array of steps."""
+        """Return whether the exchange runs after step ``step`` (from 0), elementwise for an array of steps."""
         due = ((step + 1 - self.offset) % self.period == 0) & (step >= self.start)
         return due if self.stop is None else due & (step < self.stop)
 
     def times(self, steps: int) -> int:
-        """How often it happens in the first T steps: ``floor((end - o) / K) - floor((begin - o) / K)``.
+        """Return the number of runs in the first T steps: ``floor((end - o) / K) - floor((begin - o) / K)``.
 
-        ``end = min(T, stop)``, ``begin = min(start, end)``.
+        Here ``end = min(T, stop)`` and ``begin = min(start, end)``.
         """
         end = steps if self.stop is None else min(steps, self.stop)
         begin = min(self.start, end)
@@ -108,16 +108,17 @@ class Exchange:
 
 
 class CallPattern(NamedTuple):
-    """The calls that follow one step, the first of its kind, and the number of steps that they follow."""
+    """The calls after the first step with a pattern, and the number of steps with that pattern."""
 
     calls: tuple[Call, ...]
     steps: int
 
 
 def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
-    """The calls in which exchanges that are due at the same step travel, in the order of the first of each call.
+    """Join the exchanges that are due at one step into calls, in the order of each call's first exchange.
 
-    Of exchanges among parts those of all parts of the group, or without one those of the first: what one worker sees.
+    An exchange with parts gives the calls of all parts of ``group``; without a group, it gives the call of the first
+    part, which is the call that one worker makes.
     """
     calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
@@ -125,26 +126,26 @@ def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = N
             parts = [exchange.part] if group is None else parts_like(exchange.part, len(group))
             calls |= {(index, number): exchange.call(step, part) for number, part in enumerate(parts)}
             continue
-        together = exchange.collective, exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
-        key = together if exchange.joins else index
+        join_key = exchange.collective, exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
+        key = join_key if exchange.joins else index
         call = exchange.call(step, group)
         calls[key] = _sum(calls[key], call) if key in calls else call
     return tuple(calls.values())
 
 
 def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = None) -> tuple[Call, ...]:
-    """The calls that follow step ``step`` (from 0), among the ranks of a group; all if none is given."""
+    """Return the calls after step ``step`` (from 0) among the ranks of a group; None means all workers."""
     return joined((exchange for exchange in exchanges if exchange.is_due(step)), step, group)
 
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
-    """The calls of a training of ``steps`` steps that sends these exchanges: what its ledger holds."""
+    """Return all calls of a training of ``steps`` steps with these exchanges, as its ledger records them."""
     due = due_steps(exchanges, 0, _checked(steps))
     return [call for step in due for call in calls_at(exchanges, step, group)]
 
 
 def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
-    """Those of the steps ``begin`` to ``end - 1`` after which anything is sent."""
+    """Return the steps from ``begin`` to ``end - 1`` after which at least one exchange is due."""
     steps = np.arange(begin, end)
     due = np.zeros(len(steps), dtype=bool)
     for exchange in exchanges:
@@ -153,49 +154,55 @@ def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
 
 
 def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
-    """The distinct call patterns of ``steps`` steps and how many steps have each; the numbers of steps add up to it.
+    """Return the distinct call patterns of T steps, each with its number of steps; these numbers add up to T.
 
     A step without calls has the empty pattern. Between two steps where an exchange starts or stops, patterns repeat
-    after the least common multiple of the periods, so no more than one such cycle is looked at in each phase.
+    after the least common multiple of the periods, so the function looks at one such cycle in each phase.
 
     Args:
-        exchanges: what is sent.
+        exchanges: exchanges of the method.
         steps: T, at least 0.
 
     >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
     [(0, 97), (1, 3)]
     """
-    found: dict[tuple[bool, ...], tuple[int, int]] = {}
+    patterns: dict[tuple[bool, ...], tuple[int, int]] = {}
     for begin, end in _phases(exchanges, _checked(steps)):
         for due, step, count in _patterns_between(exchanges, begin, end):
-            first, before = found.get(due, (step, 0))
-            found[due] = first, before + count
+            first, before = patterns.get(due, (step, 0))
+            patterns[due] = first, before + count
     return [
-        CallPattern(joined((exchange for exchange, on in zip(exchanges, due, strict=True) if on), step), count)
-        for due, (step, count) in sorted(found.items())
+        CallPattern(joined((exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due), step), count)
+        for due, (step, count) in sorted(patterns.items())
     ]
 
 
 def _phases(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int]]:
-    """The runs of steps in which no exchange starts or stops."""
+    """Return the phases, runs of steps in which no exchange starts or stops, as (begin, end)."""
     bounds = {bound for e in exchanges for bound in (e.start, e.stop) if bound is not None}
     edges = sorted({0, steps} | {bound for bound in bounds if bound < steps})
     return list(itertools.pairwise(edges))
 
 
 def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int, int]]:
-    """The runs of steps in which no exchange starts or stops, and after how many steps the calls repeat in each."""
+    """Return the phases as (begin, end, steps after which the calls of the phase repeat).
+
+    A phase is a run of steps in which no exchange starts or stops.
+    """
     return [(begin, end, _cycle(exchanges, begin, end)) for begin, end in _phases(exchanges, _checked(steps))]
 
 
 def _cycle(exchanges: Sequence[Exchange], begin: int, end: int) -> int:
-    going = (e.period for e in exchanges if e.start <= begin and (e.stop is None or end <= e.stop))
-    return min(math.lcm(*going), end - begin)
+    active_periods = (e.period for e in exchanges if e.start <= begin and (e.stop is None or end <= e.stop))
+    return min(math.lcm(*active_periods), end - begin)
 
 
 def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int, int]]:
-    """Which exchanges are due together, when first, and how often, in steps ``begin`` to ``end - 1`` of one phase."""
-    timings = tuple((one.period, one.offset, one.start, one.stop) for one in exchanges)
+    """Return the patterns of due exchanges in steps ``begin`` to ``end - 1`` of one phase.
+
+    Each entry is (mask over exchanges, first step, number of steps).
+    """
+    timings = tuple((exchange.period, exchange.offset, exchange.start, exchange.stop) for exchange in exchanges)
     return _patterns_of(timings, begin, end, _cycle(exchanges, begin, end))
 
 
@@ -203,18 +210,18 @@ def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> li
 def _patterns_of(
     timings: tuple[tuple[int, int, int, int | None], ...], begin: int, end: int, cycle: int
 ) -> list[tuple[tuple[bool, ...], int, int]]:
-    """The same of what decides it alone: periods, offsets, starts and stops."""
+    """Return the same patterns from the (period, offset, start, stop) of each exchange, which alone decide them."""
     step = np.arange(begin, begin + cycle)
-    times = -((step - end) // cycle)  # ceil((end - t) / cycle): how often this step of the cycle comes round
+    times = -((step - end) // cycle)  # ceil((end - t) / cycle): times that the step of the cycle recurs
     columns = {timing: _due(step, *timing) for timing in timings}
     due = np.zeros((cycle, len(timings)), dtype=bool)
     for column, timing in enumerate(timings):
         due[:, column] = columns[timing]
-    code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # equal where the pattern is equal
+    code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # steps with equal patterns have equal codes
     for due_now in columns.values():
         code = np.unique(2 * code + due_now, return_inverse=True)[1]
     first = np.unique(code, return_index=True)[1]
-    # Whole numbers of steps, that a float of bincount's would round beyond 2^53.
+    # Integers, because the floats of bincount round numbers of steps beyond 2^53.
     counts = np.zeros(len(first), dtype=np.int64)
     np.add.at(counts, code, times)
     return [
@@ -230,12 +237,12 @@ def _due(step: IntOrArray, period: int, offset: int, start: int, stop: int | Non
 def communication_s(
     exchanges: Sequence[Exchange], steps: int, workers: IntOrArray, link: Link, algorithm: Algorithms = None
 ) -> FloatOrArray:
-    """Seconds that ``steps`` steps communicate: the sum over call patterns of steps x calls' `collective_s`.
+    """Return the communication seconds of T steps: the sum over call patterns of steps x calls' `collective_s`.
 
     Args:
-        exchanges: what is sent.
+        exchanges: exchanges of the method.
         steps: T, at least 0.
-        workers: P; broadcasts with the fields of the link.
+        workers: P; broadcasts with the fields of ``link``.
         link: each worker's link.
         algorithm: see `call_s`.
     """
@@ -254,15 +261,15 @@ def call_s(
     algorithm: Algorithms = None,
     rule: Rule = "eager",
 ) -> FloatOrArray:
-    """`collective_s` by an algorithm, or by the choice of a policy.
+    """Return the seconds of a collective, `collective_s`, under an algorithm or the choice of a policy.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P.
-        nbytes: n.
+        nbytes: n, payload bytes of a worker.
         link: each worker's link.
-        algorithm: see `algorithm_for`; ``nccl`` needs a P and a link that are no arrays, ``auto`` only a P.
-        rule: when a message starts; ``auto`` chooses as if eager.
+        algorithm: see `algorithm_for`; ``nccl`` needs scalars for P and the link, ``auto`` needs a scalar P.
+        rule: start rule of a message; ``auto`` chooses as if it were eager.
     """
     if (
         rule == "eager"
@@ -274,12 +281,12 @@ def call_s(
 
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
-    """Mean payload bytes per worker and step over ``steps`` steps: ``sum n * times / T``; 0 without steps."""
+    """Return the mean payload bytes per worker and step over T steps: ``sum n * times / T``; 0 if T is 0."""
     return sum(exchange.payload_bytes * exchange.times(_checked(steps)) for exchange in exchanges) / max(steps, 1)
 
 
 def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
-    """Mean payload bytes per worker and step in the long run: ``sum n / K`` over the exchanges that never stop.
+    """Return the long-run mean payload bytes per worker and step: ``sum n / K`` over exchanges without a stop.
 
     >>> mean_bytes_per_step([Exchange(4.0), Exchange(64.0, period=32)])
     6.0
@@ -288,10 +295,10 @@ def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
 
 
 def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
-    """By how much the bytes shrink against one such exchange every step, in the long run: ``1 / sum_i 1 / K_i``.
+    """Return the long-run reduction of bytes against one state exchanged every step: ``1 / sum_i 1 / K_i``.
 
     Args:
-        periods: K_i, one per exchanged state, all of the same size (``math.inf``: never).
+        periods: K_i, one per exchanged state, all states of the same size (``math.inf`` for a state without exchange).
 
     Source: MT-DAO, section 4 ("Baselines"): three states every 32 steps give 32 / 3.
 

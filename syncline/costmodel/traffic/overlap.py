@@ -1,11 +1,11 @@
-"""Communication beside computing: gradient buckets, and the wait for what is needed later, in closed form.
+"""Overlap of communication with computing: gradient buckets, and exposed communication in closed form.
 
-Collectives of one worker run one after another. With ``ready_k`` when the k-th can start and ``cost_k`` what it takes,
+The collectives of one worker run one after another. If the k-th can start at ``ready_k`` and takes ``cost_k`` seconds,
 
-    done_k = max(ready_k, done_(k-1)) + cost_k,
+    done_k = max(ready_k, done_(k-1)) + cost_k.
 
-and a worker that needs it before it goes on waits ``max(0, done_k - now)``: that time, with nothing to compute, is
-*exposed* communication.
+A worker that needs its result before it continues waits ``max(0, done_k - now)``. This waiting time is *exposed*
+communication.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from syncline.costmodel.traffic.exchanges import Exchange, due_steps, joined, ph
 from syncline.errors import SpecError, one_of
 
 Overlap = Literal["none", "ddp", "async"]
-"""``none``: compute, then communicate; ``ddp``: what is ready during the backward pass travels in buckets; ``async``:
-what is sent after a step is waited for one step later."""
+"""``none``: a worker computes, then communicates; ``ddp``: gradients travel in buckets during the backward pass;
+``async``: a worker waits for the calls of a step one step later."""
 
 OVERLAPS: tuple[str, ...] = get_args(Overlap)
 
@@ -31,19 +31,19 @@ BUCKET_BYTES = 25 * 2**20
 """Default size of a gradient bucket. Source: ``torch.nn.parallel.DistributedDataParallel``, ``bucket_cap_mb``; MiB."""
 
 FIRST_BUCKET_BYTES = 2**20
-"""Of the first bucket, if the others have the default size, so that something is sent early. Source: as above."""
+"""Size of the first bucket if the others have the default size, so that a call starts early. Source: as above."""
 
 FORWARD_SHARE = 1 / 3
-"""Of the compute time: a backward pass takes twice the operations of a forward pass, one product for the inputs and one
-for the weights (J. Kaplan et al., "Scaling Laws for Neural Language Models", 2020, section 2.1)."""
+"""Fraction of the compute time in the forward pass: a backward pass takes twice its operations, one product for the
+inputs and one for the weights (J. Kaplan et al., "Scaling Laws for Neural Language Models", 2020, section 2.1)."""
 
 
 class Bucket(NamedTuple):
-    """Gradients that travel together.
+    """A bucket of gradients that travel in one call.
 
     Attributes:
-        share: part of the gradient's bytes, in (0, 1].
-        ready: part of the compute time after which the last of them is there, in (0, 1].
+        share: fraction of the gradient's bytes, in (0, 1].
+        ready: fraction of the compute time after which the last gradient of the bucket is ready, in (0, 1].
     """
 
     share: float
@@ -51,11 +51,11 @@ class Bucket(NamedTuple):
 
 
 WHOLE = (Bucket(1.0, 1.0),)
-"""Everything in one bucket at the end of the backward pass: no overlap."""
+"""The whole gradient in one bucket at the end of the backward pass, without overlap."""
 
 
 def bytes_per_gradient(number_format: str) -> int:
-    """Of one element as a backward pass makes it, by which buckets are filled.
+    """Return the bytes of one gradient element as the backward pass makes it; they decide when a bucket is full.
 
     >>> bytes_per_gradient("fp32"), bytes_per_gradient("bf16")
     (4, 2)
@@ -70,17 +70,17 @@ def gradient_buckets(
     element_bytes: float = 4,
     forward_share: float = FORWARD_SHARE,
 ) -> tuple[Bucket, ...]:
-    """The buckets of a gradient, in the order in which they are ready.
+    """Return the buckets of a gradient, in the order in which they are ready.
 
-    They are filled from the last tensor to the first, the order in which a backward pass makes the gradients; one is
-    full when it holds ``bucket_bytes`` or more. The first holds only 1 MiB if the others have the default size. The
-    time of the backward pass is shared out by elements.
+    Buckets are filled from the last tensor to the first, the order in which a backward pass makes the gradients. A
+    bucket is full when it holds ``bucket_bytes`` or more. The first holds only 1 MiB if the others have the default
+    size. Each tensor takes a share of the backward pass in proportion to its elements.
 
     Args:
-        elements: of each tensor, in the order of the forward pass.
+        elements: number of elements of each tensor, in the order of the forward pass.
         bucket_bytes: size of a bucket; positive.
-        element_bytes: of one gradient element.
-        forward_share: part of the compute time before the backward pass, from 0 to 1.
+        element_bytes: bytes of one gradient element.
+        forward_share: fraction of the compute time before the backward pass, from 0 to 1.
 
     Raises:
         SpecError: a size or a share out of range.
@@ -100,24 +100,24 @@ def gradient_buckets(
         return WHOLE
     limit = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
     buckets: list[Bucket] = []
-    held = done = 0
+    in_bucket = done = 0
     for count in reversed(elements):
-        held, done = held + count, done + count
-        if held * element_bytes >= limit or done == total:
-            if held:
-                buckets.append(Bucket(held / total, forward_share + (1 - forward_share) * (done / total)))
-            held, limit = 0, bucket_bytes
+        in_bucket, done = in_bucket + count, done + count
+        if in_bucket * element_bytes >= limit or done == total:
+            if in_bucket:
+                buckets.append(Bucket(in_bucket / total, forward_share + (1 - forward_share) * (done / total)))
+            in_bucket, limit = 0, bucket_bytes
     return tuple(buckets)
 
 
 class PricedCall(NamedTuple):
-    """A call, or a bucket of one, and what it takes.
+    """A call, or one bucket of a call, with its seconds.
 
     Attributes:
-        call: it.
-        cost_s: of the network.
-        encode_s: of the worker.
-        after_idling: of the network beside, if it was idle; None: nothing.
+        call: the call.
+        cost_s: seconds of the network.
+        encode_s: seconds in which the worker encodes and decodes.
+        after_idling: extra seconds of the network if it was idle before the call; None means no extra seconds.
     """
 
     call: Call
@@ -127,20 +127,20 @@ class PricedCall(NamedTuple):
 
 
 def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """The calls in which a call travels under an overlap: a gradient in buckets, anything else waited for later.
+    """Split a call for an overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step.
 
     Raises:
-        SpecError: no such overlap.
+        SpecError: an unknown overlap.
     """
     if overlap not in OVERLAPS:
         raise SpecError("overlap", overlap, one_of(OVERLAPS, overlap))
-    sent = call.payload_bytes
-    call = call._replace(payload_bytes=sent.astype(np.float64) if isinstance(sent, np.ndarray) else float(sent))
+    nbytes = call.payload_bytes
+    call = call._replace(payload_bytes=nbytes.astype(np.float64) if isinstance(nbytes, np.ndarray) else float(nbytes))
     if overlap == "async":
         return [call._replace(wait_steps=max(call.wait_steps, 1))]
     if overlap == "none" or not call.in_backward or buckets == WHOLE:
         return [call]
-    named = [f"{call.label} {number}/{len(buckets)}".strip() for number in range(1, len(buckets) + 1)]
+    labels = [f"{call.label} {number}/{len(buckets)}".strip() for number in range(1, len(buckets) + 1)]
     return [
         call._replace(
             payload_bytes=bucket.share * call.payload_bytes,
@@ -148,7 +148,7 @@ def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[C
             ready=min(call.ready, bucket.ready),
             label=label if len(buckets) > 1 else call.label,
         )
-        for bucket, label in zip(buckets, named, strict=True)
+        for bucket, label in zip(buckets, labels, strict=True)
     ]
 
 
@@ -156,12 +156,12 @@ T = TypeVar("T")
 
 
 class WayPoint(NamedTuple, Generic[T]):
-    """A place in a step's computing where a call starts, or where a worker waits for it.
+    """A point in a step's computing where a call starts, or where a worker waits for a call.
 
     Attributes:
-        at: part of the compute time.
-        waits: whether it is waited for.
-        item: what has the call.
+        at: fraction of the compute time, from 0 to 1.
+        waits: whether the worker waits for the call here, instead of starting it.
+        item: object that holds the call.
     """
 
     at: float
@@ -170,30 +170,31 @@ class WayPoint(NamedTuple, Generic[T]):
 
 
 def way_points(items: Sequence[T], call: Callable[[T], Call]) -> list[WayPoint[T]]:
-    """Where calls start, and are waited for, before the end of the computing; in order, starts before waits."""
-    out = []
+    """Return the starts of calls, and waits for calls, before the computing ends; in order, starts before waits."""
+    points = []
     for item in items:
-        one = call(item)
-        if one.ready < 1:
-            out.append(WayPoint(one.ready, False, item))
-        if is_awaited_inside(one):
-            out.append(WayPoint(one.needed, True, item))
-    return sorted(out, key=lambda one: one[:2])
+        item_call = call(item)
+        if item_call.ready < 1:
+            points.append(WayPoint(item_call.ready, False, item))
+        if is_awaited_inside(item_call):
+            points.append(WayPoint(item_call.needed, True, item))
+    return sorted(points, key=lambda point: point[:2])
 
 
 def is_awaited_inside(call: Call) -> bool:
-    """Whether a worker waits for it before its computing is over."""
+    """Return whether a worker waits for the call before the computing of the step ends."""
     return call.needed < 1 and not call.wait_steps
 
 
 class Worker:
-    """One worker's two streams, step by step: when it computes until, and when its network is free.
+    """The two streams of a worker, computing and network, advanced step by step in seconds.
 
     Args:
-        compute_s: of each step.
-        trigger_s: of each step, after computing and before what is sent at its end.
-        idle_s: how long a network may be idle until more makes no difference.
-        optimizer_s: of each step, after all that it waits for.
+        compute_s: computing seconds of each step.
+        trigger_s: seconds of each step in which the worker decides whether to send, between its computing and the calls
+            at the end of the step.
+        idle_s: idle seconds of the network beyond which a longer idle time changes nothing.
+        optimizer_s: seconds of the update in each step, after all waits of the step.
     """
 
     def __init__(
@@ -208,74 +209,78 @@ class Worker:
         self.free_s: FloatOrArray = 0.0
         self.exposed_s: FloatOrArray = 0.0
         self.opened_s: FloatOrArray = 0.0
-        self.pending: dict[int, list[FloatOrArray]] = {}  # step after which it is needed: when it is done
+        self.pending: dict[int, list[FloatOrArray]] = {}  # step after which a worker waits: end times of calls
 
     @property
     def left_s(self) -> FloatOrArray:
-        """Return for how long the network goes on with what was sent and nobody has waited for."""
+        """Return the seconds that the network still needs for calls that the worker has not waited for."""
         return np.maximum(0.0, self.free_s - self.now_s)
 
     def skip(self, steps: int) -> None:
-        """Steps in which nothing is sent and nothing is waited for."""
+        """Advance by ``steps`` steps that start no call and wait for no call."""
         self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s + self.optimizer_s)
 
     def step(self, number: int, timed: Sequence[PricedCall]) -> None:
-        """One step: compute, start what is ready on the way, then what is ready at the end, wait, and update."""
+        """Advance by one step: compute, start the calls as they are ready, wait for the results, and update."""
         begin, encoded, waited = self.now_s, 0.0 * self.now_s, 0.0 * self.now_s
         needed: FloatOrArray = begin
         done: dict[int, FloatOrArray] = {}
-        for at, waits, place in way_points(range(len(timed)), lambda place: timed[place].call):
-            one = timed[place]
+        for fraction, waits, index in way_points(range(len(timed)), lambda index: timed[index].call):
+            priced = timed[index]
             if waits:
-                at_s = begin + at * self.compute_s + encoded + waited
-                late = np.maximum(0.0, done[place] - at_s)
-                self._expose(at_s, late)
-                waited = waited + late
+                at_s = begin + fraction * self.compute_s + encoded + waited
+                wait_s = np.maximum(0.0, done[index] - at_s)
+                self._expose(at_s, wait_s)
+                waited = waited + wait_s
                 continue
-            encoded = encoded + one.encode_s
-            self._start(one, begin + at * self.compute_s + encoded + waited, number)
-            done[place] = self.free_s
-            needed = needed if one.call.wait_steps or is_awaited_inside(one.call) else self.free_s
+            encoded = encoded + priced.encode_s
+            self._start(priced, begin + fraction * self.compute_s + encoded + waited, number)
+            done[index] = self.free_s
+            needed = needed if priced.call.wait_steps or is_awaited_inside(priced.call) else self.free_s
         self.now_s = begin + self.compute_s + encoded + waited + self.trigger_s
         self._wait(needed)
-        for one in timed:
-            if one.call.ready >= 1:
-                self.now_s = self.now_s + one.encode_s
-                self._start(one, self.now_s, number)
-                if not one.call.wait_steps:
+        for priced in timed:
+            if priced.call.ready >= 1:
+                self.now_s = self.now_s + priced.encode_s
+                self._start(priced, self.now_s, number)
+                if not priced.call.wait_steps:
                     self._wait(self.free_s)
         for done_s in self.pending.pop(number, ()):
             self._wait(done_s)
         self.now_s = self.now_s + self.optimizer_s
 
-    def _start(self, one: PricedCall, at_s: FloatOrArray, number: int) -> None:
+    def _start(self, priced: PricedCall, at_s: FloatOrArray, number: int) -> None:
         begin = np.maximum(self.free_s, at_s)
-        if one.after_idling is not None:
-            opening_s = one.after_idling.opening_s(begin - self.free_s)
+        if priced.after_idling is not None:
+            opening_s = priced.after_idling.opening_s(begin - self.free_s)
             self.opened_s, begin = self.opened_s + opening_s, begin + opening_s
-        self.free_s = begin + one.cost_s
-        if one.call.wait_steps:
-            self.pending.setdefault(number + one.call.wait_steps, []).append(self.free_s)
+        self.free_s = begin + priced.cost_s
+        if priced.call.wait_steps:
+            self.pending.setdefault(number + priced.call.wait_steps, []).append(self.free_s)
 
     def _wait(self, until_s: FloatOrArray) -> None:
         after = np.maximum(self.now_s, until_s)
         self._expose(self.now_s, after - self.now_s)
         self.now_s = after
 
-    def _expose(self, at_s: FloatOrArray, late_s: FloatOrArray) -> None:
-        """So long from then on it waits."""
-        self.exposed_s = self.exposed_s + late_s
+    def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
+        """Count ``wait_s`` seconds of waiting, from ``at_s`` on, as exposed communication."""
+        self.exposed_s = self.exposed_s + wait_s
 
     def rebase(self) -> None:
-        """Count time from now on."""
+        """Shift the clock so that the present moment is 0 s."""
         self.free_s, now = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_s), self.now_s
-        self.pending = {step: [done - now for done in waits] for step, waits in self.pending.items()}
+        self.pending = {step: [end_s - now for end_s in ends] for step, ends in self.pending.items()}
         self.now_s = 0.0
 
     def ahead(self, number: int) -> list[tuple[int, FloatOrArray]]:
-        """Of a worker whose time begins with step ``number``, all that its future depends on."""
-        waits = [(step - number, done) for step in sorted(self.pending) for done in self.pending[step]]
-        return [(-1, self.free_s), *waits]
+        """Return the state that decides the future of a worker whose clock begins at step ``number``.
+
+        It is a list of (steps ahead, seconds): the time at which the network is free, as step -1, then the end of each
+        pending call, with the step after which the worker waits for it.
+        """
+        ends = [(step - number, end_s) for step in sorted(self.pending) for end_s in self.pending[step]]
+        return [(-1, self.free_s), *ends]
 
 
 def exposed_s(
@@ -285,16 +290,16 @@ def exposed_s(
     timed: Callable[[Call], Sequence[PricedCall]],
     trigger_s: FloatOrArray = 0.0,
 ) -> FloatOrArray:
-    """Seconds that a worker waits for the network in ``steps`` steps.
+    """Return the seconds that a worker waits for the network in T steps.
 
-    The steps of a cycle of the periods are gone through one by one, until a cycle leaves the worker as it found it: the
-    rest repeat it.
+    The worker advances step by step through cycles of the periods, until a cycle leaves its state unchanged. The
+    remaining cycles repeat that one.
 
     Args:
-        compute_s: seconds that it computes in a step.
-        exchanges: what is sent.
+        compute_s: computing seconds of the worker in a step.
+        exchanges: exchanges of the method.
         steps: T.
-        timed: the calls in which a call travels, and what they take, whatever its step.
+        timed: function from a call to the priced calls that carry it, which do not depend on its step.
         trigger_s: see `Worker`.
     """
     return worker_after(compute_s, exchanges, steps, timed, trigger_s).exposed_s
@@ -309,39 +314,42 @@ def worker_after(
     idle_s: float = 0.0,
     optimizer_s: FloatOrArray = 0.0,
 ) -> Worker:
-    """A worker that has gone through so many steps; arguments as of `exposed_s` and `Worker`."""
-    worker, known = Worker(compute_s, trigger_s, idle_s, optimizer_s), dict[tuple[bool, ...], list[PricedCall]]()
-    near_s = float(np.max(compute_s)) if idle_s else 0.0  # idling may be nothing but an error of rounding
-    at = 0
+    """Return a worker after T steps; see `exposed_s` and `Worker` for the arguments."""
+    worker, timed_calls = (
+        Worker(compute_s, trigger_s, idle_s, optimizer_s),
+        dict[tuple[bool, ...], list[PricedCall]](),
+    )
+    near_s = float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
+    now = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
         before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
-        while at < end:
+        while now < end:
             worker.rebase()
-            state, exposed, opened = worker.ahead(at), worker.exposed_s, worker.opened_s
+            state, exposed, opened = worker.ahead(now), worker.exposed_s, worker.opened_s
             if before and _alike(before[0], state, near_s):
-                times = (end - at) // cycle
+                times = (end - now) // cycle
                 worker.exposed_s = exposed + times * (exposed - before[1])
                 worker.opened_s = opened + times * (opened - before[2])
-                worker.pending = {step + times * cycle: waits for step, waits in worker.pending.items()}
-                at, before = at + times * cycle, None
+                worker.pending = {step + times * cycle: ends for step, ends in worker.pending.items()}
+                now, before = now + times * cycle, None
                 continue
             before = state, exposed, opened
-            until = min(end, at + cycle)
-            for step in _events(exchanges, at, until, worker):
-                worker.skip(step - at)
+            cycle_end = min(end, now + cycle)
+            for step in _events(exchanges, now, cycle_end, worker):
+                worker.skip(step - now)
                 due = tuple(bool(exchange.is_due(step)) for exchange in exchanges)
-                if due not in known:
-                    sent = joined(exchange for exchange, on in zip(exchanges, due, strict=True) if on)
-                    known[due] = [one for call in sent for one in timed(call)]
-                worker.step(step, known[due])
-                at = step + 1
-            worker.skip(until - at)
-            at = until
+                if due not in timed_calls:
+                    calls = joined(exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due)
+                    timed_calls[due] = [priced for call in calls for priced in timed(call)]
+                worker.step(step, timed_calls[due])
+                now = step + 1
+            worker.skip(cycle_end - now)
+            now = cycle_end
     return worker
 
 
 def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker) -> Iterator[int]:
-    """The steps of these after which something is sent or waited for, while the worker goes through them."""
+    """Yield the steps from ``begin`` to ``end - 1`` after which the worker starts or awaits a call, as it advances."""
     sends = iter(due_steps(exchanges, begin, end))
     next_send = next(sends, end)
     while True:
@@ -353,9 +361,12 @@ def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker)
             next_send = next(sends, end)
 
 
-def _alike(one: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], near_s: float) -> bool:
-    """Whether two states are the same to rounding, of times no shorter than these; what nobody can time is nan."""
-    return [step for step, _ in one] == [step for step, _ in other] and all(
+def _alike(state: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], near_s: float) -> bool:
+    """Return whether two states are equal up to rounding, with an absolute tolerance for times of ``near_s``.
+
+    A time that no closed form gives is nan, and equals nan.
+    """
+    return [step for step, _ in state] == [step for step, _ in other] and all(
         np.allclose(a, b, rtol=1e-12, atol=1e-12 * near_s, equal_nan=True)
-        for (_, a), (_, b) in zip(one, other, strict=True)
+        for (_, a), (_, b) in zip(state, other, strict=True)
     )

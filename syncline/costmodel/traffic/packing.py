@@ -1,4 +1,4 @@
-"""Bytes of what is packed for the wire: small integers, and pairs of an index and a value."""
+"""Bytes of packed payloads: small integers, and (index, value) pairs."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from syncline.costmodel.compute.tensors import largest_divisor
 from syncline.errors import SpecError
 
 VALUE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
-"""A value's bytes by the name of its type."""
+"""Bytes of a value by the name of its number format."""
 
 WORD_BITS = 32
-"""Fields that do not fill a byte share a word of so many bits."""
+"""Bits of the word that fields share if their width does not divide a byte."""
 
 
 SCALE_BYTES = 4
-"""A scale or a norm travels as one fp32."""
+"""Bytes of a scale or a norm, which travels as one fp32 value."""
 
 
 def kept_entries(fraction: float, count: int) -> int:
-    """How many of so many entries top-k keeps: ``ceil(fraction n)``, at least 1.
+    """Return the number of entries that top-k keeps: ``ceil(fraction n)``, at least 1.
 
-    What rounding adds to the product is no entry.
+    A rounding error of the product adds no entry.
     """
     return max(1, math.ceil(fraction * count - 1e-9))
 
 
 def packed_bytes(count: int, bits: int) -> int:
-    """Bytes that ``count`` integers of ``bits`` bits take, end to end: ``ceil(count bits / 8)``."""
+    """Return the bytes of ``count`` integers of ``bits`` bits, packed end to end: ``ceil(count bits / 8)``."""
     return -(-count * bits // 8)
 
 
 def field_bytes(count: int, bits: int) -> int:
-    """Bytes of integers in fields that no word splits, so that words can be added.
+    """Return the bytes of ``count`` integers in fields that no word splits, so that words can be added.
 
-    Bytes are the words where the width divides 8, else 32 bits.
+    A word has 8 bits if the width of a field divides 8, else 32 bits.
 
     >>> field_bytes(5, 4), field_bytes(7, 5)
     (3, 8)
@@ -44,12 +44,12 @@ def field_bytes(count: int, bits: int) -> int:
 
 
 def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
-    """The largest ``s`` such that the sum of all workers' integers in ``[-s, s]`` fits into so many bits.
+    """Return the largest ``s`` for which the sum of all workers' integers in ``[-s, s]`` fits into ``bits`` bits.
 
     ``s = floor((2^bits - 1) / (2 P))``: each worker adds ``s``, so a sum is from 0 to ``2 P s``.
 
     Raises:
-        SpecError: at ``path``; names the width that would do, if not even signs fit.
+        SpecError: at ``path``, if not even signs fit; the error names the smallest width that fits them.
 
     >>> sum_levels(8, 8), sum_levels(8, 127), sum_levels(4, 4)
     (15, 1, 1)
@@ -61,19 +61,19 @@ def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
 
 
 def index_width(bits: int, entries: int, path: str = "index_bits") -> int:
-    """Bits of an index that tells so many entries apart: ``bits``, or with 0 just enough, ``ceil(log2(entries))``.
+    """Return the bits of an index into ``entries`` entries: ``bits``, or ``ceil(log2(entries))`` if ``bits`` is 0.
 
     Raises:
-        SpecError: at ``path``, if the width cannot tell them apart.
+        SpecError: at ``path``, if ``bits`` is too few for that number of entries.
     """
-    enough = max(1, (entries - 1).bit_length())
-    if bits and bits < enough:
-        raise SpecError(path, bits, f"at least {enough} bits for chunks of {entries} entries")
-    return bits or enough
+    min_bits = max(1, (entries - 1).bit_length())
+    if bits and bits < min_bits:
+        raise SpecError(path, bits, f"at least {min_bits} bits for chunks of {entries} entries")
+    return bits or min_bits
 
 
 def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str = "index_bits") -> int:
-    """Bytes of so many (index, value) pairs out of ``entries``: all indices packed, then all values.
+    """Return the bytes of ``pairs`` (index, value) pairs out of ``entries``: all indices packed, then all values.
 
     Raises:
         SpecError: as for ``index_width``.
@@ -87,7 +87,9 @@ def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str
 def block_pairs_bytes(
     shape: tuple[int, ...], k: int, chunk: int, index_bits: int, value: str, path: str = "index_bits"
 ) -> int:
-    """Bytes of k pairs of each block of a tensor: each dimension is cut by its largest divisor up to ``chunk``.
+    """Return the bytes of k pairs per block of a tensor, whose blocks have sides that divide the tensor's sides.
+
+    The side of a block is the largest divisor, up to ``chunk``, of the tensor's side.
 
     Raises:
         SpecError: as for ``index_width``.

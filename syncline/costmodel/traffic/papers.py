@@ -1,7 +1,7 @@
-"""The wall-clock models of the papers, as printed, to hold our own against. All arguments broadcast.
+"""The wall-clock models of the papers, as printed, for comparison with ours. All arguments broadcast.
 
 They are simpler than `syncline.costmodel.traffic.step_time`: CurvaDion measures the time of a synchronisation instead
-of deriving it, and MT-DAO pays the latency once per all-reduce, where a ring pays it 2 (P - 1) times.
+of deriving it, and MT-DAO counts the latency once per all-reduce, where a ring has it 2 (P - 1) times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def curvadion_step_s(
     sync_s: FloatOrArray,
     sync_rate: FloatOrArray,
 ) -> FloatOrArray:
-    """Mean seconds of a step that synchronises on a trigger: ``compute + optimizer + flag + rate * sync``.
+    """Return the mean seconds of a step that synchronises on a trigger: ``compute + optimizer + flag + rate * sync``.
 
     Args:
         compute_s: forward and backward, in seconds.
@@ -42,9 +42,9 @@ def curvadion_speedup(
     sync_s: FloatOrArray,
     sync_rate: FloatOrArray,
 ) -> FloatOrArray:
-    """How much faster than synchronising every step: ``(compute + optimizer + sync) / curvadion_step_s``.
+    """Return the speedup over synchronising every step: ``(compute + optimizer + sync) / curvadion_step_s``.
 
-    The baseline has no trigger, so it pays no flag. Arguments as in `curvadion_step_s`.
+    The baseline has no trigger and hence no flag. See `curvadion_step_s` for the arguments.
 
     Source: CurvaDion, Appendix E and Table 3 (a rate of 1% gives the table; the text's 1.203 and 4.396 use 0.76%).
 
@@ -56,7 +56,9 @@ def curvadion_speedup(
 
 
 def half_life(beta: FloatOrArray) -> FloatOrArray:
-    """Steps after which an exponential average has forgotten half: ``ln 0.5 / ln beta``, for beta in (0, 1).
+    """Return the steps after which an exponential average has lost half of a value: ``ln 0.5 / ln beta``.
+
+    It is defined for beta in (0, 1).
 
     Source: MT-DAO, Appendix E.2.
 
@@ -67,9 +69,9 @@ def half_life(beta: FloatOrArray) -> FloatOrArray:
 
 
 def half_life_period(beta: float, at_least: int = 1) -> int:
-    """Steps between averages of a state that forgets with ``beta``: its half-life, rounded, no less than ``at_least``.
+    """Return the steps between averages of a state with decay ``beta``: its rounded half-life, at least ``at_least``.
 
-    A ``beta`` of 0 forgets at once.
+    A ``beta`` of 0 counts as a half-life of one step.
 
     Source: MT-DAO, Table 3 (69, 693 and 6931; its caption's "closest power of two" is not what the table has).
 
@@ -80,14 +82,14 @@ def half_life_period(beta: float, at_least: int = 1) -> int:
 
 
 def mt_dao_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Seconds of an all-reduce as MT-DAO counts it: ``(2 n / B) (1 - 1 / M) + l``.
+    """Return the seconds of an all-reduce as MT-DAO counts them: ``(2 n / B) (1 - 1 / M) + l``.
 
     It is `ring_all_reduce_s` at its bandwidth, with the latency paid once.
 
     Args:
         workers: M.
         nbytes: n, in bytes.
-        link: l and B.
+        link: latency l and bandwidth B.
 
     Source: MT-DAO, Appendix E.1, the bracket of equations (5) and (6).
     """
@@ -103,15 +105,17 @@ def unified_total_s(
     workers: IntOrArray,
     link: Link,
 ) -> FloatOrArray:
-    """Seconds of a training that averages three states together: ``t_compute + T / K [2 (3 d) / B (1 - 1 / M) + l]``.
+    """Return the seconds of a training that averages three states in one all-reduce.
+
+    They are ``t_compute + T / K [2 (3 d) / B (1 - 1 / M) + l]``.
 
     Args:
-        compute_s: t_compute, of the whole training, in seconds.
+        compute_s: t_compute, computing seconds of the whole training.
         steps: T.
         period: K, steps between two synchronisations.
         state_bytes: d, bytes of one state (the parameters, the first or the second momentum).
         workers: M.
-        link: l and B.
+        link: latency l and bandwidth B.
 
     Source: MT-DAO, Appendix E.1, equation (5).
     """
@@ -127,15 +131,17 @@ def half_life_total_s(
     workers: IntOrArray,
     link: Link,
 ) -> FloatOrArray:
-    """Seconds of a training that averages three states apart: ``t_compute + sum_i T / K_i [2 d / B (1 - 1 / M) + l]``.
+    """Return the seconds of a training that averages three states in separate all-reduces.
+
+    They are ``t_compute + sum_i T / K_i [2 d / B (1 - 1 / M) + l]``.
 
     Args:
-        compute_s: t_compute, of the whole training, in seconds.
+        compute_s: t_compute, computing seconds of the whole training.
         steps: T.
         periods: K_x, K_u, K_v of the parameters, the first and the second momentum; each a number or an array.
         state_bytes: d, bytes of one state.
         workers: M.
-        link: l and B.
+        link: latency l and bandwidth B.
 
     Source: MT-DAO, Appendix E.1, equation (6).
     """

@@ -1,4 +1,4 @@
-"""When 0/1 Adam's public code refreshes its second moment: at multiples of an interval that doubles."""
+"""Steps at which 0/1 Adam's public code refreshes its second moment: multiples of an interval that doubles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 
 def refresh_intervals(kappa: int) -> Iterator[tuple[int, int, int]]:
-    """Each interval, its first step and the step after its last: refreshes are where ``(t + 1) % interval == 0``.
+    """Yield each interval, its first step and the step after its last, without end.
 
-    After ``kappa`` refreshes the interval doubles. Step 0 belongs to none: it prepares buffers.
+    Within them, step t refreshes if ``(t + 1) % interval == 0``. After ``kappa`` refreshes the interval doubles. Step 0
+    belongs to no interval, because it prepares buffers.
 
     >>> intervals = refresh_intervals(4)
     >>> [t for i, begin, end in (next(intervals) for _ in range(3)) for t in range(begin, end) if (t + 1) % i == 0]

@@ -1,18 +1,19 @@
-"""Data parallelism whose optimizer states, or all that a model keeps, are shared out over the workers, in closed form.
+"""Sharded data parallelism in closed form: workers share optimizer states, gradients and parameters (ZeRO, FSDP).
 
-With n bytes of gradients and w bytes of parameters as the model computes with them, P workers and B micro-batches:
+Let n be the bytes of gradients and w the bytes of parameters in the format in which the model computes, with P workers
+and B micro-batches:
 
-| sharding    | keeps of weights, gradients, states | sends in a step                                                |
+| sharding    | shard of weights, gradients, states | sends in a step                                                |
 |-------------|-------------------------------------|----------------------------------------------------------------|
 | `none`      | 1, 1, 1                             | an all-reduce of n                                             |
 | `optimizer` | 1, 1, 1/P                           | a reduce-scatter of n, an all-gather of w                      |
 | `gradients` | 1, 1/P, 1/P                         | B times: a reduce-scatter of n; an all-gather of w             |
 | `full`      | 1/P, 1/P, 1/P                       | B times: two all-gathers of w, a reduce-scatter of n           |
 
-All travel in units, as gradients do in buckets: parameters are gathered ahead of the part of the forward pass (with
-``full`` of the backward pass, too) that cannot begin without them, gradients are scattered as the backward pass makes
-them. With ``optimizer`` gradients of micro-batches are added up where they are, and the last one's backward pass sends;
-with ``gradients`` nobody has room for those of all parameters, and each micro-batch's are scattered.
+Parameters and gradients travel in units, as gradients do in buckets. A worker gathers parameters before the part of the
+forward pass (with ``full`` also of the backward pass) that needs them. It scatters gradients as the backward pass makes
+them. With ``optimizer`` a worker adds up the gradients of its micro-batches and sends in the last backward pass. With
+``gradients`` no worker holds the gradients of all parameters, so each micro-batch scatters its gradients.
 
 Sources: S. Rajbhandari et al., "ZeRO" (2020), sections 5 and 7 (stages 1, 2 and 3); Y. Zhao et al., "PyTorch FSDP"
 (2023), section 3; Megatron-LM's distributed optimizer with overlapped gathers.
@@ -43,17 +44,17 @@ def sharded_exchanges(
     beside: bool = True,
     forward_share: float = FORWARD_SHARE,
 ) -> list[Exchange]:
-    """What a worker sends in a step.
+    """Return the exchanges of a worker in a step.
 
     Args:
-        gradient_bytes: n.
-        parameter_bytes: w.
+        gradient_bytes: n, bytes of all gradients.
+        parameter_bytes: w, bytes of all parameters.
         workers: P.
         sharding: ``optimizer``, ``gradients`` or ``full``.
-        units: what travels together, of one micro-batch, see `gradient_buckets`.
-        micro_batches: B, one after another in a step.
-        beside: whether it travels beside computing; else all of it after that.
-        forward_share: part of a micro-batch's computing before its backward pass.
+        units: buckets of one micro-batch, each sent in one collective, see `gradient_buckets`.
+        micro_batches: B, number of micro-batches, one after another in a step.
+        beside: whether collectives overlap with computing; else all follow the computing.
+        forward_share: fraction of a micro-batch's computing before its backward pass.
 
     Raises:
         SpecError: another sharding, or no micro-batch.
@@ -70,33 +71,33 @@ def sharded_exchanges(
         raise SpecError("sharding", sharding, one_of(SHARDINGS[1:], sharding))
     if micro_batches < 1:
         raise SpecError("micro_batches", micro_batches, "at least 1")
-    full, every = sharding == "full", sharding != "optimizer"
-    sent: list[Exchange] = []
+    full, per_micro_batch = sharding == "full", sharding != "optimizer"
+    exchanges: list[Exchange] = []
     part = 1.0 / micro_batches
 
     def send(collective: str, label: str, nbytes: float, begin: float, ready: float, needed: float) -> None:
-        at, until = (begin + part * ready, begin + part * needed) if beside else (1.0, 1.0)
-        # Sums of thirds: no later than what they stand for.
-        at, until = min(at, 1.0), min(until, 1.0)
-        sent.append(Exchange(nbytes, 1, label, collective, joins=False, ready=at, needed=max(at, until)))
+        start, need = (begin + part * ready, begin + part * needed) if beside else (1.0, 1.0)
+        # Sums of thirds may round above the end of the step.
+        start, need = min(start, 1.0), min(need, 1.0)
+        exchanges.append(Exchange(nbytes, 1, label, collective, joins=False, ready=start, needed=max(start, need)))
 
     for number in range(micro_batches):
         begin = number * part
-        before = 0.0
+        gathered = 0.0
         for unit in reversed(units) if full or number == 0 else ():
-            own = unit.share * parameter_bytes / workers
-            send("all_gather", "parameters, forward", own, begin, 0.0, forward_share * before)
-            before += unit.share
-        made = forward_share
+            shard_bytes = unit.share * parameter_bytes / workers
+            send("all_gather", "parameters, forward", shard_bytes, begin, 0.0, forward_share * gathered)
+            gathered += unit.share
+        backward_at = forward_share
         for unit in units if full else ():
-            own = unit.share * parameter_bytes / workers
-            send("all_gather", "parameters, backward", own, begin, forward_share, made)
-            made = unit.ready
-        for unit in units if every or number == micro_batches - 1 else ():
+            shard_bytes = unit.share * parameter_bytes / workers
+            send("all_gather", "parameters, backward", shard_bytes, begin, forward_share, backward_at)
+            backward_at = unit.ready
+        for unit in units if per_micro_batch or number == micro_batches - 1 else ():
             send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin, unit.ready, micro_batches - number)
-    return sent
+    return exchanges
 
 
 def after_micro_batches(buckets: Sequence[Bucket], micro_batches: int) -> tuple[Bucket, ...]:
-    """The buckets of a gradient whose first micro-batches are added up in silence: ready in the last one's backward."""
+    """Return the buckets of a gradient that is summed over micro-batches and sent in the last backward pass."""
     return tuple(bucket._replace(ready=1 - (1 - bucket.ready) / micro_batches) for bucket in buckets)

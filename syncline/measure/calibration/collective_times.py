@@ -1,10 +1,11 @@
-"""How long collectives really take: repetitions from starts that all ranks agree on.
+"""Measured times of collectives: repetitions that start at a time on which all ranks agree.
 
-Before each repetition the ranks agree on a time by an all-reduce of the largest of their clocks (rank 0's clock, as far
-as offsets are known) and a lead on top, sleep until shortly before it, and look at the clock until it has come. A
-repetition lasts from when the last rank has begun until the last one is through: whoever wakes up late delays nobody's
-measurement but shows as skew. The half of the repetitions with the least skew counts: who comes early has posted its
-buffers when the last one comes, which is no common start. Times are exchanged after all repetitions.
+Before each repetition the ranks agree on a start time by an all-reduce: the largest of their clocks (rank 0's clock, as
+far as offsets are known) plus a lead. Each rank sleeps until shortly before that time and then polls the clock. A
+repetition lasts from when the last rank has begun until the last rank has finished, so a rank that wakes up late does
+not lengthen the measured time but shows as skew. Only the half of the repetitions with the least skew counts, because
+with much skew the early ranks have posted their buffers before the last rank comes, so the start is not common. The
+ranks exchange their times after all repetitions.
 """
 
 from __future__ import annotations
@@ -26,35 +27,36 @@ from syncline.costmodel.collectives.gloo.times import GLOO
 from syncline.errors import SpecError, one_of
 
 TIMED_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send")
-"""What is timed unless said otherwise; ``send`` is a message from rank 0 to the last rank."""
+"""The collectives that are timed by default; ``send`` is a message from rank 0 to the last rank."""
 
 TIMED_BYTES = (4, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
-"""Bytes in the whole; of a gather, the result."""
+"""Bytes of the full tensor; for a gather, of its result."""
 
 TIMING_TURNS = 3
-"""How often all is gone through: what disturbs the machine for a while then disturbs a part of each point's times."""
+"""Passes over all points, so that a short disturbance of the machine affects only a part of each point's times."""
 
 AGREEMENTS = 9
-"""Agreements on a start that are timed to know how long one takes."""
+"""Agreements on a start time that are timed, to measure the duration of an agreement."""
 
 LEAD_NS, AWAKE_NS = 500_000, 300_000
-"""Beyond what an agreement takes; and from when on the clock is watched, as sleeping is not exact."""
+"""The lead beyond the time of an agreement; and the time before the start at which a rank stops sleeping and polls the
+clock, because a sleep is not exact."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What is timed, and how often.
+    """The collectives and sizes to time, and the number of repetitions.
 
     Args:
-        collectives: names, of ``TIMED_COLLECTIVES`` or ``gather``.
-        sizes: bytes in the whole, positive; rounded up to whole blocks of 4 bytes for each rank.
-        budget_s: per collective and size, as far as ``fewest`` and ``most`` repetitions allow.
-        fewest: repetitions, half of which count.
-        most: repetitions.
-        longest_s: of one repetition; sizes from the first that takes longer are left out.
+        collectives: names from ``TIMED_COLLECTIVES``, or ``gather``.
+        sizes: bytes of the full tensor, positive; rounded up to whole blocks of 4 bytes for each rank.
+        budget_s: seconds for each collective and size, as far as ``fewest`` and ``most`` repetitions allow.
+        fewest: minimum number of repetitions; half of the repetitions count.
+        most: maximum number of repetitions.
+        longest_s: maximum seconds of one repetition; the first size that takes longer and all larger sizes are skipped.
 
     Raises:
-        SpecError: nothing to time, an unknown collective, or a number out of range.
+        SpecError: if nothing is to be timed, a collective is unknown, or a number is out of range.
     """
 
     collectives: tuple[str, ...] = TIMED_COLLECTIVES
@@ -75,7 +77,7 @@ class Timing:
 
     @property
     def points(self) -> list[tuple[str, int]]:
-        """What is timed, in order."""
+        """Return the pairs of a collective and a size in bytes to time, in order."""
         return [(kind, size) for kind in self.collectives for size in sorted(self.sizes)]
 
 
@@ -83,9 +85,9 @@ class Work(NamedTuple):
     """A collective to time.
 
     Attributes:
-        run: does it once.
-        nbytes: n as the cost model counts it.
-        ranks: those that take part.
+        run: runs the collective once.
+        nbytes: n, the bytes as the cost model counts them.
+        ranks: the ranks that take part.
     """
 
     run: Callable[[], object]
@@ -94,48 +96,48 @@ class Work(NamedTuple):
 
 
 def work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) -> Work:
-    """A collective on fp32 tensors of so many bytes in the whole, of a gather the result."""
+    """Return a collective on fp32 tensors whose full tensor (for a gather, its result) has ``nbytes`` bytes."""
 
     def zeros(elements: int) -> torch.Tensor:
-        return torch.zeros(elements, device=device).fill_(0.0)  # written to, so that its pages are there
+        return torch.zeros(elements, device=device).fill_(0.0)  # the write allocates the tensor's pages
 
-    everybody = tuple(range(ranks))
+    all_ranks = tuple(range(ranks))
     if kind == "all_reduce":
-        whole = zeros(max(1, nbytes // 4))
-        return Work(lambda: dist.all_reduce(whole), 4 * whole.numel(), everybody)
+        full = zeros(max(1, nbytes // 4))
+        return Work(lambda: dist.all_reduce(full), 4 * full.numel(), all_ranks)
     block = max(1, -(-nbytes // (4 * ranks)))
-    whole, other, part = zeros(block * ranks), zeros(block * ranks), zeros(block)
+    full, other, part = zeros(block * ranks), zeros(block * ranks), zeros(block)
     last = ranks - 1  # on another machine, if there is one
 
     def send() -> None:
         if rank == 0:
-            dist.send(whole, last)
+            dist.send(full, last)
         elif rank == last:
-            dist.recv(whole, 0)
+            dist.recv(full, 0)
 
     runs: dict[str, tuple[Callable[[], object], int]] = {
-        "broadcast": (lambda: dist.broadcast(whole, 0), block * ranks),
-        "all_gather": (lambda: _all_gather(whole, part), block),
-        "reduce_scatter": (lambda: _reduce_scatter(part, whole), block * ranks),
-        "all_to_all": (lambda: dist.all_to_all_single(other, whole), block * ranks),
-        "gather": (lambda: dist.gather(part, list(whole.split(block)) if rank == 0 else None), block),
+        "broadcast": (lambda: dist.broadcast(full, 0), block * ranks),
+        "all_gather": (lambda: _all_gather(full, part), block),
+        "reduce_scatter": (lambda: _reduce_scatter(part, full), block * ranks),
+        "all_to_all": (lambda: dist.all_to_all_single(other, full), block * ranks),
+        "gather": (lambda: dist.gather(part, list(full.split(block)) if rank == 0 else None), block),
         "send": (send, block * ranks),
     }
     run, elements = runs[kind]
-    return Work(run, 4 * elements, (0, last) if kind == "send" else everybody)
+    return Work(run, 4 * elements, (0, last) if kind == "send" else all_ranks)
 
 
-# The names that torch 2.13 gave them; the old ones still serve older versions.
+# Torch 2.13 renamed these functions; older versions have only the old names.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class Gate:
-    """Common starts of the ranks of a group, and what they agree on.
+    """A barrier that gives the ranks of a group a common start time.
 
     Args:
-        offset_ns: how much this rank's clock is ahead of rank 0's.
-        group: of gloo, which carries the agreements.
+        offset_ns: nanoseconds by which this rank's clock is ahead of rank 0's.
+        group: the gloo group over which the ranks agree.
     """
 
     def __init__(self, offset_ns: int = 0, group: dist.ProcessGroup | None = None) -> None:
@@ -149,27 +151,27 @@ class Gate:
         self._lead_ns = LEAD_NS + 2 * self.most(int(np.median(took)))
 
     def now(self) -> int:
-        """Nanoseconds of rank 0's clock, as this rank reads it."""
+        """Return the time of rank 0's clock in nanoseconds, as this rank estimates it."""
         return time.monotonic_ns() - self._offset_ns
 
     def most(self, value: int) -> int:
-        """The largest of all ranks' values."""
-        held = torch.tensor([value], dtype=torch.int64)
-        dist.all_reduce(held, dist.ReduceOp.MAX, group=self._group)
-        return int(held)
+        """Return the largest of all ranks' values."""
+        largest = torch.tensor([value], dtype=torch.int64)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
+        return int(largest)
 
     def start(self) -> int:
-        """Wait for the common start; when this rank has begun."""
+        """Wait for the common start, and return the time in nanoseconds at which this rank begins."""
         start = self.most(self.now() + self._lead_ns)
         time.sleep(max(0, start - AWAKE_NS - self.now()) / 1e9)
         while self.now() < start:
-            os.sched_yield() if hasattr(os, "sched_yield") else None  # who shares this core may need it to begin
+            os.sched_yield() if hasattr(os, "sched_yield") else None  # a rank that shares this core may need it
         return self.now()
 
     def gather(self, values: Any) -> list[Any]:
-        """Return the values of each rank; they travel as JSON, in which a tuple becomes a list."""
+        """Return the values of each rank; they travel as JSON, which turns a tuple into a list."""
         content = torch.frombuffer(bytearray(json.dumps(values).encode()), dtype=torch.uint8)
-        padded = torch.zeros(self.most(len(content)), dtype=torch.uint8)  # JSON ends before the zeros
+        padded = torch.zeros(self.most(len(content)), dtype=torch.uint8)  # the zeros follow the JSON
         padded[: len(content)] = content
         contents = [torch.empty_like(padded) for _ in range(dist.get_world_size(self._group))]
         dist.all_gather(contents, padded, group=self._group)
@@ -185,20 +187,20 @@ def time_collectives(
     """Time collectives of the default group, on all its ranks.
 
     Args:
-        timing: what is timed.
-        gate: of all ranks of the group.
-        device: of the tensors; the CPU if none.
-        on_point: called with the number of what comes next, of ``TIMING_TURNS * len(timing.points)``.
+        timing: the collectives, sizes and numbers of repetitions.
+        gate: the gate of all ranks of the group.
+        device: the device of the tensors; the CPU if None.
+        on_point: called with the number of the next point, below ``TIMING_TURNS * len(timing.points)``.
 
     Returns:
-        The same on every rank, a row for each collective and size that did not take too long: ``collective``,
+        The same rows on every rank, one for each collective and size that did not take too long: ``collective``,
         ``workers``, ``nbytes`` (n of the closed forms), ``repetitions`` (those that count), ``median_s``, ``min_s``,
-        ``spread`` (1.48 times the median of absolute deviations, over the median), ``skew_s`` (of the ranks'
-        beginnings, median).
+        ``spread`` (1.48 times the median of absolute deviations, over the median), ``skew_s`` (median skew of the
+        ranks' start times).
     """
     device = device or torch.device("cpu")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    for kind in timing.collectives:  # connections are made, and open their windows
+    for kind in timing.collectives:  # opens the connections and their TCP windows
         for _ in range(2):
             work(kind, min(max(timing.sizes), 1 << 20), ranks, rank, device).run()
     times: dict[tuple[str, int], list[tuple[int, int]]] = {point: [] for point in timing.points}
@@ -216,18 +218,20 @@ def time_collectives(
                 given_up.add(kind)
                 continue
             if turn:
-                run()  # its tensors are new
+                run()  # warms up the new tensors
             times[kind, size] += [run() for _ in range(counts[kind, size])]
     rows = []
     for (kind, size), mine in times.items():
         if mine:
-            one = work(kind, size, ranks, rank, device)
-            rows.append({"collective": kind, "workers": ranks, "nbytes": one.nbytes} | summary(gate.gather(mine), one))
+            timed = work(kind, size, ranks, rank, device)
+            rows.append(
+                {"collective": kind, "workers": ranks, "nbytes": timed.nbytes} | summary(gate.gather(mine), timed)
+            )
     return rows
 
 
 def _once(run: Callable[[], object], gate: Gate, device: torch.device) -> tuple[int, int]:
-    """When this rank began, and when it was through."""
+    """Return the start and end times in nanoseconds of one run of a collective on this rank."""
     begin = gate.start()
     run()
     if device.type == "cuda":
@@ -236,7 +240,10 @@ def _once(run: Callable[[], object], gate: Gate, device: torch.device) -> tuple[
 
 
 def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
-    """Repetitions in each turn; 0 if one takes too long. Two are made to find out, which also warm things up."""
+    """Return the number of repetitions in each turn, or 0 if a repetition takes too long.
+
+    The function runs the collective twice to measure it, which also warms it up.
+    """
     begin, end = run()
     if gate.most(end - begin) > 1e9 * timing.longest_s:
         return 0
@@ -247,24 +254,25 @@ def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> in
 
 
 def summary(told: Sequence[Sequence[tuple[int, int]]], one: Work) -> dict[str, Any]:
-    """Of beginnings and ends of each rank, ``(P, repetitions, 2)``, of those that take part.
+    """Return statistics of the times of a collective over the ranks that take part in it.
 
-    The half of the repetitions whose ranks began most nearly together counts, three at least.
+    The times are the start and end of each repetition on each rank in nanoseconds, ``(P, repetitions, 2)``. The half of
+    the repetitions with the least skew between the ranks' start times counts, and at least three of them.
     """
     times = np.array([told[rank] for rank in dict.fromkeys(one.ranks)])
     skews_ns = np.ptp(times[..., 0], axis=0)
-    kept = np.argsort(skews_ns, kind="stable")[: max(3, math.ceil(len(skews_ns) / 2))]
-    taken_s = (times[:, kept, 1].max(axis=0) - times[:, kept, 0].max(axis=0)) / 1e9
+    selected = np.argsort(skews_ns, kind="stable")[: max(3, math.ceil(len(skews_ns) / 2))]
+    taken_s = (times[:, selected, 1].max(axis=0) - times[:, selected, 0].max(axis=0)) / 1e9
     return {
-        "repetitions": len(kept),
+        "repetitions": len(selected),
         "median_s": float(np.median(taken_s)),
         "min_s": float(taken_s.min()),
         "spread": spread(taken_s),
-        "skew_s": float(np.median(skews_ns[kept])) / 1e9,
+        "skew_s": float(np.median(skews_ns[selected])) / 1e9,
     }
 
 
 def spread(values: Sequence[float] | np.ndarray) -> float:
-    """Of a few values, some of which may be far off: 1.4826 times the median absolute deviation, over the median."""
+    """Return 1.4826 times the median absolute deviation, over the median, which a few outliers hardly change."""
     median = float(np.median(values))
     return 1.4826 * float(np.median(np.abs(np.asarray(values) - median))) / median if median else 0.0

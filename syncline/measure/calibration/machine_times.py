@@ -1,8 +1,8 @@
-"""What one process computes in which time while all the others compute: products, copies, steps, wire formats.
+"""Compute times of one process while the other processes compute too: products, copies, steps, wire formats.
 
-Work is repeated for a while that is cut into blocks, and a block's mean is what counts: where processes share a core,
-a short piece of work mostly finds the core its own, and pays for the others in few repetitions. Over the blocks the
-median is taken, so that what disturbed some of them does not count.
+A measurement repeats the work for a time window that is cut into blocks, and takes the mean of each block: if processes
+share a core, most repetitions of a short piece of work run undisturbed and a few repetitions wait for the other
+processes. The result is the median over the blocks, so that a disturbance of a few blocks does not count.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from syncline.problems import Task
 BLOCKS = 8
 
 PRODUCTS = {"cpu": (256, 512, 1024), "cuda": (1024, 2048, 4096, 8192)}
-"""Sizes of square fp32 products, the fastest of which counts as the peak."""
+"""Sizes n of square fp32 matrix products; the fastest product counts as the peak."""
 
 COPIED_BYTES = 1 << 26
-"""Beyond caches."""
+"""Bytes of a copied tensor, more than the caches hold."""
 
 WIRE_ELEMENTS = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
 
 CHUNK, KEPT = 4096, 8
-"""Entries that an index of a sparse pair points into; one in so many numbers becomes a pair."""
+"""Number of entries in the chunk that an index of a sparse pair points into; and numbers for each sparse pair."""
 
 
 def block_means_s(run: Callable[[], object], window_s: float, device: torch.device, blocks: int = BLOCKS) -> Floats:
-    """Seconds of one ``run``, the mean of each block of a window; at least one run in each.
+    """Return the mean seconds of one ``run`` in each block of a time window; each block has at least one run.
 
     Args:
-        run: what is timed; it is run once before.
-        window_s: for how long in all.
-        device: waited for at the end of each block.
-        blocks: so many.
+        run: the function to time; it runs once before the first block.
+        window_s: seconds of all blocks together.
+        device: the device to synchronize with at the end of each block.
+        blocks: number of blocks.
     """
 
     def settled_s() -> float:
@@ -61,7 +61,7 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
 
 
 def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
-    """Seconds of the gradients of a training step, see `block_means_s`."""
+    """Return the seconds of the gradients of a training step in each block, see `block_means_s`."""
     step = 0
 
     def run() -> None:
@@ -75,7 +75,7 @@ def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
 
 
 def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int, ...] = ()) -> float:
-    """FLOP/s of fp32 matrix products, ``2 n^3`` each, of the size at which they are the fastest."""
+    """Return the FLOP/s of fp32 matrix products, ``2 n^3`` FLOPs each, at the fastest of the sizes."""
     sizes = sizes or PRODUCTS[device.type]
     best = 0.0
     for size in sizes:
@@ -90,7 +90,7 @@ def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int,
 
 
 def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED_BYTES) -> float:
-    """Bytes read and written per second by a copy within memory: twice its size over its time."""
+    """Return the bytes read and written per second by a copy within memory: twice its size over its time."""
     source = torch.zeros(nbytes // 4, device=device).fill_(1.0)
     target = torch.empty_like(source).fill_(0.0)
     return 2 * nbytes / float(np.median(block_means_s(lambda: target.copy_(source), window_s, device)))
@@ -99,53 +99,53 @@ def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED
 def wire_seconds(
     window_s: float, device: torch.device, elements: tuple[int, ...] = WIRE_ELEMENTS
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """Seconds of encoding and of decoding so many numbers, by wire format.
+    """Return the seconds to encode and to decode tensors of several sizes, by wire format.
 
     Args:
-        window_s: of each format, size and direction.
-        device: where.
-        elements: numbers in a tensor; of sparse formats an eighth of them, as pairs.
+        window_s: seconds of the time window for each format, size and direction.
+        device: the device of the tensors.
+        elements: numbers in each tensor; a sparse format encodes an eighth of them, as pairs.
 
     Returns:
-        ``(n, encode_s, decode_s)`` of each size, n numbers or pairs.
+        ``(n, encode_s, decode_s)`` for each size, where n counts numbers, or pairs for sparse formats.
     """
-    told: dict[str, list[tuple[int, float, float]]] = {}
+    seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
         for name, (encode, decode) in _formats(count, device).items():
             encode_s, decode_s = (
                 float(np.median(block_means_s(run, window_s, device, 3))) for run in (encode, decode)
             )  # fmt: skip
-            of = count // KEPT if name.startswith("sparse") else count
-            told.setdefault(name, []).append((of, encode_s, decode_s))
-    return told
+            encoded = count // KEPT if name.startswith("sparse") else count
+            seconds.setdefault(name, []).append((encoded, encode_s, decode_s))
+    return seconds
 
 
 def _formats(count: int, device: torch.device) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """For each wire format what encodes so many numbers, and what decodes them."""
+    """Return a function that encodes a tensor of ``count`` numbers and one that decodes it, for each wire format."""
     x = torch.randn(count, device=device)
-    made: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
+    functions: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
     for name, wire in WIRE_FORMATS.items():
         if wire.exact_dtype:
-            continue  # travels as it is
+            continue  # this format sends the tensor as it is
         sent = wire.encode(x)
-        made[name] = (lambda wire=wire: wire.encode(x)), (lambda wire=wire, sent=sent: wire.decode(sent, x.dtype))  # type: ignore[misc]
+        functions[name] = (lambda wire=wire: wire.encode(x)), (lambda wire=wire, sent=sent: wire.decode(sent, x.dtype))  # type: ignore[misc]
     signs = PackedSigns()
     votes = signs.encode(x > 0)
-    made["signs"] = (lambda: signs.encode(x > 0)), (lambda: signs.decode(votes, count, x.dtype))
-    for bits in (4, 8, 5):  # two and one to a byte; six to a word
+    functions["signs"] = (lambda: signs.encode(x > 0)), (lambda: signs.decode(votes, count, x.dtype))
+    for bits in (4, 8, 5):  # two and one numbers in a byte; six in a word
         packed = PackedIntegers(bits)
         values = (x.abs() * 3).clamp(0, 2**bits - 1).to(torch.uint8)
         words = packed.encode(values)
-        made[f"integers-{bits}"] = (
+        functions[f"integers-{bits}"] = (
             (lambda packed=packed, values=values: packed.encode(values)),  # type: ignore[misc]
             (lambda packed=packed, words=words: packed.decode(words, count, x.dtype)),  # type: ignore[misc]
         )
-    kept = x[: count // KEPT]
-    index = torch.arange(len(kept), device=device) % CHUNK
+    entries = x[: count // KEPT]
+    index = torch.arange(len(entries), device=device) % CHUNK
     for name, pairs in (("sparse-fp32", SparsePairs(64, "fp32")), ("sparse-bf16", SparsePairs(0, "bf16"))):
-        held = pairs.encode(index, kept, CHUNK)
-        made[name] = (
-            (lambda pairs=pairs: pairs.encode(index, kept, CHUNK)),  # type: ignore[misc]
-            (lambda pairs=pairs, held=held: pairs.decode(held, len(kept), CHUNK, x.dtype)),  # type: ignore[misc]
+        encoded = pairs.encode(index, entries, CHUNK)
+        functions[name] = (
+            (lambda pairs=pairs: pairs.encode(index, entries, CHUNK)),  # type: ignore[misc]
+            (lambda pairs=pairs, encoded=encoded: pairs.decode(encoded, len(entries), CHUNK, x.dtype)),  # type: ignore[misc]
         )
-    return made
+    return functions

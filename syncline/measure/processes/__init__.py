@@ -1,1 +1,1 @@
-"""Real processes: launching the same training on ``torch.distributed``."""
+"""Real processes that run the same training on ``torch.distributed``."""

@@ -1,4 +1,7 @@
-"""Commands that run side by side as one: the first that fails ends the others, as does their parent's end. No torch."""
+"""Commands that run in parallel. The first command that fails ends the others, and so does the parent's end.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from typing import Any
 from syncline.interrupts import end_with_parent, raise_if_interrupted
 
 POLL_S = 0.25
-"""Seldom enough to leave the cores to what is measured."""
+"""Seconds between two polls; polling is rare so that it takes no CPU time from the measured commands."""
 
 LAST_WORDS_S = 1.0
-"""How long the others may go on when one has failed: who lost a peer fails too, and the first one's words count."""
+"""Seconds that the other commands may go on after the first failure, so that they report a lost peer by themselves."""
 
 
 def run_commands(
@@ -27,40 +30,40 @@ def run_commands(
     on_poll: Callable[[Sequence[int]], object] | None = None,
     options: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[int]:
-    """Run commands at once; one that fails, or the time's end, ends the others.
+    """Run commands in parallel; if a command fails or the time is over, end the others.
 
     Args:
-        commands: one for each process.
-        environments: likewise.
-        timeout_s: for all of them.
-        on_poll: told the processes' numbers a few times per second.
-        options: others of ``Popen``, for each process.
+        commands: the command of each process.
+        environments: the environment of each process.
+        timeout_s: seconds for all commands together.
+        on_poll: called with the processes' ids a few times per second.
+        options: further arguments of ``Popen`` for each process.
 
     Returns:
-        The exit codes; negative of those that a signal ended.
+        The exit codes; negative for a process that a signal ended.
     """
     started: list[subprocess.Popen[Any]] = []
     try:
-        for command, environment, more in zip(commands, environments, options or [{}] * len(commands), strict=True):
-            alone: dict[str, Any] = {"start_new_session": True, "preexec_fn": partial(end_with_parent, os.getpid())}
-            started.append(subprocess.Popen(command, env=dict(environment), **alone, **more))
+        for command, environment, extra in zip(commands, environments, options or [{}] * len(commands), strict=True):
+            session: dict[str, Any] = {"start_new_session": True, "preexec_fn": partial(end_with_parent, os.getpid())}
+            started.append(subprocess.Popen(command, env=dict(environment), **session, **extra))
         end_s = time.monotonic() + timeout_s
-        while any(one.poll() is None for one in started):
+        while any(process.poll() is None for process in started):
             raise_if_interrupted()
-            if any(one.poll() for one in started) or time.monotonic() > end_s:
+            if any(process.poll() for process in started) or time.monotonic() > end_s:
                 time.sleep(LAST_WORDS_S)
                 break
             if on_poll is not None:
-                on_poll([one.pid for one in started])
+                on_poll([process.pid for process in started])
             time.sleep(POLL_S)
     finally:
-        for one in started:
-            end(one)
-    return [one.returncode for one in started]
+        for process in started:
+            end(process)
+    return [process.returncode for process in started]
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and what it has started."""
+    """End a process and the processes that it has started."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return

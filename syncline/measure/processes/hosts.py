@@ -1,4 +1,4 @@
-"""Where the processes of a group run: on this machine, or wherever else the same protocol puts them."""
+"""The hosts on which the processes of a group run: this machine, or other hosts behind the same protocol."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from syncline.measure.processes.rendezvous import LOOPBACK, host_store
 
 
 class Hosts(Protocol):
-    """Hosts that are joined by a network."""
+    """A set of hosts that a network connects."""
 
     def links(self, networks: Sequence[Network]) -> list[Link]:
-        """The links that there are, of those that are asked for, as the cost model sees them.
+        """Return the available links among the requested networks, as the cost model describes them.
 
         Raises:
-            SpecError: a network that hosts like these cannot have.
+            SpecError: if hosts of this kind cannot have a requested network.
         """
         ...
 
     def segment_bytes(self, link: Link) -> int:
-        """The most payload that the hosts' devices count as one packet."""
+        """Return the largest payload in bytes that the hosts' network devices count as one packet."""
         ...
 
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
-        """Run Python with these arguments on so many hosts, one process each, with torchrun's environment.
+        """Run Python with the arguments as one process on each of ``workers`` hosts, with torchrun's environment.
 
         Raises:
-            SynclineError: a process that failed, or the time's end.
+            SynclineError: if a process fails or the time is over.
         """
         ...
 
 
 class LocalHosts(Hosts):
-    """Processes of this machine, joined by its loopback device, whose link is found by calibration.
+    """Processes of this machine, connected by its loopback device, whose link parameters come from calibration.
 
     Args:
-        link: what the cost model takes for it.
+        link: the link by which the cost model describes the loopback device.
     """
 
     def __init__(self, link: Link) -> None:
         self._link = link
 
     def links(self, networks: Sequence[Network]) -> list[Link]:
-        """The one that there is, whatever is asked for."""
+        """Return the link of the loopback device, whatever the requested networks are."""
         return [self._link]
 
     def segment_bytes(self, link: Link) -> int:
-        """The loopback device is every process's, so that nobody's bytes are told by it."""
+        """Return the Ethernet segment size; the loopback device is shared, so it counts no process's bytes."""
         return ETHERNET_MSS
 
     @override
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
-        store = host_store()  # asked for a free port; the group's own store takes it over
+        store = host_store()  # picks a free port, which the group's own store then takes
         port = store.port
         del store
         environments = [
@@ -84,28 +84,28 @@ def run_together(
     timeout_s: float,
     on_poll: Callable[[Sequence[int]], object] | None = None,
 ) -> None:
-    """Run commands side by side, and say what went wrong.
+    """Run commands in parallel, and raise an error that names a process that failed.
 
     Args:
-        commands: one for each process.
-        environments: likewise.
-        timeout_s: for all of them.
+        commands: the command of each process.
+        environments: the environment of each process.
+        timeout_s: seconds for all commands together.
         on_poll: see `run_commands`.
 
     Raises:
-        SynclineError: which process failed, with the last line that it said, or which was not through in time.
+        SynclineError: if a process fails, with the last line of its standard error, or does not finish in time.
     """
     with ExitStack() as stack:
-        said = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
-        options = [{"stdin": subprocess.DEVNULL, "stderr": file} for file in said]
+        stderr_files = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
+        options = [{"stdin": subprocess.DEVNULL, "stderr": file} for file in stderr_files]
         codes = run_commands(commands, environments, timeout_s, on_poll, options)
-        # Those that were ended from here count last: by SIGTERM, and by SIGKILL if they did not hear it.
+        # Processes that this function ended come last: by SIGTERM, or by SIGKILL if they did not react to SIGTERM.
         ranks = [rank for rank, code in enumerate(codes) if code]
         failed = sorted(ranks, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
         if not failed:
             return
-        said[failed[0]].seek(0)
-        lines = said[failed[0]].read().decode(errors="replace").strip().splitlines()
+        stderr_files[failed[0]].seek(0)
+        lines = stderr_files[failed[0]].read().decode(errors="replace").strip().splitlines()
     if codes[failed[0]] == -signal.SIGTERM and not lines:
         raise SynclineError(f"rank {failed[0]} was not through after {timeout_s:g} s")
     raise SynclineError(f"rank {failed[0]} failed: {lines[-1] if lines else f'exit code {codes[failed[0]]}'}")

@@ -1,4 +1,4 @@
-"""Start local processes that form one ``torch.distributed`` group, and collect what each returns."""
+"""Local processes that form one ``torch.distributed`` group, and the values that they return."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from syncline.files import temporary_folder
 from syncline.interrupts import children_without_signals, end_with_parent, fork_server
 
 PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
-"""What the server that processes are forked from loads once; optimizers begin with the last one."""
+"""Modules that the fork server imports once for all processes; optimizers need the last one."""
 
 TIMEOUT_S = 120.0
-"""How long a collective may wait for the others before its process gives up."""
+"""Seconds that a collective may wait for the other ranks before its process gives up."""
 
 
 def _tell_failure(folder: Path, rank: int) -> None:
-    # Renamed when whole: the parent ends this process as soon as it has heard of another that failed.
-    told = folder / f"{rank}.failing"
-    told.write_text(json.dumps([time.monotonic_ns(), rank, os.getpid(), traceback.format_exc()]))
-    told.replace(folder / f"{rank}.failed")
+    # The file is renamed when it is complete, because the parent ends this process as soon as it sees another failure.
+    note = folder / f"{rank}.failing"
+    note.write_text(json.dumps([time.monotonic_ns(), rank, os.getpid(), traceback.format_exc()]))
+    note.replace(folder / f"{rank}.failed")
 
 
 def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, folder: Path, backend: str) -> None:
     end_with_parent()
-    # One thread each: several processes share the machine, and the bits of a sum then do not depend on its cores.
+    # Each process uses one thread: processes share the machine, and the bits of a sum must not depend on its cores.
     torch.set_num_threads(1)
-    # gloo binds the interface of the host name, which may not resolve on a laptop; local processes meet on loopback.
+    # Gloo binds the interface of the host name, which may not resolve on a laptop; local processes use loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group(
         backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=processes,
@@ -47,52 +47,52 @@ def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, f
         torch.save(target(*args), folder / f"{rank}.pt")
         dist.barrier()
     except Exception:
-        # Before the group closes: closing it makes the others fail too, and theirs may reach the parent first.
+        # Write the error before the group closes: closing makes the other ranks fail, and their errors may come first.
         _tell_failure(folder, rank)
         raise
     finally:
         dist.destroy_process_group()
 
 
-def _first_failure(folder: Path, told: mp.ProcessRaisedException) -> mp.ProcessRaisedException:
-    """Of all failures, the one that came first: the parent is told of whichever process ended first."""
-    # The monotonic clock is one for all processes of a machine.
+def _first_failure(folder: Path, error: mp.ProcessRaisedException) -> mp.ProcessRaisedException:
+    """Return the failure that happened first; the parent sees the failure of the process that ended first."""
+    # All processes of a machine share one monotonic clock.
     failures = [json.loads(path.read_text()) for path in folder.glob("*.failed")]
     if not failures:
-        return told
+        return error
     _, rank, pid, text = min(failures)
     return mp.ProcessRaisedException(f"\n\n-- Process {rank} terminated with the following error:\n{text}", rank, pid)
 
 
 def run_processes(target: Callable[..., Any], processes: int, *args: Any, backend: str = "gloo") -> list[Any]:
-    """Run ``target(*args)`` in each of ``processes`` local processes joined in one default group.
+    """Run ``target(*args)`` in each of ``processes`` local processes that form one default group.
 
     Args:
-        target: an importable function; inside it ``torch.distributed`` is initialised.
-        processes: how many.
-        args: passed to every process.
-        backend: of ``torch.distributed``.
+        target: an importable function; ``torch.distributed`` is initialised when it runs.
+        processes: number of processes.
+        args: arguments of the function, the same in every process.
+        backend: the backend of ``torch.distributed``.
 
     Returns:
-        What each rank returned, in order of rank.
+        The value that each rank returned, in order of rank.
 
     Raises:
         SpecError: if ``processes`` is below 1.
-        torch.multiprocessing.ProcessRaisedException: if ``target`` raises, of the rank that failed first; the other
-            processes are ended.
+        torch.multiprocessing.ProcessRaisedException: if ``target`` raises; the error is that of the rank that failed
+            first, and the other processes are ended.
     """
     if processes < 1:
         raise SpecError("processes", processes, "an integer >= 1")
-    # Forked from a server that has loaded torch but computed nothing, processes start at once.
+    # The fork server has loaded torch but computed nothing, so processes start at once.
     fork_server(PRELOAD)
     with temporary_folder() as folder:
         try:
             with children_without_signals():
-                started = mp.start_processes(
+                context = mp.start_processes(
                     _entry, (target, processes, args, folder, backend), processes, join=False, start_method="forkserver"
                 )
-            while not started.join():
+            while not context.join():
                 pass
-        except mp.ProcessRaisedException as told:
-            raise _first_failure(folder, told) from None
+        except mp.ProcessRaisedException as error:
+            raise _first_failure(folder, error) from None
         return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(processes)]

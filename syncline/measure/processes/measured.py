@@ -1,4 +1,4 @@
-"""A communicator and a task that are timed: the same calls, with a stopwatch beside them."""
+"""A communicator and a task that forward each call to another one and time it with a stopwatch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class MeasuredCommunicator(Communicator):
-    """A communicator whose collectives are timed, from the call to the moment its result can be read.
+    """A communicator that times each collective from the call to the moment when its result can be read.
 
-    What is noted of a collective is the ledger's own call, so labels and bytes are the ledger's. A collective
-    contains its encoding, copying and local reduction. One that was started early ends, as far as can be seen from
-    here, when somebody waits for it. Calls that the ledger does not note are not timed.
+    The stopwatch records the ledger's call, so labels and bytes are those of the ledger. The time of a collective
+    includes its encoding, copying and local reduction. An asynchronous collective ends when the caller waits for it,
+    because the communicator cannot see an earlier end. Calls that the ledger does not record are not timed.
 
     Args:
-        comm: what does the work.
-        watch: takes the times.
-        on_done: called when a collective is done, with its call; with None if the ledger has none.
+        comm: the communicator that runs the collectives.
+        watch: the stopwatch that records the times.
+        on_done: called with the ledger's call when a collective is done; with None if the ledger has no call.
     """
 
     def __init__(
@@ -39,49 +39,49 @@ class MeasuredCommunicator(Communicator):
 
     @property
     def world_size(self) -> int:
-        """M: workers in the group."""
+        """Return M, the number of workers in the group."""
         return self._comm.world_size
 
     @property
     def local_workers(self) -> Sequence[int]:
-        """Which worker each row is."""
+        """Return the index of the worker that each local row belongs to."""
         return self._comm.local_workers
 
     @property
     def replicas(self) -> int:
-        """Independent repetitions of the group."""
+        """Return the number of independent repetitions of the group."""
         return self._comm.replicas
 
     def _noted(self, collective: Callable[[], T]) -> tuple[T, Call | None]:
-        """What a collective gives, and the call that it left in the ledger, if any."""
-        before = len(self.ledger)
+        """Return the result of a collective and the call that it added to the ledger, or None if it added no call."""
+        num_calls = len(self.ledger)
         self._watch.progress.enter()
-        done = collective()
+        result = collective()
         self._watch.progress.leave()
-        return done, self.ledger.records[-1] if len(self.ledger) > before else None
+        return result, self.ledger.records[-1] if len(self.ledger) > num_calls else None
 
     def _timed(self, collective: Callable[[], T]) -> T:
         start_ns = self._watch.now_ns()
-        done, call = self._noted(collective)
+        result, call = self._noted(collective)
         if call is not None:
             end_ns = self._watch.now_ns()
             self._watch.waited(start_ns, end_ns, call.label)
             self._watch.carried(start_ns, end_ns, call)
         self._on_done(call)
-        return done
+        return result
 
     def _started(self, collective: Callable[[], Handle]) -> Handle:
         start_ns = self._watch.now_ns()
         handle, call = self._noted(collective)
 
         def finish() -> list[Tensor]:
-            waits_ns = self._watch.now_ns()
+            wait_start_ns = self._watch.now_ns()
             self._watch.progress.enter()
             result = handle.wait()
             self._watch.progress.leave()
             if call is not None:
                 end_ns = self._watch.now_ns()
-                self._watch.waited(waits_ns, end_ns, call.label)
+                self._watch.waited(wait_start_ns, end_ns, call.label)
                 self._watch.carried(start_ns, end_ns, call)
             self._on_done(call)
             return result
@@ -158,17 +158,17 @@ class MeasuredCommunicator(Communicator):
 
 
 class MeasuredTask(Task):
-    """A task whose gradients are timed, as the beginning of a step.
+    """A task whose gradients are timed as the first part of a step.
 
-    It has no trace: that is of all workers together, and here is one. Evaluations are of the mean, the same on every
-    process, so only one process needs to do them.
+    The task has no trace, because a trace covers all workers and this process has one worker. An evaluation uses the
+    mean parameters, which are the same in every process, so only one process needs to evaluate.
 
     Args:
-        task: what does the work.
-        watch: takes the times.
-        on_evaluation: called with the metrics of each evaluation; none: this process does not evaluate.
-        meet: called after each evaluation: waits for all, so that the next step does not begin with waiting for whoever
-            evaluates.
+        task: the task that computes gradients and metrics.
+        watch: the stopwatch that records the times.
+        on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.
+        meet: called after each evaluation; a barrier, so that the next step does not include waiting for the process
+            that evaluates.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class MeasuredTask(Task):
         return metrics
 
     def trace(self) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return no metrics, because a trace covers all workers."""
         return {}
 
     @override
@@ -208,7 +208,7 @@ class MeasuredTask(Task):
 
 
 def timed(optimizer: torch.optim.Optimizer, watch: Stopwatch) -> None:
-    """Let an optimizer's step be timed, as the end of a step."""
+    """Register hooks that time each step of an optimizer, as the last part of a training step."""
 
     def before(*_: Any) -> None:
         watch.optimise()

@@ -1,8 +1,8 @@
-"""Messages between a server and its workers: a head of JSON, and tensors as raw frames, over encrypted sockets.
+"""Messages between a server and its workers over encrypted sockets: a JSON head, and tensors as raw frames.
 
-The server and each worker have a pair of CURVE keys that are made for one run. The server admits the keys of its
-workers alone. The sender of a message is the worker whose key the connection has, whatever the message claims. Nothing
-in a message is unpickled.
+The server and each worker have a pair of CURVE keys that is generated for one run. The server admits only the keys of
+its workers. The key of a connection identifies the worker that sent a message, whatever the message claims. The server
+and the workers never unpickle a message.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from syncline.errors import SynclineError
 from syncline.measure.processes.rendezvous import LOOPBACK
 
 HANDSHAKE_S = 5.0
-"""After how long the server closes a connection that has not shown an admitted key."""
+"""Seconds after which the server closes a connection that has not presented an admitted key."""
 
 QUEUED_MESSAGES = 8
-"""Messages that wait in one direction of a connection; a worker and its server exchange one at a time."""
+"""Maximum number of queued messages in each direction of a connection; the two ends exchange one at a time."""
 
 OVERHEAD_BYTES = 256
-"""What encryption adds to a frame, at most."""
+"""Maximum number of bytes that encryption adds to a frame."""
 
 LONGEST_HEARTBEAT_S = 6000.0
-"""Just below the longest lifetime that a heartbeat can carry."""
+"""Seconds, just below the longest lifetime that a heartbeat can carry."""
 
 SENDER = "User-Id"
 """The property of a received frame in which libzmq keeps the identity that the authenticator gave its connection."""
 
 
 class ConnectionLost(Exception):
-    """The other end of a connection is gone, or does not take more."""
+    """An error for a connection whose other end is gone or accepts no further message."""
 
 
 class MalformedMessage(Exception):
-    """A message that its sender may not send."""
+    """An error for a message that its sender may not send."""
 
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A CURVE key pair, in Z85."""
+    """A CURVE key pair in Z85 encoding."""
 
     public: bytes
     secret: bytes = field(repr=False)
@@ -58,10 +58,10 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class ServerKeys:
-    """Keys of a server.
+    """The keys of a server.
 
     Args:
-        pair: its own.
+        pair: the server's key pair.
         workers: the public key of each worker.
     """
 
@@ -71,10 +71,10 @@ class ServerKeys:
 
 @dataclass(frozen=True)
 class WorkerKeys:
-    """Keys of a worker.
+    """The keys of a worker.
 
     Args:
-        pair: its own.
+        pair: the worker's key pair.
         server: the server's public key.
     """
 
@@ -87,9 +87,9 @@ class Message(NamedTuple):
 
     Attributes:
         worker: the worker whose key the connection has.
-        connection: the connection's name, to which an answer goes.
-        head: JSON.
-        frames: what follows the head.
+        connection: the name of the connection, the address of an answer.
+        head: the head as JSON.
+        frames: the frames that follow the head, one for each tensor.
     """
 
     worker: int
@@ -99,7 +99,7 @@ class Message(NamedTuple):
 
 
 def check_encryption() -> None:
-    """Refuse a libzmq that cannot encrypt.
+    """Check that libzmq can encrypt.
 
     Raises:
         SynclineError: if libzmq is built without CURVE.
@@ -109,7 +109,7 @@ def check_encryption() -> None:
 
 
 def make_keys(workers: int) -> tuple[ServerKeys, list[WorkerKeys]]:
-    """Make the keys of one run: those of the server, and those of each worker."""
+    """Return newly generated keys for one run: those of the server, and those of each worker."""
     server = KeyPair(*zmq.curve_keypair())
     pairs = [KeyPair(*zmq.curve_keypair()) for _ in range(workers)]
     return ServerKeys(server, tuple(pair.public for pair in pairs)), [WorkerKeys(pair, server.public) for pair in pairs]
@@ -119,10 +119,10 @@ class ServerSocket:
     """The server's end of the connections to its workers.
 
     Args:
-        listener: of `syncline.measure.processes.rendezvous.open_listener`; the socket takes it over.
-        keys: of the server.
-        longest_bytes: of a frame that a worker may send; libzmq closes a connection that sends a longer one.
-        timeout_s: after how long without a sign of life libzmq closes a connection.
+        listener: a socket of `syncline.measure.processes.rendezvous.open_listener`, which this class takes over.
+        keys: the keys of the server.
+        longest_bytes: bytes of the longest frame that a worker may send; libzmq closes a connection that sends more.
+        timeout_s: seconds without a heartbeat after which libzmq closes a connection.
     """
 
     def __init__(self, listener: socket.socket, keys: ServerKeys, longest_bytes: int, timeout_s: float) -> None:
@@ -142,7 +142,7 @@ class ServerSocket:
         self._socket.bind(f"tcp://{LOOPBACK}:{port}")
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Return the messages that are there, at most one for each worker; wait for the first one so long."""
+        """Return the queued messages, at most one for each worker; wait up to ``timeout_s`` for the first one."""
         messages: list[Message] = []
         if not self._socket.poll(math.ceil(1000 * timeout_s)):
             return messages
@@ -155,10 +155,10 @@ class ServerSocket:
         return messages
 
     def send(self, connection: bytes, head: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
-        """Send a message; the tensors are copied.
+        """Send a message to a worker; the tensors are copied.
 
         Raises:
-            ConnectionLost: the connection is gone, or too many messages wait in it.
+            ConnectionLost: if the connection is gone, or too many messages are queued in it.
         """
         try:
             self._socket.send_multipart([connection, *_frames(head, tensors)], zmq.NOBLOCK)
@@ -166,7 +166,7 @@ class ServerSocket:
             raise ConnectionLost(str(error)) from None
 
     def close(self) -> None:
-        """Send what waits, for a few seconds at most, and close all connections."""
+        """Send the queued messages, for two seconds at most, and close all connections."""
         self._socket.close(linger=2000)
         self._authenticator.stop()
         self._context.term()
@@ -176,9 +176,9 @@ class WorkerSocket:
     """A worker's end of its connection to the server.
 
     Args:
-        port: of the server, on this machine.
-        keys: of the worker.
-        timeout_s: after how long without a sign of life the connection counts as lost.
+        port: the port of the server on this machine.
+        keys: the keys of the worker.
+        timeout_s: seconds without a heartbeat after which the connection counts as lost.
     """
 
     def __init__(self, port: int, keys: WorkerKeys, timeout_s: float) -> None:
@@ -186,7 +186,7 @@ class WorkerSocket:
         self._socket = self._context.socket(zmq.DEALER)
         _configure(self._socket, keys.pair, timeout_s)
         self._socket.curve_serverkey = keys.server
-        self._socket.handshake_ivl = 0  # the server may listen long before it answers
+        self._socket.handshake_ivl = 0  # the server may open its port long before it answers
         failures = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         self._events = self._socket.get_monitor_socket(
             zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | failures
@@ -198,14 +198,14 @@ class WorkerSocket:
         self._socket.connect(f"tcp://{LOOPBACK}:{port}")
 
     def send(self, head: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
-        """Send a message; the tensors may not change before the server's answer."""
+        """Send a message to the server; the tensors must not change before the server answers."""
         self._socket.send_multipart(_frames(head, tensors), copy=False)
 
     def receive(self) -> tuple[dict[str, Any], list[zmq.Frame]]:
-        """Wait for the server's next message, and return its head and what follows.
+        """Wait for the server's next message, and return its head and its tensor frames.
 
         Raises:
-            ConnectionLost: the server is gone, or does not admit the worker.
+            ConnectionLost: if the server is gone or does not admit the worker.
         """
         while True:
             ready = dict(self._poller.poll())
@@ -215,11 +215,14 @@ class WorkerSocket:
             self._check_connection()
 
     def close(self) -> None:
-        """Close the connection; what waits is not sent."""
+        """Close the connection; queued messages are not sent."""
         self._context.destroy(linger=0)
 
     def _check_connection(self) -> None:
-        """Raise if the connection has ended; until the server has admitted the worker, libzmq connects again."""
+        """Raise an error if the connection has ended.
+
+        Until the server has admitted the worker, libzmq reconnects, so a disconnection is no error.
+        """
         event = zmq.Event(recv_monitor_message(self._events)["event"])
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._is_admitted = True
@@ -228,7 +231,7 @@ class WorkerSocket:
 
 
 class _Authenticator(ThreadAuthenticator):
-    """Admits workers by their public keys, and names each by its number."""
+    """An authenticator that admits workers by their public keys and identifies each worker by its number."""
 
     def __init__(self, context: zmq.Context, workers: Sequence[bytes]) -> None:
         super().__init__(context)
@@ -236,19 +239,19 @@ class _Authenticator(ThreadAuthenticator):
         self.configure_curve_callback("*", self)
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Return whether a key is a worker's."""
+        """Return whether a public key belongs to a worker."""
         return key in self._numbers
 
     def curve_user_id(self, client_public_key: bytes) -> str:
-        """Return the number of the worker that has the key."""
+        """Return the number of the worker with the key."""
         return str(self._numbers[z85.encode(client_public_key)])
 
 
 def unpack_tensors(frames: Sequence[zmq.Frame], like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the tensors of a message's frames, in the shapes, types and devices of others.
+    """Return the tensors of a message's frames, with the shapes, types and devices of the tensors ``like``.
 
     Raises:
-        MalformedMessage: another number of frames, or a frame of another size.
+        MalformedMessage: if the number of frames differs, or a frame has another size than its tensor.
     """
     if len(frames) != len(like):
         raise MalformedMessage(f"{len(frames)} tensors in place of {len(like)}")
@@ -264,7 +267,7 @@ def unpack_tensors(frames: Sequence[zmq.Frame], like: Sequence[Tensor]) -> list[
 
 
 def _configure(end: zmq.Socket, pair: KeyPair, timeout_s: float) -> None:
-    """Set the options that both ends have."""
+    """Set the socket options that the server and the workers share."""
     end.curve_publickey, end.curve_secretkey = pair.public, pair.secret
     end.sndhwm = end.rcvhwm = QUEUED_MESSAGES
     silence_ms = int(1000 * min(timeout_s, LONGEST_HEARTBEAT_S))
@@ -277,5 +280,5 @@ def _frames(head: dict[str, Any], tensors: Sequence[Tensor]) -> list[Any]:
 
 
 def _memory(tensor: Tensor) -> memoryview:
-    """Return the bytes of a contiguous tensor of the CPU, without a copy."""
+    """Return the bytes of a contiguous CPU tensor as a memoryview, without a copy."""
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""One stage of a pipeline in a process of its own: the schedule's order, tensors by send and receive.
+"""One stage of a pipeline in one process: it runs its tasks in the schedule's order and sends and receives tensors.
 
-What a stage computes is `syncline.sim.pipelines.gradients.PipelineMath`, the same code that the simulator's events
-drive. A receive blocks until its message is there. Sends go out one after another from a thread of their own, so that
-no stage ever waits for the other end to be ready: stages that send to each other at the same time would wait for ever.
+A stage computes with `syncline.sim.pipelines.gradients.PipelineMath`, the same code that the simulator's events run. A
+receive blocks until its message has arrived. A separate thread sends the messages one after another, so that no stage
+waits for its receiver to be ready: two stages that send to each other at the same time would deadlock.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from syncline.sim.pipelines.schedules import TASK_KINDS, PipelineTask, Schedule,
 
 
 class StageMessage(NamedTuple):
-    """The form of what stages send each other: activations, and gradients of them."""
+    """The shape and type of the activations, and of their gradients, that stages send each other."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one."""
+        """Return the bytes of one message."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
@@ -42,21 +42,21 @@ def play_stage(
     watch: Stopwatch,
     group: dist.ProcessGroup | None = None,
 ) -> None:
-    """Run one stage's tasks in their order, from the first to the last.
+    """Run the tasks of one stage in the order of the schedule.
 
-    Each process has all of ``math`` and uses its own stage of it. Tensors travel through the host's memory.
+    Each process has the ``math`` of all stages and uses the part of its own stage. Tensors travel through host memory.
 
     Args:
-        schedule: with an order for each stage; stage k is rank k.
-        stage: which one this process is.
-        math: of the whole pipeline.
-        message: what stages send each other.
-        watch: notes each task as ``forward``, ``backward`` or ``weight``, the update that follows as ``optimizer``,
-            receives and sends; the step is the micro-batch.
-        group: of gloo.
+        schedule: a schedule with a task order for each stage; stage k is rank k.
+        stage: the stage of this process.
+        math: the math of the whole pipeline.
+        message: the shape and type of the tensors between stages.
+        watch: the stopwatch that records each task as ``forward``, ``backward`` or ``weight``, the update after it as
+            ``optimizer``, and receives and sends; a record's step is the micro-batch.
+        group: the gloo group of the stages.
 
     Raises:
-        SpecError: a schedule whose order depends on timing.
+        SpecError: if the order of the schedule depends on timing.
     """
     if not schedule.orders:
         raise SpecError("schedule", schedule.name, "one with a fixed order: processes do not choose what to run")
@@ -68,15 +68,15 @@ def play_stage(
         for task in schedule.orders[stage]:
             source, target = source_stage(task, stage, stages, chunks), target_stage(task, stage, stages, chunks)
             if source is not None:
-                here = _receive(message, source, _tag(schedule, task, stage, stages), task, watch, group)
-                math.incoming(stage, task, here.to(device))
+                received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch, group)
+                math.incoming(stage, task, received.to(device))
             watch.begin(task.microbatch, _what(schedule, task))
             math.effect(stage, task)()
             watch.end()
             if target is not None:
                 part = task.chunk * stages + stage + (1 if task.kind == "forward" else -1)
-                there = task._replace(chunk=part // stages)
-                tag = _tag(schedule, there, part % stages, stages)
+                next_task = task._replace(chunk=part // stages)
+                tag = _tag(schedule, next_task, part % stages, stages)
                 sender.send(math.outgoing(stage, task).cpu().contiguous(), target, tag, task)
         sender.finish()
     finally:
@@ -89,7 +89,7 @@ def _what(schedule: Schedule, task: PipelineTask) -> str:
 
 
 def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:
-    """A number for the input of a task, of which no two between the same stages have the same."""
+    """Return a number for the input of a task that is unique among the messages between the same two stages."""
     part = task.chunk * stages + stage
     return (TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch) * stages * schedule.chunks + part
 
@@ -97,17 +97,17 @@ def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int
 def _receive(
     message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch, group: dist.ProcessGroup | None
 ) -> Tensor:
-    here = torch.empty(message.shape, dtype=message.dtype)
+    received = torch.empty(message.shape, dtype=message.dtype)
     start_ns = watch.now_ns()
     watch.progress.enter()
-    dist.recv(here, global_rank(group, source), group=group, tag=tag)
+    dist.recv(received, global_rank(group, source), group=group, tag=tag)
     watch.progress.leave()
     watch.received(start_ns, watch.now_ns(), task.kind, message.nbytes, task.microbatch)
-    return here
+    return received
 
 
 class _Sender:
-    """Sends in the order in which they are given, from a thread."""
+    """A thread that sends tensors in the order in which it gets them."""
 
     def __init__(self, watch: Stopwatch, group: dist.ProcessGroup | None) -> None:
         self._watch, self._group = watch, group
@@ -117,13 +117,13 @@ class _Sender:
         self._thread.start()
 
     def send(self, x: Tensor, target: int, tag: int, task: PipelineTask) -> None:
-        """Let a tensor go out when those before it have."""
+        """Queue a tensor, which the thread sends after those queued before it."""
         if self._error is not None:
             raise self._error
         self._waiting.put((x, target, tag, task))
 
     def finish(self) -> None:
-        """Wait until all have gone out."""
+        """Wait until the thread has sent all tensors."""
         self._waiting.put(None)
         self._thread.join()
         if self._error is not None:
@@ -132,7 +132,7 @@ class _Sender:
     def _run(self) -> None:
         try:
             while (item := self._waiting.get()) is not None:
-                x, target, tag, task = item  # on the host already
+                x, target, tag, task = item  # x is in host memory already
                 start_ns = self._watch.host_ns()
                 dist.send(x, global_rank(self._group, target), group=self._group, tag=tag)
                 nbytes = x.numel() * x.element_size()

@@ -1,4 +1,4 @@
-"""What the processes of a served training share beside their lines: who has made how many steps, and who is gone."""
+"""Counters that the processes of a training with a server share: the steps of each worker, and whether it is gone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DRAWN, LOST, GONE, ENDED = range(4)
 
 
 class StepNumber(NamedTuple):
-    """Of a step among all workers'.
+    """The number of a step in the order of all workers' steps.
 
     Attributes:
-        place: steps that were drawn before it, lost ones too: the order.
-        counted: of these, not known to be lost when it was drawn: what schedules go by.
+        place: number of steps drawn before this step, including lost steps; it defines the order.
+        counted: number of those steps that were not known to be lost when this step was drawn; schedules use it.
     """
 
     place: int
@@ -26,15 +26,16 @@ class StepNumber(NamedTuple):
 
 
 class Register:
-    """Words of each worker, in a file that all processes map.
+    """Four words of each worker, in a file that all processes map.
 
-    They are steps drawn, steps lost, whether the worker is gone for good, and how often its process has ended.
+    The words are the number of steps drawn, the number of steps lost, whether the worker is gone for good, and the
+    number of times that its process has ended.
 
-    A number is drawn under a lock of the file, which the system takes from whoever dies.
+    A worker draws a number under a lock of the file; if the process dies, the operating system releases the lock.
 
     Args:
-        path: of the file, which is made if it is not there.
-        workers: P.
+        path: the path of the file, which is created if it does not exist.
+        workers: P, the number of workers.
     """
 
     def __init__(self, path: Path, workers: int) -> None:
@@ -52,36 +53,39 @@ class Register:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def draw(self, worker: int) -> StepNumber:
-        """The number of a worker's step: one word is written, so nobody's end leaves half of it."""
+        """Draw and return the number of a worker's next step.
+
+        Drawing writes one word, so a process that dies leaves no partial write.
+        """
         with self._locked():
             number = self.now()
             self.words[DRAWN, worker] += 1
         return number
 
     def now(self) -> StepNumber:
-        """How many have been drawn: each that is drawn from now on has this place or a later one; and its count."""
+        """Return the number of the next step: each step drawn from now on has this place or a later one."""
         place = int(self.words[DRAWN].sum())
         return StepNumber(place, place - int(self.words[LOST].sum()))
 
     def lose(self, worker: int, arrived: int) -> int:
-        """Of a worker that has failed all steps are lost but those that have arrived; how many are so by this."""
+        """Mark a failed worker's steps that have not arrived as lost, and return the number of newly lost steps."""
         with self._locked():
             lost = int(self.words[DRAWN, worker]) - arrived - int(self.words[LOST, worker])
             self.words[LOST, worker] += lost
         return lost
 
     def end(self, worker: int) -> None:
-        """Note that a worker's process has ended before the training; nobody but the process that watches does."""
+        """Record that a worker's process has ended before the training; only the watching process calls this."""
         self.words[ENDED, worker] += 1
 
     def ends(self, worker: int) -> int:
-        """Return how often a worker's process has ended."""
+        """Return the number of times that a worker's process has ended."""
         return int(self.words[ENDED, worker])
 
     def leave(self, worker: int) -> None:
-        """A worker does not come back."""
+        """Record that a worker does not come back."""
         self.words[GONE, worker] = 1
 
     def gone(self) -> set[int]:
-        """Who does not."""
+        """Return the workers that do not come back."""
         return {int(worker) for worker in np.flatnonzero(self.words[GONE])}

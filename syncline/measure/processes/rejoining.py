@@ -1,4 +1,4 @@
-"""A server and its workers under watch: a worker that dies is started again, or is gone; the others go on."""
+"""A server and its workers under watch: if a worker dies, the parent restarts it or gives it up; the others go on."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from syncline.measure.processes.register import Register
 from syncline.measure.processes.watchdog import POLL_S, START_S, Failure, guarded, how_it_ended, left_early
 
 ENDING_S = 10.0
-"""How long workers may take to end once their server has."""
+"""Seconds that workers may take to end after their server has ended."""
 
 SERVER = "the server"
 
 
 @dataclass(frozen=True)
 class Departure:
-    """The end of a worker's process before that of the training.
+    """The end of a worker's process before the end of the training.
 
     Args:
-        worker: whose.
+        worker: the worker whose process ended.
         at_s: seconds from the start of the first process.
-        how: that it ended.
-        returns: whether its process was started again.
+        how: the exit code or signal, in words.
+        returns: whether the process was started again.
     """
 
     worker: int
@@ -42,11 +42,11 @@ class Departure:
 
 @dataclass
 class ServedEnd:
-    """How a server and its workers ended.
+    """The end of a training with a server: the failure, if any, and the departures of workers.
 
     Args:
-        failure: why the training ended early, if it did.
-        departures: of workers, in order.
+        failure: why the training ended early; None if it did not.
+        departures: the departures of workers, in order.
     """
 
     failure: Failure | None = None
@@ -54,19 +54,19 @@ class ServedEnd:
 
 
 class ServedProcesses:
-    """A server's process and those of its workers.
+    """The processes of a server and its workers.
 
     Args:
         server: an importable function; called as ``server(P, *server_args)``.
-        worker: likewise, as ``worker(rank, *worker_args[rank])``.
-        server_args: of the server.
-        worker_args: likewise, of each worker.
-        progress: of P + 1, the server last.
-        register: of the workers.
-        folder: where processes leave word of a failure.
-        timeout_s: for how long one may come to nothing new before it is ended.
-        rejoins: how often each worker's process is started again.
-        preload: modules that are loaded once for all processes.
+        worker: an importable function; called as ``worker(rank, *worker_args[rank])``.
+        server_args: arguments of the server.
+        worker_args: arguments of each worker.
+        progress: the progress of P + 1 processes; the server is the last.
+        register: the counters of the workers.
+        folder: the folder in which processes write files about failures.
+        timeout_s: seconds without progress after which a process is ended.
+        rejoins: maximum number of restarts of each worker's process.
+        preload: modules that are imported once for all processes.
     """
 
     def __init__(
@@ -87,16 +87,18 @@ class ServedProcesses:
         self.timeout_s, self.rejoins = timeout_s, rejoins
         self.context = fork_server([*PRELOAD, *preload])
         self.processes: dict[int, BaseProcess] = {}
-        self.over: set[int] = set()  # workers that have ended for good, or as they were told
-        self.since: dict[int, tuple[float, int]] = {}  # when each was started, and how many changes it had made then
+        self.over: set[int] = set()  # workers that have ended regularly or for good
+        self.since: dict[int, tuple[float, int]] = {}  # start time of each process, and its number of changes then
         self.ended = ServedEnd()
 
     def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> ServedEnd:
-        """Until the server ends, or cannot; whatever happens, every process has ended then.
+        """Run the processes until the server ends or the training fails, and return how it ended.
+
+        Every process has ended when this method returns or raises.
 
         Args:
             on_start: called when the server's process has been started.
-            on_poll: called a few times per second. It may raise: then the processes are ended.
+            on_poll: called a few times per second. If it raises, the processes are ended.
         """
         self.begun_s = time.monotonic()
         try:
@@ -108,7 +110,7 @@ class ServedProcesses:
         finally:
             for process in self.processes.values():
                 if process.is_alive():
-                    process.kill()  # SIGTERM would wait for ever in a stopped process
+                    process.kill()  # a stopped process does not react to SIGTERM
             for process in self.processes.values():
                 process.join()
         return self.ended
@@ -118,7 +120,7 @@ class ServedProcesses:
         process: BaseProcess = self.context.Process(target=guarded, args=(rank, target, args, self.folder), daemon=True)
         changes = int(self.progress.words[rank, COUNT])
         with children_without_signals():
-            process.start()  # the first one waits until the server that they are forked from has imported everything
+            process.start()  # the first start waits until the fork server has imported everything
         self.since[rank] = time.monotonic(), changes
         self.processes[rank] = process
 
@@ -149,38 +151,38 @@ class ServedProcesses:
             connection.wait(running, POLL_S)
 
     def _left(self, rank: int) -> None:
-        """A worker died: tell the server, and start the worker again unless it is gone for good."""
-        before = sum(one.worker == rank for one in self.ended.departures)
-        returns = before < self.rejoins
-        how = how_it_ended(self.processes[rank].exitcode)
-        self.ended.departures.append(Departure(rank, time.monotonic() - self.begun_s, how, returns))
+        """Record that a worker died for the server to see, and restart the worker unless it is gone for good."""
+        restarts = sum(departure.worker == rank for departure in self.ended.departures)
+        returns = restarts < self.rejoins
+        ending = how_it_ended(self.processes[rank].exitcode)
+        self.ended.departures.append(Departure(rank, time.monotonic() - self.begun_s, ending, returns))
         if not returns:
             self.over.add(rank)
             self.register.leave(rank)
-        self.register.end(rank)  # the server looks for this
+        self.register.end(rank)  # the server polls this count
         if returns:
             self._start(rank)
 
     def _still(self) -> Failure | None:
-        """End the process of a worker that stands still; it is a failure where the server does, or all wait."""
-        now_ns, begun = time.monotonic_ns(), True
+        """End the process of a worker without progress; return a failure if the server or all processes stand still."""
+        now_ns, all_begun = time.monotonic_ns(), True
         for rank, process in self.processes.items():
             if rank in self.over or process.exitcode is not None:
                 continue
-            began_s, count = self.since[rank]
+            start_s, count = self.since[rank]
             if self.progress.words[rank, COUNT] == count:  # it has not begun
-                begun, allowed_s = False, self._start_s
-                still = time.monotonic() - began_s > allowed_s
+                all_begun, allowed_s = False, self._start_s
+                is_still = time.monotonic() - start_s > allowed_s
             else:
                 allowed_s = self.timeout_s
                 quiet_s = (now_ns - int(self.progress.words[rank, CHANGED_NS])) / 1e9
-                still = quiet_s > allowed_s and not self.progress.words[rank, INSIDE]
-            if still and rank == self.workers:
+                is_still = quiet_s > allowed_s and not self.progress.words[rank, INSIDE]
+            if is_still and rank == self.workers:
                 return Failure(rank, self.progress.step_of(rank), f"did nothing for {allowed_s:g} s", who=SERVER)
-            if still:
+            if is_still:
                 process.kill()
                 process.join()
-        if begun and self.progress.quiet_s(now_ns) > self.timeout_s:
+        if all_begun and self.progress.quiet_s(now_ns) > self.timeout_s:
             return Failure(None, self.progress.step_of(self.workers), f"did nothing for {self.timeout_s:g} s")
         return None
 
@@ -189,11 +191,11 @@ class ServedProcesses:
         return max(START_S, self.timeout_s)
 
     def _last_words(self) -> Failure:
-        """Of a server that has failed; else of the worker that made it so."""
+        """Return the failure of the server, or of the worker whose failure ended the server."""
         notes = [json.loads(path.read_text()) for path in self.folder.glob("*.failed")]
         if not notes:
-            how = how_it_ended(self.processes[self.workers].exitcode)
-            return Failure(self.workers, self.progress.step_of(self.workers), f"died ({how})", who=SERVER)
+            ending = how_it_ended(self.processes[self.workers].exitcode)
+            return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", who=SERVER)
         return self._said(min(notes)[1])
 
     def _said(self, rank: int) -> Failure:
@@ -203,7 +205,7 @@ class ServedProcesses:
         return Failure(rank, self.progress.step_of(rank), f"failed ({text})", who="" if rank < self.workers else SERVER)
 
     def _end(self) -> None:
-        """The server is through: the workers end, as they were told."""
+        """Wait up to ``ENDING_S`` for the workers to end after the server has finished."""
         until = time.monotonic() + ENDING_S
         for rank in range(self.workers):
             self.processes[rank].join(max(0.0, until - time.monotonic()))

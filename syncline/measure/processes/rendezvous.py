@@ -1,4 +1,4 @@
-"""How processes find each other: one store, one spec, one version, one clock; then one group."""
+"""The rendezvous of processes: they share a store, agree on spec, versions and clock, and then form one group."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from syncline.version import __version__
 LOOPBACK = "127.0.0.1"
 
 HEARD_S = 5.0
-"""How long rank 0 stays for the others to hear why nobody trains."""
+"""Seconds that rank 0 waits for the other ranks to read why the training does not start."""
 
 PINGS = 50
-"""Questions about the time; the quickest answer counts."""
+"""Number of clock requests to rank 0; the fastest answer counts."""
 
 
 class Place(NamedTuple):
-    """Where a process stands."""
+    """The rank of a process among all processes and among those of its machine."""
 
     rank: int
     processes: int
@@ -41,14 +41,14 @@ class Place(NamedTuple):
 
 
 def host_store(port: int = 0) -> dist.TCPStore:
-    """Return a store in this process that only this machine reaches; port 0 is any free one.
+    """Return a store in this process that only this machine can reach; port 0 means any free port.
 
     Raises:
-        SpecError: a port that is in use, or may not be used.
+        SpecError: if the port is in use or not allowed.
     """
     with open_listener(port) as listener:
-        # A store that opens its own socket listens on every interface, whatever its address says. Torch's other
-        # implementation, libuv, takes no open socket in all versions.
+        # A store that opens a socket by itself listens on every interface, whatever its address is. Torch's other
+        # implementation, libuv, does not accept an open socket in all versions.
         port = listener.getsockname()[1]
         return dist.TCPStore(
             LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
@@ -56,10 +56,10 @@ def host_store(port: int = 0) -> dist.TCPStore:
 
 
 def open_listener(port: int) -> socket.socket:
-    """Return a socket that listens on this machine's loopback address; 0 is any free port.
+    """Return a socket that listens on this machine's loopback address; port 0 means any free port.
 
     Raises:
-        SpecError: a port that is in use, or may not be used.
+        SpecError: if the port is in use or not allowed.
     """
     try:
         return socket.create_server((LOOPBACK, port), backlog=128)
@@ -68,17 +68,17 @@ def open_listener(port: int) -> socket.socket:
 
 
 def join_store(port: int, timeout_s: float) -> Store:
-    """The store of a process on this machine."""
+    """Return a client of the store that a process of this machine hosts."""
     return dist.TCPStore(LOOPBACK, port, is_master=False, timeout=timedelta(seconds=timeout_s))
 
 
 def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
-    """Return the store and the place that torchrun's environment tells.
+    """Return the store and the place of this process according to torchrun's environment.
 
-    If rank 0 hosts the store and all ranks are on its machine, only this machine reaches the store.
+    If rank 0 hosts the store and all ranks are on its machine, only this machine can reach the store.
 
     Raises:
-        SpecError: without such an environment, or with a port that is in use.
+        SpecError: if the environment variables are missing, or the port is in use.
         SynclineError: if the store cannot be reached.
     """
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -106,20 +106,20 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
 
 
 def _hosts_local_store() -> bool:
-    """Return whether this process hosts the store, for processes of its machine alone."""
+    """Return whether this process hosts the store, and only for processes of its machine."""
     is_hosted_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost") and not is_hosted_by_agent
 
 
 def reason_of(error: Exception) -> str:
-    """Torch's complaint in a few words."""
+    """Return the reason of an error of torch in a few words."""
     text = str(error)
-    known = ("address already in use", "permission denied", "timed out", "refused")
-    return next((one for one in known if one in text.lower()), text.splitlines()[0][:200])
+    phrases = ("address already in use", "permission denied", "timed out", "refused")
+    return next((phrase for phrase in phrases if phrase in text.lower()), text.splitlines()[0][:200])
 
 
 def identity(spec: Mapping[str, Any]) -> dict[str, str]:
-    """What must be equal on all ranks: the spec, and the versions of what computes."""
+    """Return the values that must be equal on all ranks: a digest of the spec, and the versions of the software."""
     digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
     return {"spec": digest, "syncline": __version__, "torch": torch.__version__}
 
@@ -127,23 +127,23 @@ def identity(spec: Mapping[str, Any]) -> dict[str, str]:
 def agree(
     store: Store, place: Place, mine: Mapping[str, str], timeout_s: float, mistake: str | None = None
 ) -> dict[int, str]:
-    """Make sure that all ranks are there and run the same; every rank finds out what any other does.
+    """Check that all ranks are there and have equal values, and return the machine of each rank.
 
     Args:
-        store: that all ranks reach.
-        place: of this one.
-        mine: what must be equal on all ranks.
-        timeout_s: how long to wait for the others.
-        mistake: why this rank cannot take part, if it cannot.
+        store: a store that all ranks reach.
+        place: the place of this rank.
+        mine: this rank's values that must be equal on all ranks.
+        timeout_s: seconds to wait for the other ranks.
+        mistake: why this rank cannot take part; None if it can.
 
     Returns:
         The machine of each rank.
 
     Raises:
-        SynclineError: which rank is missing, cannot take part, or differs from rank 0 in what.
+        SynclineError: if a rank is missing, cannot take part, or differs from rank 0; the same error on every rank.
     """
     store.set(f"identity/{place.rank}", json.dumps({**mine, "machine": machine(), "mistake": mistake}))
-    told = []
+    identities = []
     until = time.monotonic() + timeout_s
     for rank in range(place.processes):
         key = f"identity/{rank}"
@@ -151,31 +151,31 @@ def agree(
             store.wait([key], timedelta(seconds=max(0.001, until - time.monotonic())))
         except (dist.DistError, RuntimeError):
             raise SynclineError(f"rank {rank} did not come within {timeout_s:g} s") from None
-        told.append(json.loads(store.get(key)))
+        identities.append(json.loads(store.get(key)))
     store.set(f"heard/{place.rank}", "1")
-    wrong = _disagreement(told, list(mine))
-    if wrong is None:
-        return {rank: other["machine"] for rank, other in enumerate(told)}
-    if place.rank == 0:  # whose process may host the store, from which the others have to hear the same
+    reason = _disagreement(identities, list(mine))
+    if reason is None:
+        return {rank: other["machine"] for rank, other in enumerate(identities)}
+    if place.rank == 0:  # its process may host the store, from which the other ranks must read the same reason
         with suppress(dist.DistError, RuntimeError):
             store.wait([f"heard/{rank}" for rank in range(place.processes)], timedelta(seconds=HEARD_S))
-    raise SynclineError(wrong)
+    raise SynclineError(reason)
 
 
-def _disagreement(told: list[dict[str, Any]], names: list[str]) -> str | None:
-    """Which rank cannot take part, or differs from rank 0 in what."""
-    for rank, other in enumerate(told):
+def _disagreement(rows: list[dict[str, Any]], names: list[str]) -> str | None:
+    """Return a sentence that names the first rank that cannot take part or differs from rank 0; None if all agree."""
+    for rank, other in enumerate(rows):
         if other["mistake"]:
             return f"rank {rank}: {other['mistake']}" if rank else str(other["mistake"])
-    for rank, other in enumerate(told):
+    for rank, other in enumerate(rows):
         for name in names:
-            if other[name] != told[0][name]:
-                return f"rank {rank}: {name} is {other[name]}, and rank 0 has {told[0][name]}; all ranks need the same"
+            if other[name] != rows[0][name]:
+                return f"rank {rank}: {name} is {other[name]}, and rank 0 has {rows[0][name]}; all ranks need the same"
     return None
 
 
 def machine() -> str:
-    """What processes share if they share a monotonic clock."""
+    """Return an identifier of this machine, equal for all processes that share its monotonic clock."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -186,41 +186,42 @@ def machine() -> str:
 def clock_offset_ns(
     place: Place, machines: Mapping[int, str], clock: Callable[[], int] = time.monotonic_ns
 ) -> int:  # fmt: skip
-    """By how much this rank's clock is ahead of rank 0's: 0 on the same machine, else estimated.
+    """Return the nanoseconds by which this rank's clock is ahead of rank 0's: 0 on the same machine, else an estimate.
 
-    Rank 0 answers each rank's questions in turn. A question sent at ``a``, answered at ``s`` and heard at ``b`` says
-    ``(a + b) / 2 - s``, wrong by at most half of ``b - a``; the quickest of so many counts. Drift is not followed.
+    Rank 0 answers the requests of each rank in turn. If a rank sends a request at ``a``, rank 0 answers at ``s``, and
+    the answer arrives at ``b``, then the estimate is ``(a + b) / 2 - s``, with an error of at most half of ``b - a``.
+    The fastest of ``PINGS`` requests counts. The estimate ignores drift.
     """
-    away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
-    if not away:
+    remote = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
+    if not remote:
         return 0
     group = dist.new_group(backend="gloo")
-    here = torch.zeros(1, dtype=torch.int64)
+    stamp = torch.zeros(1, dtype=torch.int64)
     offset = 0
-    for rank in away:
+    for rank in remote:
         if place.rank == 0:
             for _ in range(PINGS):
-                dist.recv(here, rank, group=group)
-                here[0] = clock()
-                dist.send(here, rank, group=group)
+                dist.recv(stamp, rank, group=group)
+                stamp[0] = clock()
+                dist.send(stamp, rank, group=group)
         elif place.rank == rank:
-            heard = []
+            estimates = []
             for _ in range(PINGS):
                 start = clock()
-                dist.send(here, 0, group=group)
-                dist.recv(here, 0, group=group)
+                dist.send(stamp, 0, group=group)
+                dist.recv(stamp, 0, group=group)
                 end = clock()
-                heard.append((end - start, (start + end) // 2 - int(here)))
-            offset = min(heard)[1]
+                estimates.append((end - start, (start + end) // 2 - int(stamp)))
+            offset = min(estimates)[1]
     return offset
 
 
 @contextmanager
 def group(store: Store, place: Place, backend: str, timeout_s: float) -> Iterator[None]:
-    """The default group of ``torch.distributed``, for as long as the block lasts.
+    """Create the default group of ``torch.distributed`` for the duration of a ``with`` block.
 
-    An error that ends the block is stamped with its time (`syncline.measure.processes.watchdog.tell_failure`): once
-    the group closes, the others fail too.
+    An error that ends the block gets its time as an attribute (`syncline.measure.processes.watchdog.tell_failure`),
+    because the other ranks fail too when the group closes.
     """
     dist.init_process_group(
         backend, store=dist.PrefixStore("group", store), rank=place.rank, world_size=place.processes,

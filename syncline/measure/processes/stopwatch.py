@@ -1,4 +1,4 @@
-"""What one process does when: its steps cut into gradients, optimizer, and collectives."""
+"""A stopwatch that cuts the steps of one process into gradients, optimizer and collectives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.measure.processes.progress import Progress
 
 
 class Lap(NamedTuple):
-    """What a process did on one stream; nanoseconds of the machine's monotonic clock. See `syncline.sim.Span`."""
+    """A span of time of one process on one stream, in nanoseconds of the monotonic clock. See `syncline.sim.Span`."""
 
     stream: str
     what: str
@@ -25,15 +25,17 @@ class Lap(NamedTuple):
 
 
 class Stopwatch:
-    """The laps of one process.
+    """A recorder of the laps of one process.
 
-    The compute stream of a step is cut at its boundaries: what is before the optimizer's step is ``compute``, what is
-    in it is ``optimizer``, and what of both is spent in collectives is ``wait``. Nothing is noted between steps.
+    The stopwatch cuts the compute stream of a step into laps: the time before the optimizer's step is ``compute``, the
+    optimizer's step is ``optimizer``, and the time inside collectives in either is ``wait``. It records no laps between
+    steps.
 
     Args:
-        progress: where to tell how far this process is.
-        device: on CUDA the device is waited for at every boundary, so that a lap holds the work that was started in it.
-        clock: nanoseconds; of local processes the same one.
+        progress: the progress words that this process updates.
+        device: the device; a CUDA device is synchronized at every boundary, so that a lap contains the work that was
+            started in it.
+        clock: returns nanoseconds; local processes use the same clock.
     """
 
     def __init__(
@@ -50,28 +52,31 @@ class Stopwatch:
         self._step, self._what, self._since_ns = 0, "", 0
 
     def now_ns(self) -> int:
-        """The time, once the device has done what it was given."""
+        """Return the time in nanoseconds after the device has finished its queued work."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return self._clock()
 
     def host_ns(self) -> int:
-        """The time, whatever the device does: for a thread that would else wait for another's computing."""
+        """Return the time in nanoseconds without synchronizing the device.
+
+        A thread uses it that must not wait for the computation of another thread.
+        """
         return self._clock()
 
     def begin(self, step: int, what: str = "compute") -> None:
-        """A step begins, with its gradients; or another piece of computing."""
+        """Begin a step with its gradients, or with another kind of computation."""
         self._step, self._what = step, what
         self.progress.step(step, self.done)
         self.begun_ns = self._since_ns = self.now_ns()
 
     def optimise(self) -> None:
-        """Its gradients are there; the optimizer begins."""
+        """End the lap of the gradients and begin that of the optimizer."""
         self._until(self.now_ns())
         self._what = "optimizer"
 
     def stretch(self, factor: float) -> None:
-        """Wait for so many times what the step has taken so far, as a slower machine computes."""
+        """Sleep for ``factor`` times the duration of the step so far, to emulate a slower machine."""
         now_ns = self.now_ns()
         self._until(now_ns)
         time.sleep(factor * (now_ns - self.begun_ns) / 1e9)
@@ -79,7 +84,7 @@ class Stopwatch:
         self._note("compute", "compute", "slowed", now_ns, self._since_ns, 0, self._step)
 
     def end(self) -> None:
-        """The step ends."""
+        """End the step, and record its last lap and the progress."""
         self.ended_ns = self.now_ns()
         self._until(self.ended_ns)
         self._what = ""
@@ -87,26 +92,26 @@ class Stopwatch:
         self.progress.step(self._step + 1, self.done)
 
     def received(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
-        """This process waited for a message."""
+        """Record that this process waited for a message."""
         self._note("compute", "recv", label, start_ns, end_ns, nbytes, step)
 
     def sent(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
-        """A message left; told by another thread than the one that computes."""
+        """Record that a message was sent; the caller is another thread than the one that computes."""
         self._note("send", "send", label, start_ns, end_ns, nbytes, step)
 
     def waited(self, start_ns: int, end_ns: int, label: str) -> None:
-        """This process stood still for a collective."""
+        """Record that this process waited for a collective."""
         if self._what:
             self._until(start_ns)
             self._note("compute", "wait", label, start_ns, end_ns, 0, self._step)
             self._since_ns = end_ns
 
     def carried(self, start_ns: int, end_ns: int, call: Call) -> None:
-        """A collective was under way."""
+        """Record the time during which a collective was in progress on the network."""
         self._note("network", call.collective, call.label, start_ns, end_ns, int(call.payload_bytes), call.step)
 
     def taken(self) -> list[Lap]:
-        """The laps since the last time this was asked."""
+        """Return and clear the laps since the last call."""
         laps, self.laps = self.laps, []
         return laps
 
@@ -115,7 +120,7 @@ class Stopwatch:
         self._since_ns = now_ns
 
     def _note(
-        self, stream: str, what: str, label: str, start_ns: int, end_ns: int, nbytes: int, step: int
+        self, stream: str, activity: str, label: str, start_ns: int, end_ns: int, nbytes: int, step: int
     ) -> None:  # fmt: skip
         if end_ns > start_ns:
-            self.laps.append(Lap(stream, what, label, start_ns, end_ns, nbytes, step))
+            self.laps.append(Lap(stream, activity, label, start_ns, end_ns, nbytes, step))

@@ -1,4 +1,4 @@
-"""Local processes under watch: whoever dies or hangs ends the others, and is named."""
+"""Local processes under watch: if a process dies or hangs, the parent ends the others and names it."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from syncline.measure.processes.launch import PRELOAD
 from syncline.measure.processes.progress import Progress
 
 START_S = 180.0
-"""How long a process may take to come to its first step."""
+"""Seconds that a process may take until its first step."""
 
 GRACE_S = 1.0
-"""How long to wait for what the other processes say when one has failed: whoever lost its peer fails too."""
+"""Seconds to wait for the failure files of other processes after a failure; a process that loses a peer fails too."""
 
 POLL_S = 0.05
 
 FAILED_NS = "failed_ns"
-"""The attribute of an error that has the time at which it was raised, on the monotonic clock of the machine."""
+"""The attribute of an error that holds the time when it was raised, in nanoseconds of the machine's monotonic clock."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a training ended early.
+    """The reason why a training ended early.
 
     Args:
-        rank: whose fault it was; None where it cannot be told.
-        step: in which it was, from 0; None before the first.
+        rank: the rank that caused the failure; None if it is unknown.
+        step: the step of the failure, from 0; None before the first step.
         reason: the end of the sentence "rank 2 ...".
-        mistake: whether it is one in the input.
-        who: what the rank is called, if not by its number.
+        mistake: whether the cause is a mistake in the input.
+        who: the name of the rank; empty for "rank" and its number.
     """
 
     rank: int | None
@@ -53,12 +53,15 @@ class Failure:
         if self.mistake:
             return self.reason
         where = "before the first step" if self.step is None else f"in step {self.step}"
-        who = self.who or ("somebody" if self.rank is None else f"rank {self.rank}")
-        return f"{who} {self.reason} {where}"
+        name = self.who or ("somebody" if self.rank is None else f"rank {self.rank}")
+        return f"{name} {self.reason} {where}"
 
 
 def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
-    """Leave word of a failure for the process that watches; renamed when whole, as this process may be ended soon."""
+    """Write a file about a failure for the process that watches.
+
+    The file is renamed when it is complete, because this process may be ended soon.
+    """
     mistake = isinstance(error, SynclineError)
     text = str(error) if mistake else f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     note = folder / f"{rank}.failing"
@@ -68,8 +71,8 @@ def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
 
 
 def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
-    """What a process under watch does: ``target(rank, *args)``, and it ends with its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a server that somebody else has started does not block it
+    """Run ``target(rank, *args)`` in a watched process, which ends with its parent, and exit the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a fork server of another caller may not block it
     end_with_parent()
     try:
         target(rank, *args)
@@ -77,12 +80,12 @@ def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) ->
         tell_failure(folder, rank, error)
         os._exit(1)
     (folder / f"{rank}.through").touch()
-    # Torch may abort while the interpreter shuts down; everything is written by now.
+    # Torch may abort while the interpreter shuts down, so exit at once; all files are written.
     os._exit(0)
 
 
 def left_early(rank: int, process: BaseProcess, folder: Path) -> bool:
-    """Whether a process ended before its work did, with whatever exit code."""
+    """Return whether a process ended before its work did, whatever its exit code."""
     return process.exitcode is not None and not (folder / f"{rank}.through").exists()
 
 
@@ -97,22 +100,22 @@ def watched(
     preload: Sequence[str] = (),
     on_poll: Callable[[Progress], object] | None = None,
 ) -> Failure | None:
-    """Run ``target(rank, *args)`` in so many local processes, and end them all as soon as one fails or all stand still.
+    """Run ``target(rank, *args)`` in local processes, and end all of them if one fails or all stand still.
 
     Args:
         target: an importable function.
-        processes: P.
-        args: passed to every process.
-        progress: which every process updates.
-        folder: where processes leave word of a failure.
-        timeout_s: for how long nobody may come to a new step or collective, once all have begun.
-        preload: modules that are loaded once for all processes.
-        on_poll: called a few times per second. It may raise: then the processes are ended.
+        processes: P, the number of processes.
+        args: arguments of the function, the same in every process.
+        progress: the progress words that every process updates.
+        folder: the folder in which processes write files about failures.
+        timeout_s: seconds in which at least one process must reach a new step or collective, after all have begun.
+        preload: modules that are imported once for all processes.
+        on_poll: called a few times per second. If it raises, the processes are ended.
 
     Returns:
-        What went wrong; None if all ended well.
+        The failure; None if all processes succeeded.
     """
-    # Processes are forked from a server that has loaded torch but computed nothing: they start at once.
+    # The fork server has loaded torch but computed nothing, so processes start at once.
     context = fork_server([*PRELOAD, *preload])
     started: list[BaseProcess] = [
         context.Process(target=guarded, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
@@ -125,7 +128,7 @@ def watched(
     finally:
         for process in started:
             if process.is_alive():
-                process.kill()  # SIGTERM would wait for ever in a stopped process
+                process.kill()  # a stopped process does not react to SIGTERM
         for process in started:
             process.join()
 
@@ -157,14 +160,17 @@ def _watch(
 
 
 def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder: Path) -> Failure:
-    """Whoever died without a word; else who said first that it failed. Those that lost a peer fail after it."""
+    """Return the failure of a process that died without writing a file, else the earliest failure in a file.
+
+    Processes that lost a peer fail later than the peer.
+    """
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until and any(process.is_alive() for process in processes):
         time.sleep(0.02)
     notes = [json.loads(path.read_text()) for path in folder.glob("*.failed")]
-    told = {note[1] for note in notes}
+    reported = {note[1] for note in notes}
     for rank, process in enumerate(processes):
-        if rank not in told and left_early(rank, process, folder):
+        if rank not in reported and left_early(rank, process, folder):
             return Failure(rank, _step(progress, rank), f"died ({how_it_ended(process.exitcode)})")
     _, rank, mistake, text, _ = min(notes)
     return Failure(rank, _step(progress, rank), f"failed ({text})" if not mistake else text, mistake)
@@ -175,7 +181,7 @@ def _step(progress: Progress, rank: int) -> int | None:
 
 
 def how_it_ended(code: int | None) -> str:
-    """An exit code in words."""
+    """Return an exit code or a signal in words."""
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}"
@@ -184,15 +190,15 @@ def how_it_ended(code: int | None) -> str:
 def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
     stopped = [rank for rank, process in enumerate(processes) if _state(process.pid) == "T"]
     behind = stopped or progress.behind()
-    what = f"for {timeout_s:g} s"
+    duration = f"for {timeout_s:g} s"
     if len(behind) == 1:
-        return Failure(behind[0], progress.step_of(behind[0]), f"did nothing {what}, and the others waited for it,")
+        return Failure(behind[0], progress.step_of(behind[0]), f"did nothing {duration}, and the others waited for it,")
     ranks = ", ".join(map(str, behind[1:]))
-    return Failure(behind[0], progress.step_of(behind[0]), f"and ranks {ranks} did nothing {what}")
+    return Failure(behind[0], progress.step_of(behind[0]), f"and ranks {ranks} did nothing {duration}")
 
 
 def _state(pid: int | None) -> str:
-    """A letter that says what the system does with a process; T: it is stopped."""
+    """Return the operating system's letter for the state of a process; T means stopped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

@@ -1,6 +1,7 @@
-"""Recording a foreign script: what each of its ranks computes, sends and waits for, with its own math.
+"""Recording of a user's script: the computation, messages and waits of each of its ranks, while it trains as usual.
 
-In which order to read: ``record`` (what is noted), ``columns`` (the same as tables), ``recorder`` (who notes it),
-``operations`` and ``optimizers`` (what computing is counted as), ``group`` (a process group that notes calls and passes
-data on), ``streams`` (on which work is queued), ``hooks`` (where a script is listened to), ``ranks`` (its processes).
+Read the modules in this order: ``record`` (the events), ``columns`` (the events as tables), ``recorder`` (the object
+that records them), ``operations`` and ``optimizers`` (FLOPs and bytes of computation), ``group`` (a process group that
+records calls and forwards them to gloo), ``streams`` (streams on which work is queued), ``hooks`` (functions of torch
+that a trace replaces), ``ranks`` (the processes of the script).
 """

@@ -1,7 +1,7 @@
-"""Processes that a script starts to be its ranks: they end the trace with one sentence, in place of waiting for ever.
+"""Processes that a script starts as ranks of its own: they end the trace with an error instead of waiting for ever.
 
 A trace runs the script once for each rank. A process that such a rank starts is not recorded, and would wait for ranks
-that do not exist. Processes that join no group (workers of a ``DataLoader``, say) run as they are.
+that do not exist. Processes that join no group, such as the workers of a ``DataLoader``, run unchanged.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ADVICE = (
 
 
 class TracedRank(NamedTuple):
-    """The rank that a process is, or whose child it is.
+    """The rank of a process, or of its ancestor for a process that a rank has started.
 
     Attributes:
-        folder: where ranks say why they failed.
-        rank: its number.
-        pid: its process.
+        folder: the folder in which ranks write why they failed.
+        rank: the number of the rank.
+        pid: the process id of the rank.
     """
 
     folder: Path
@@ -38,52 +38,52 @@ class TracedRank(NamedTuple):
 
 
 class Identity:
-    """Of this process: the rank that it is, or whose child it is; None outside a trace."""
+    """The rank of this process, or of the rank that started it; None outside a trace."""
 
     rank: TracedRank | None = None
 
 
 def leave_words(folder: Path, rank: int, words: str = "", reason: str = "", line: str = "") -> None:
-    """Leave a rank's last words, with their time.
+    """Write the error of a failed rank to a file, with the time.
 
     Args:
-        folder: where ranks say why they failed.
-        rank: its number.
-        words: what is shown as it is, such as a traceback.
-        reason: the whole error, in one sentence; empty if the words say it.
-        line: the user's line that failed.
+        folder: the folder in which ranks write why they failed.
+        rank: the number of the rank.
+        words: text that is shown unchanged, such as a traceback.
+        reason: the error in one sentence; empty if ``words`` contain it.
+        line: the line of the user's script that failed.
     """
-    told = {"at": time.monotonic(), "words": words, "reason": reason, "line": line}
-    (folder / f"failed-{rank}").write_text(json.dumps(told))
+    note = {"at": time.monotonic(), "words": words, "reason": reason, "line": line}
+    (folder / f"failed-{rank}").write_text(json.dumps(note))
 
 
 def end_if_child() -> None:
-    """End the rank whose child this process is, and this process: the child wants to join a group."""
+    """End this process and its rank if this process is a child of a rank and wants to join a group."""
     rank = Identity.rank
     if rank is None or rank.pid == os.getpid():
         return
     from syncline.measure.recording.recorder import user_line
 
     reason = f"{user_line()}: a process that the script started joins a group; {ADVICE}"
-    with suppress(OSError):  # another child was first, and the trace has ended
+    with suppress(OSError):  # another child has ended the trace already
         leave_words(rank.folder, rank.rank, reason=reason)
         os.kill(rank.pid, signal.SIGKILL)
     os._exit(1)
 
 
 class ChildTarget:
-    """What a process runs that a rank starts by ``multiprocessing``.
+    """The function of a process that a rank starts by ``multiprocessing``.
 
     Args:
-        target: the function that the script asked for.
-        rank: whose child the process is.
+        target: the function that the script passed as the target.
+        rank: the rank that starts the process.
     """
 
     def __init__(self, target: Callable[..., Any], rank: TracedRank) -> None:
         self.target, self.rank = target, rank
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function, and end the trace if it joins a group."""
+        """Run the function, and end the trace if the function joins a group."""
         Identity.rank = self.rank
         if "torch" in sys.modules:
             from torch.distributed import distributed_c10d as groups
@@ -94,7 +94,7 @@ class ChildTarget:
 
 
 def ending_first(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that makes groups, and ends a child of a rank before."""
+    """Return a function that first ends a child of a rank and otherwise calls the given function."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         end_if_child()
@@ -104,7 +104,7 @@ def ending_first(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install_child_ranks() -> None:
-    """Hand each process that this rank starts its rank: a new interpreter has no hooks."""
+    """Pass each process that this rank starts the rank's identity, because a new interpreter has no hooks."""
     start = multiprocessing.process.BaseProcess.start
 
     def started(process: Any) -> None:

@@ -1,8 +1,8 @@
-"""Clocks that a script reads: to print what they say is harmless, to decide by it is what a record cannot know.
+"""Clocks that a script reads: the script may print a reading, but may not branch on it, as the network would change it.
 
-Two kinds of numbers come from a clock. A `ClockTime` is a point in time; whether it is later than a constant does not
-depend on the network, as where a timer asks whether it was started (``start_time > 0``). A `ClockReading` is an
-interval between two points, and does.
+A clock returns two kinds of numbers. A `ClockTime` is a point in time. Its comparison with a constant does not depend
+on the network, for example if a timer checks whether it was started (``start_time > 0``). A `ClockReading` is an
+interval between two points, whose comparison does depend on the network.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from typing import Any
 from syncline.measure.recording.recorder import RECORDER, Refusal, is_library, user_line
 
 POINTS = ("time", "perf_counter", "monotonic")
-"""Clocks of ``time`` that tell a point in time."""
+"""Clocks of ``time`` that return a point in time."""
 
 INTERVALS = ("process_time", "thread_time")
-"""Clocks of ``time`` that tell what has passed since the script began."""
+"""Clocks of ``time`` that return the time since the script began."""
 
 COMPARE = dis.opmap["COMPARE_OP"]
 
 
 def of_script(frame: FrameType | None) -> bool:
-    """Return whether a frame is of the script; libraries read clocks for their own ends, such as a progress bar."""
+    """Return whether a frame is of the script; libraries may use clocks, for example for a progress bar."""
     return frame is not None and not is_library(frame.f_code.co_filename)
 
 
 class ClockReading(float):
-    """An interval that came from a clock: what is computed of it is one, too, and it may not decide.
+    """An interval of time from a clock: arithmetic with it returns intervals too, and a script may not compare it.
 
-    ``if``, ``while`` and a comparison that is written down ask it; ``min``, ``sorted`` and printing do not.
+    A comparison that the script itself contains, as in ``if`` and ``while``, is refused. ``min``, ``sorted`` and
+    printing are allowed.
     """
 
     may_decide = False
@@ -43,20 +44,20 @@ class ClockReading(float):
 
 
 class ClockTime(ClockReading):
-    """A point in time: less another point it is an interval, moved or in another unit it is a point."""
+    """A point in time: its difference to another point is an interval; shifted or scaled it stays a point."""
 
 
 KEEP_A_POINT = ("add", "radd", "sub", "mul", "rmul", "truediv", "abs", "pos")
-"""Arithmetic that moves a point or gives it another unit, unless the other number is a point, too."""
+"""Arithmetic that shifts or scales a point in time, unless the other operand is a point too."""
 
 ARITHMETIC = (*KEEP_A_POINT, "rsub", "floordiv", "rtruediv", "mod", "neg")
 
 
 def _computed(name: str) -> Callable[..., Any]:
-    plain = getattr(float, f"__{name}__")
+    original = getattr(float, f"__{name}__")
 
     def computed(self: float, *others: Any) -> Any:
-        value = plain(self, *others)
+        value = original(self, *others)
         if type(value) is not float:
             return value
         points = [isinstance(x, ClockTime) for x in (self, *others)]
@@ -67,7 +68,7 @@ def _computed(name: str) -> Callable[..., Any]:
 
 
 def _compared(name: str) -> Callable[..., Any]:
-    plain = getattr(float, f"__{name}__")
+    original = getattr(float, f"__{name}__")
 
     def compared(self: float, other: Any) -> Any:
         frame = sys._getframe(1)
@@ -79,12 +80,12 @@ def _compared(name: str) -> Callable[..., Any]:
                     " printed: count steps where the script decides, or use --clock allow"
                 )
             RECORDER.remark(f"{user_line()}: decides by the clock, as it was during the recording (--clock allow)")
-        return plain(self, other)
+        return original(self, other)
 
     return compared
 
 
-for _kind in (ClockReading, ClockTime):  # in both, so that a point on the right comes before an interval on the left
+for _kind in (ClockReading, ClockTime):  # both: Python prefers a subclass's method on the right to that on the left
     for _name in ARITHMETIC:
         setattr(_kind, f"__{_name}__", _computed(_name))
 for _name in ("lt", "le", "gt", "ge"):
@@ -92,7 +93,7 @@ for _name in ("lt", "le", "gt", "ge"):
 
 
 def telling(clock: Callable[[], float], kind: type[ClockReading]) -> Callable[[], float]:
-    """Return a clock that tells the script readings of a kind, and all others what it did."""
+    """Return a clock that returns readings of the given kind to the script, and plain numbers to libraries."""
 
     def read() -> float:
         return kind(clock()) if of_script(sys._getframe(1)) else clock()
@@ -101,10 +102,10 @@ def telling(clock: Callable[[], float], kind: type[ClockReading]) -> Callable[[]
 
 
 def install_clocks(may_decide: bool = False) -> None:
-    """Let the clocks of ``time`` tell the script readings.
+    """Replace the clocks of ``time`` by clocks that return readings to the script.
 
     Args:
-        may_decide: whether the script may decide by them, which the record's notes then say.
+        may_decide: whether the script may compare readings, which the notes of the record then mention.
     """
     ClockReading.may_decide = may_decide
     for kind, names in ((ClockTime, POINTS), (ClockReading, INTERVALS)):

@@ -1,4 +1,4 @@
-"""A rank's record as columns, and back: what is kept, and how a rank tells its parent what it did."""
+"""Conversion of a rank's record to tables and back, for files and for passing a record from a rank to its parent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KINDS: dict[str, type[Event]] = {
     "compute": Computed, "collective": Started, "send": MessageSent, "recv": MessageAwaited, "wait": Waited,
     "mark": Marked, "stream_wait": StreamWaited, "host_wait": HostWaited, "step": Stepped, "loss": Lost,
 }  # fmt: skip
-"""Of an event, as a table calls them."""
+"""The class of each kind of event, by its name in a table."""
 
 NAMES = {kind: name for name, kind in KINDS.items()}
 
@@ -61,21 +61,21 @@ HAS: dict[type[Event], tuple[str, ...]] = {
     Stepped: (),
     Lost: ("loss",),
 }
-"""Which columns an event has; the others are null."""
+"""The columns that each kind of event has; its other columns are null."""
 
 COUNTS = ("stream", "segment", "call", "payload_bytes", "group", "number", "peer")
-"""Columns that are not negative."""
+"""Columns whose values are not negative."""
 
 
 class TracedGroups:
-    """Groups by number: name and ranks of each. Messages know a name alone, and their groups have no ranks."""
+    """A numbered list of groups with name and ranks; groups of messages have a name and no ranks."""
 
     def __init__(self, known: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
         self.listed = list(known)
         self._numbers = {group: number for number, group in enumerate(self.listed)}
 
     def number(self, name: str, ranks: tuple[int, ...] = ()) -> int:
-        """Of a group, a new one if need be."""
+        """Return the number of a group, and add the group if it is new."""
         number = self._numbers.setdefault((name, ranks), len(self.listed))
         if number == len(self.listed):
             self.listed.append((name, ranks))
@@ -83,21 +83,21 @@ class TracedGroups:
 
 
 def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple[pa.Table, pa.Table]:
-    """A rank's events and operations; groups that are new are added."""
+    """Return the tables of a rank's events and operations, and add new groups to ``groups``."""
     columns: dict[str, list[Any]] = {name: [] for name in EVENTS.names[1:]}
     for event in record.events:
-        told = _fields(event, groups)
+        fields = _fields(event, groups)
         for name, column in columns.items():
-            column.append(told.get(name))
+            column.append(fields.get(name))
     arrays = [pa.array(columns[field.name], field.type.value_type if field.type == _WORD else field.type)
               for field in EVENTS if field.name != "rank"]  # fmt: skip
     events = pa.Table.from_arrays(
         [pa.array(np.full(len(record.events), rank, np.int32)), *(
-            one.dictionary_encode() if one.type == pa.string() else one for one in arrays)],
+            array.dictionary_encode() if array.type == pa.string() else array for array in arrays)],
         schema=EVENTS,
     )  # fmt: skip
-    counts = [len(one) for one in record.segments]
-    flat = np.array([pair for one in record.segments for pair in one], np.float64).reshape(-1, 2)
+    counts = [len(segment) for segment in record.segments]
+    flat = np.array([pair for segment in record.segments for pair in segment], np.float64).reshape(-1, 2)
     operations = pa.table(
         {
             "rank": np.full(len(flat), rank, np.int32),
@@ -112,29 +112,29 @@ def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple
 
 
 def _fields(event: Event, groups: TracedGroups) -> dict[str, Any]:
-    told: dict[str, Any] = event._asdict()
-    told["event"] = NAMES[type(event)]
+    fields: dict[str, Any] = event._asdict()
+    fields["event"] = NAMES[type(event)]
     if isinstance(event, Started):
-        told |= {"group": groups.number(event.key[0], event.ranks), "number": event.key[1]}
+        fields |= {"group": groups.number(event.key[0], event.ranks), "number": event.key[1]}
     elif isinstance(event, MessageSent | MessageAwaited):
         peer = event.to if isinstance(event, MessageSent) else event.source
-        told |= {"group": groups.number(event.tag[0]), "number": event.tag[3], "peer": peer}
-    return told
+        fields |= {"group": groups.number(event.tag[0]), "number": event.tag[3], "peer": peer}
+    return fields
 
 
 def rank_of_tables(
     rank: int, events: pa.Table, operations: pa.Table, groups: Sequence[tuple[str, tuple[int, ...]]]
 ) -> RankRecord:
-    """The record of a rank.
+    """Return the record of a rank from its tables.
 
     Args:
-        rank: whose.
-        events: its own rows of the events.
-        operations: likewise.
-        groups: by number, name and ranks.
+        rank: the number of the rank.
+        events: the rank's rows of the events.
+        operations: the rank's rows of the operations.
+        groups: name and ranks of each group, by number.
 
     Raises:
-        SpecError: a value that no record has, with its column.
+        SpecError: if a column contains an invalid value.
     """
     segments = _segments(operations)
     columns: dict[str, list[Any]] = {name: events[name].to_pylist() for name in EVENTS.names}
@@ -142,22 +142,22 @@ def rank_of_tables(
         lowest = pc.min(events[name]).as_py()
         if lowest is not None and lowest < 0:
             raise SpecError(name, lowest, "a number that is not negative")
-    for name, limit, what in (
+    for name, limit, expected in (
         ("segment", len(segments), f"a segment whose operations are there, below {len(segments)}"),
         ("group", len(groups), f"a group of the header, below {len(groups)}"),
     ):
         highest = pc.max(events[name]).as_py()
         if highest is not None and highest >= limit:
-            raise SpecError(name, highest, what)
-    for name, known in (("event", KINDS), ("kind", COLLECTIVES)):
+            raise SpecError(name, highest, expected)
+    for name, names in (("event", KINDS), ("kind", COLLECTIVES)):
         for word in pc.unique(events[name]).to_pylist():
-            if word not in known and not (word is None and name == "kind"):
-                raise SpecError(name, word, one_of(known, word))
+            if word not in names and not (word is None and name == "kind"):
+                raise SpecError(name, word, one_of(names, word))
     record = RankRecord([], segments, segment_cpu_s=_measured_s(operations))
     started: set[int] = set()
-    for at, word in enumerate(columns["event"]):
+    for row, word in enumerate(columns["event"]):
         kind = KINDS[word]
-        values = {name: columns[name][at] for name in HAS[kind]}
+        values = {name: columns[name][row] for name in HAS[kind]}
         for name, value in values.items():
             if value is None:
                 raise SpecError(name, None, f"a value, as an event {word!r} has one")
@@ -170,44 +170,44 @@ def rank_of_tables(
 
 
 def write_rank(stem: Path, rank: int, record: RankRecord) -> None:
-    """Leave a rank's record for its parent, in files that begin so; there is a file of the stem itself once all is."""
+    """Write a rank's record to files whose names begin with ``stem``; the file ``stem`` marks them as complete."""
     groups = TracedGroups()
     events, operations = tables_of_rank(rank, record, groups)
-    told = {"groups": json.dumps(groups.listed), "cpu_s": str(record.cpu_s), "notes": json.dumps(record.notes)}
-    for name, table in (("events", events.replace_schema_metadata(told)), ("operations", operations)):
+    metadata = {"groups": json.dumps(groups.listed), "cpu_s": str(record.cpu_s), "notes": json.dumps(record.notes)}
+    for name, table in (("events", events.replace_schema_metadata(metadata)), ("operations", operations)):
         with pa.OSFile(f"{stem}.{name}", "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
     stem.touch()
 
 
 def read_rank(stem: Path, rank: int) -> RankRecord:
-    """The record that a rank has left."""
+    """Return the record that a rank has written."""
     with pa.memory_map(f"{stem}.events") as file, pa.memory_map(f"{stem}.operations") as other:
-        events, operations = (pa.ipc.open_file(one).read_all() for one in (file, other))
-        told = events.schema.metadata
-        groups = [(name, tuple(of)) for name, of in json.loads(told[b"groups"])]
+        events, operations = (pa.ipc.open_file(source).read_all() for source in (file, other))
+        metadata = events.schema.metadata
+        groups = [(name, tuple(ranks)) for name, ranks in json.loads(metadata[b"groups"])]
         record = rank_of_tables(rank, events, operations, groups)
-    record.cpu_s = float(told[b"cpu_s"])
-    record.notes = json.loads(told[b"notes"])
+    record.cpu_s = float(metadata[b"cpu_s"])
+    record.notes = json.loads(metadata[b"notes"])
     return record
 
 
-def _event(rank: int, kind: Any, of: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]) -> Event:
+def _event(rank: int, kind: Any, fields: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]) -> Event:
     if kind not in (Started, MessageSent, MessageAwaited):
-        made: Event = kind(**of)
-        return made
-    name, ranks = groups[of.pop("group")]
-    number = of.pop("number")
+        event: Event = kind(**fields)
+        return event
+    name, ranks = groups[fields.pop("group")]
+    number = fields.pop("number")
     if kind is Started:
-        return Started(ranks=ranks, key=(name, number), **of)
-    peer = of.pop("peer")
+        return Started(ranks=ranks, key=(name, number), **fields)
+    peer = fields.pop("peer")
     if kind is MessageSent:
-        return MessageSent(to=peer, tag=(name, rank, peer, number), **of)
-    return MessageAwaited(source=peer, tag=(name, peer, rank, number), **of)
+        return MessageSent(to=peer, tag=(name, rank, peer, number), **fields)
+    return MessageAwaited(source=peer, tag=(name, peer, rank, number), **fields)
 
 
 def _measured_s(operations: pa.Table) -> list[float]:
-    """What was measured of each segment; nothing, if of one it was not."""
+    """Return the measured CPU seconds of each segment; an empty list if a segment has none."""
     segment, seconds = (operations[name].to_numpy() for name in ("segment", "cpu_s"))
     begins = np.flatnonzero(np.diff(segment, prepend=-1))
     if operations["cpu_s"].null_count or not len(begins):
@@ -215,11 +215,11 @@ def _measured_s(operations: pa.Table) -> list[float]:
     usable = np.isfinite(seconds) & (seconds >= 0)
     if not usable.all():
         raise SpecError("cpu_s", float(seconds[~usable][0]), "finite seconds that are not negative, or none")
-    return [float(one) for one in seconds[begins]]
+    return [float(value) for value in seconds[begins]]
 
 
 def _segments(operations: pa.Table) -> list[tuple[tuple[float, float], ...]]:
-    """Operations by segment, in their order."""
+    """Return the operations of each segment, in the order of the segments."""
     segment, flops, nbytes = (operations[name].to_numpy() for name in ("segment", "flops", "bytes"))
     if not len(segment):
         return []

@@ -1,4 +1,4 @@
-"""Scripts that say ``cuda``, on the CPU: the places of torch that name a device are told another."""
+"""Scripts that use ``cuda``, on the CPU: this module replaces the functions of torch that take a device."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from syncline.measure.recording.cuda_devices import (
 
 
 def install_cuda() -> AbstractContextManager[object]:
-    """Let this process believe that it has GPUs, if it is to see any.
+    """Replace functions of torch so that the script sees GPUs, if the options allow it any.
 
     Returns:
-        The mode in which the script is to run.
+        The context manager in which the script must run.
     """
     if not device_count():
         return nullcontext()
@@ -55,27 +55,29 @@ def install_cuda() -> AbstractContextManager[object]:
 
 
 def replace(owner: Any, name: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """A function of a module or a class, by one that calls it."""
+    """Replace a function of a module or class by a wrapper that is made from the original."""
     plain = getattr(owner, name)
     setattr(owner, name, functools.wraps(plain)(by(plain)))
 
 
 def parsing(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What ``Module.to`` is given, of which a bare number is a GPU's."""
+    """Return the argument parser of ``Module.to`` that takes a plain number as the index of a GPU."""
 
     def parsed(*args: Any, **kwargs: Any) -> Any:
-        told = [torch.device("cuda", x) if isinstance(x, int) and not isinstance(x, bool) else x for x in args[:1]]
+        positional = [
+            torch.device("cuda", x) if isinstance(x, int) and not isinstance(x, bool) else x for x in args[:1]
+        ]
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = torch.device("cuda", kwargs["device"])
-        return plain(*told, *args[1:], **kwargs)
+        return plain(*positional, *args[1:], **kwargs)
 
     return parsed
 
 
 def without_devices(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``DistributedDataParallel(module, device_ids, output_device)``: a rank has one device, where its module is.
+    """Return the constructor of ``DistributedDataParallel`` that drops the device arguments if the module is on a GPU.
 
-    Of a module on the CPU torch refuses both arguments, so it is handed them.
+    If the module is on the CPU, the constructor passes both arguments on, so that torch refuses them.
     """
 
     def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any) -> None:
@@ -86,7 +88,7 @@ def without_devices(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def meshed(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``DeviceMesh("cuda", ...)``."""
+    """Return the constructor of ``DeviceMesh`` that makes a CPU mesh for the device type ``"cuda"``."""
 
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         plain(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
@@ -97,7 +99,7 @@ def meshed(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def unpinned(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``DataLoader(pin_memory=True)``: there is no GPU for which to pin."""
+    """Return the constructor of ``DataLoader`` that ignores ``pin_memory``, because there is no GPU."""
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         args = (*args[:7], False, *args[8:]) if len(args) > 7 else args
@@ -107,7 +109,7 @@ def unpinned(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def autocasting(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``autocast("cuda")``, which is of float16 if none is named, as ``autocast("cpu")`` of the same type."""
+    """Return the constructor of ``autocast`` that runs ``"cuda"`` on the CPU with the same type, float16 by default."""
 
     def init(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
         if device_type == "cuda":
@@ -119,7 +121,7 @@ def autocasting(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def scaling(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``GradScaler("cuda")``."""
+    """Return the constructor of ``GradScaler`` that replaces ``"cuda"`` by ``"cpu"``."""
 
     def init(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
         plain(self, "cpu" if device == "cuda" else device, *args, **kwargs)
@@ -128,7 +130,7 @@ def scaling(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def noting_scale(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``GradScaler.scale``, whose result remembers the loss that was scaled."""
+    """Return the method ``GradScaler.scale`` that stores the unscaled loss in its result."""
 
     def scale(self: Any, outputs: Any) -> Any:
         scaled = plain(self, outputs)
@@ -140,7 +142,7 @@ def noting_scale(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def defaulting(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.set_default_device("cuda")``."""
+    """Return the function ``torch.set_default_device`` that keeps a GPU for the script and sets the CPU."""
 
     def set_default_device(device: Any) -> None:
         plain(on_cpu(device))
@@ -150,12 +152,12 @@ def defaulting(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def told_default(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.get_default_device``."""
+    """Return the function ``torch.get_default_device`` that returns the script's GPU, except to torch itself."""
     return lambda: plain() if Current.default is None or from_torch(1) else Current.default
 
 
 def loading(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.load``, to the device that is named: a file of a GPU's tensors, too."""
+    """Return the function ``torch.load`` that loads tensors to the CPU and marks them with the device of the script."""
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         device = None
@@ -173,7 +175,10 @@ def loading(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_device(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose first argument is a kind of device; without it, CUDA's."""
+    """Return a wrapper that replaces the device type ``"cuda"`` by ``"cpu"`` in the first argument.
+
+    If a script that uses CUDA calls the function without arguments, the wrapper passes ``"cpu"``.
+    """
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if not args and not kwargs and Current.touched and not from_torch(1):
@@ -184,7 +189,7 @@ def of_device(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_device_kwarg(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is told the kind of device by name."""
+    """Return a wrapper that replaces ``"cuda"`` by ``"cpu"`` in the keyword argument ``device_type``."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device_type") == "cuda":
@@ -200,8 +205,8 @@ class _AnyGenerator(type):
 
 
 class Generator(metaclass=_AnyGenerator):
-    """``torch.Generator(device="cuda")``."""
+    """A stand-in for ``torch.Generator`` that accepts ``"cuda"`` and creates generators of the CPU."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        """A generator of the CPU."""
+        """Return a new generator of the CPU."""
         return torch._C.Generator(device=on_cpu(device))

@@ -1,4 +1,4 @@
-"""``torch.cuda`` and ``torch.accelerator`` as a script sees them that is traced on a machine without a GPU."""
+"""Replacements for ``torch.cuda`` and ``torch.accelerator`` in a script that is traced on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ GPU = SimpleNamespace(
     is_integrated=False, is_multi_gpu_board=False, gcnArchName="", regs_per_multiprocessor=65536,
     max_threads_per_multi_processor=2048, shared_memory_per_multiprocessor=164 * 2**10, L2_cache_size=40 * 2**20,
 )  # fmt: skip
-"""What a script is told to run on; NVIDIA's data sheet of the A100."""
+"""Properties of the GPU that a script sees, from NVIDIA's data sheet of the A100."""
 
 UNSEEDED = 67280421310721
-"""The seed of torch's generator that nobody has seeded."""
+"""The initial seed of torch's generator before any call of ``manual_seed``."""
 
 NOTHING = (
     "init", "empty_cache", "ipc_collect", "set_per_process_memory_fraction", "reset_peak_memory_stats",
@@ -30,14 +30,14 @@ NOTHING = (
     "reset_peak_host_memory_stats", "reset_accumulated_host_memory_stats", "set_sync_debug_mode", "check_error",
     "empty_host_cache",
 )  # fmt: skip
-"""What changes no value."""
+"""Functions that change no value, which are replaced by functions that do nothing."""
 
 ZERO = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
     "max_memory_cached", "device_memory_used", "memory_usage", "utilization", "temperature", "power_draw", "clock_rate",
     "get_sync_debug_mode",
 )  # fmt: skip
-"""What nobody measures here."""
+"""Functions that return a measurement, which are replaced by functions that return 0."""
 
 REFUSED = {
     name: f"torch.cuda.{name}() records kernels of a GPU, and there is none: run the script without CUDA graphs"
@@ -49,7 +49,7 @@ REFUSED = {
 
 
 def set_device(device: Any) -> None:
-    """The GPU that ``cuda`` means from now on."""
+    """Set the current GPU, which ``cuda`` without an index means."""
     if device is None or device == -1:
         return
     if (meant := cuda_of(device)) is not None:
@@ -57,7 +57,7 @@ def set_device(device: Any) -> None:
 
 
 class CurrentDevice:
-    """``torch.cuda.device``: the GPU that ``cuda`` means inside."""
+    """A stand-in for ``torch.cuda.device``: a context in which ``cuda`` means a given GPU."""
 
     def __init__(self, device: Any) -> None:
         self.device = device
@@ -71,16 +71,16 @@ class CurrentDevice:
 
 
 class DeviceOfTensor(CurrentDevice):
-    """``torch.cuda.device_of``: the GPU of a tensor, if it is on one."""
+    """A stand-in for ``torch.cuda.device_of``: a context in which ``cuda`` means the GPU of a tensor."""
 
     def __init__(self, obj: torch.Tensor) -> None:
         super().__init__(marked(obj))
 
 
 def manual_seed(seed: int) -> None:
-    """Of the one generator that draws for all devices: a script that has seeded it has done so.
+    """Seed the generator, unless the script has seeded it already.
 
-    Two seeds would be two generators, of which there is one: said in the record's notes.
+    The CPU and all GPUs share one generator here. If the script uses two different seeds, the record gets a note.
     """
     if from_torch(1):  # torch.manual_seed seeds all devices
         return
@@ -94,12 +94,15 @@ def manual_seed(seed: int) -> None:
 
 
 def memory_stats(*_: Any, **__: Any) -> dict[str, int]:
-    """Zeros."""
+    """Return memory statistics that are all zero."""
     return defaultdict(int)
 
 
 def cuda_answers() -> dict[str, Any]:
-    """Of ``torch.cuda``, by name; torch's own files are told the truth of those in `truths`."""
+    """Return the replacements of functions of ``torch.cuda``, by name.
+
+    Files of torch get the original results of the functions in `TRUTHS`.
+    """
     return {
         "is_available": lambda: device_count() > 0,
         "is_initialized": lambda: True,
@@ -138,11 +141,11 @@ def cuda_answers() -> dict[str, Any]:
 
 
 TRUTHS = frozenset({"is_available", "is_initialized", "device_count", "current_device"})
-"""On which torch's own files decide which path they take: that of a CPU."""
+"""Functions whose original results the files of torch get, so that torch takes the code paths of a CPU."""
 
 
 def refusing(plain: Any, sentence: str) -> Any:
-    """Return what stands for a function or class of torch and refuses the call; a class can be named as a type."""
+    """Return a replacement for a function or class of torch that refuses calls; a class still works as a type."""
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Refusal(sentence)
@@ -151,19 +154,23 @@ def refusing(plain: Any, sentence: str) -> Any:
 
 
 def truthful(answer: Callable[..., Any], truth: Callable[..., Any]) -> Callable[..., Any]:
-    """An answer for all files but torch's."""
+    """Return a function that calls ``truth`` for files of torch, and ``answer`` for all other files."""
 
-    def asked(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         return (truth if from_torch(1) else answer)(*args, **kwargs)
 
-    return asked
+    return call
 
 
 def install_cuda_calls() -> None:
-    """Let ``torch.cuda`` and ``torch.accelerator`` answer."""
-    for name, answer in cuda_answers().items():
-        truth = getattr(torch.cuda, name, None)
-        setattr(torch.cuda, name, truthful(answer, truth) if name in TRUTHS and truth is not None else answer)
+    """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
+    for name, replacement in cuda_answers().items():
+        original = getattr(torch.cuda, name, None)
+        setattr(
+            torch.cuda,
+            name,
+            truthful(replacement, original) if name in TRUTHS and original is not None else replacement,
+        )
     for module in (torch.cuda, torch.accelerator):
         for name in NOTHING:
             setattr(module, name, lambda *_, **__: None)
@@ -188,7 +195,7 @@ def install_cuda_calls() -> None:
 
 
 def accelerator() -> None:
-    """``torch.accelerator``, by the same answers."""
+    """Replace the functions of ``torch.accelerator`` by those of ``torch.cuda``."""
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: device_count() > 0,
         "device_count": device_count,

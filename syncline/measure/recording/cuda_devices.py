@@ -1,7 +1,7 @@
-"""Tensors that a script puts on ``cuda``: they stay on the CPU, are copied where a GPU would copy, and say ``cuda``.
+"""Tensors that a script moves to ``cuda``: they stay on the CPU, are copied as for a GPU, and report ``cuda``.
 
-A tensor's storage carries a mark; what is computed of marked tensors is marked. Torch's own files are told the truth,
-so that they take the paths of a CPU; all other files are told what a GPU would tell.
+The storage of such a tensor has a mark, and the results of operations on marked tensors are marked. The files of torch
+see the real device, so that they take the code paths of a CPU. All other files see the GPU.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CPU = torch.device("cpu")
 
 
 class Current:
-    """Of this process.
+    """The state of the simulated GPUs in this process.
 
     Args:
-        index: the device that was set.
-        touched: whether the script has named ``cuda`` so far; before, nothing is marked.
+        index: the index of the current GPU.
+        touched: whether the script has used ``cuda`` so far; before that, no tensor is marked.
     """
 
     index = 0
@@ -46,10 +46,10 @@ def device_count() -> int:
 
 
 def cuda_of(device: Any) -> torch.device | None:
-    """The GPU that is meant: ``"cuda:1"``, a device, a number; None if it is not one.
+    """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU.
 
     Raises:
-        RuntimeError: a GPU that the rank does not see.
+        RuntimeError: if the rank does not see the GPU.
     """
     if isinstance(device, str):
         if not device.startswith("cuda"):
@@ -67,12 +67,12 @@ def cuda_of(device: Any) -> torch.device | None:
 
 
 def on_cpu(device: Any) -> Any:
-    """A device as it is here: the CPU for a GPU, else what was given."""
+    """Return the CPU for a GPU, else the device unchanged."""
     return CPU if cuda_of(device) is not None else device
 
 
 def mark(value: Any, device: torch.device | None) -> None:
-    """Let tensors say that they are on a GPU; None: that they are not."""
+    """Mark the tensors in a value as being on a GPU; None removes the mark."""
     for x in tensors_in(value):
         try:
             x.untyped_storage().traced_device = device  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def mark(value: Any, device: torch.device | None) -> None:
 
 
 def marked(x: Tensor) -> torch.device | None:
-    """The GPU that a tensor is said to be on."""
+    """Return the GPU that a tensor is marked with, or None."""
     try:
         return getattr(x.untyped_storage(), "traced_device", None)
     except (RuntimeError, NotImplementedError):
@@ -89,7 +89,10 @@ def marked(x: Tensor) -> torch.device | None:
 
 
 def from_torch(depth: int) -> bool:
-    """Whether the frame that many above the caller is one of torch's files, but for a mode that passes a call on."""
+    """Return whether the frame ``depth`` levels above the caller is in a file of torch.
+
+    Frames of ``__torch_function__`` only pass a call on, so the function skips them.
+    """
     frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None and frame.f_code.co_name == "__torch_function__":
         frame = frame.f_back
@@ -97,9 +100,9 @@ def from_torch(depth: int) -> bool:
 
 
 def on_its_way(x: Tensor, to: torch.device | None, copied: Tensor, at_once: bool = False) -> Tensor:
-    """What ``x`` became on its way to a device, where the CPU may have given itself: on another device it is a copy.
+    """Return the result of a move of ``x`` to a device: a copy if the device differs, marked with the device.
 
-    The host waits for values that come from a GPU, unless it is to go on at once.
+    The host waits for values that come from a GPU, unless the move is asynchronous.
     """
     if to is None and not at_once and marked(x) is not None:
         RECORDER.host_waits()
@@ -110,79 +113,79 @@ def on_its_way(x: Tensor, to: torch.device | None, copied: Tensor, at_once: bool
 
 
 def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``Tensor.to``: of a device, of a tensor's device, of a type alone."""
+    """Return the result of ``Tensor.to`` for a device, another tensor or a type."""
     x, *rest = args
     if "device" in kwargs:
-        asked, kwargs = kwargs["device"], kwargs | {"device": on_cpu(kwargs["device"])}
+        target, kwargs = kwargs["device"], kwargs | {"device": on_cpu(kwargs["device"])}
     elif rest and isinstance(rest[0], Tensor):
-        asked = marked(rest[0]) or rest[0].device
+        target = marked(rest[0]) or rest[0].device
     elif rest and "other" not in kwargs and not isinstance(rest[0], torch.dtype):
-        asked, rest[0] = rest[0], on_cpu(rest[0])
+        target, rest[0] = rest[0], on_cpu(rest[0])
     elif "other" in kwargs:
-        asked = marked(kwargs["other"]) or kwargs["other"].device
+        target = marked(kwargs["other"]) or kwargs["other"].device
     else:
-        asked = None
+        target = None
     out = f(x, *rest, **kwargs)
     if not Current.touched:
         return out
-    return on_its_way(x, marked(x) if asked is None else cuda_of(asked), out, bool(kwargs.get("non_blocking")))
+    return on_its_way(x, marked(x) if target is None else cuda_of(target), out, bool(kwargs.get("non_blocking")))
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """``Tensor.cuda``."""
+    """Return the result of ``Tensor.cuda``: the tensor, or a copy, marked with a GPU."""
     x, *rest = args
     device = kwargs.get("device", rest[0] if rest else None)
     return on_its_way(x, cuda_of("cuda" if device is None else device), x)
 
 
 def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """``Tensor.cpu``: a copy of what was on a GPU."""
+    """Return the result of ``Tensor.cpu``: the tensor, or a copy if the tensor is marked with a GPU."""
     return on_its_way(args[0], None, args[0])
 
 
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``Tensor.type``, whose names of types name devices."""
+    """Return the result of ``Tensor.type``, whose type names contain the device."""
     x, *rest = args
     if not rest and "dtype" not in kwargs:
         name: str = f(x)
         return name if marked(x) is None else name.replace("torch.", "torch.cuda.", 1)
-    asked = rest[0] if rest else kwargs["dtype"]
-    name = asked if isinstance(asked, str) else ""
-    out = f(x, name.replace(".cuda", "") or asked)
+    dtype = rest[0] if rest else kwargs["dtype"]
+    name = dtype if isinstance(dtype, str) else ""
+    out = f(x, name.replace(".cuda", "") or dtype)
     return on_its_way(x, cuda_of("cuda") if ".cuda" in name else None if name else marked(x), out)
 
 
 def pinned(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """``Tensor.pin_memory``: a copy."""
+    """Return the result of ``Tensor.pin_memory``, a copy of the tensor."""
     copy: Tensor = args[0].clone()
     return copy
 
 
 def says_device(x: Tensor) -> torch.device:
-    """``Tensor.device``."""
+    """Return the device of a tensor as the script sees it."""
     return marked(x) or x.device
 
 
 def says_cuda(x: Tensor) -> bool:
-    """``Tensor.is_cuda``."""
+    """Return whether a tensor is on a GPU as the script sees it."""
     return marked(x) is not None or x.is_cuda
 
 
 def says_number(x: Tensor) -> int:
-    """``Tensor.get_device``."""
+    """Return the index of a tensor's device as the script sees it."""
     device = marked(x)
     return x.get_device() if device is None else device.index
 
 
 def device_made(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``torch.device``, of which a bare number is a GPU's."""
+    """Return the result of ``torch.device``, which takes a plain number as the index of a GPU."""
     if len(args) == 1 and not kwargs and isinstance(args[0], int):
         return torch.device("cuda", args[0])
     return f(*args, **kwargs)
 
 
 class CudaOnCpu(TorchFunctionMode):
-    """Runs what names ``cuda`` on the CPU."""
+    """A mode of torch that runs calls with ``cuda`` devices on the CPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +193,7 @@ class CudaOnCpu(TorchFunctionMode):
             Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, Tensor.pin_memory: pinned,
             torch.device: device_made,
         }  # fmt: skip
-        # Answered to all files but torch's.
+        # The script gets these answers; files of torch get the originals.
         self.questions: dict[Any, Callable[[Tensor], Any]] = {
             Tensor.device.__get__: says_device,
             Tensor.is_cuda.__get__: says_cuda,  # type: ignore[attr-defined]
@@ -205,20 +208,20 @@ class CudaOnCpu(TorchFunctionMode):
             return func(*args, **kwargs) if not Current.touched or from_torch(1) else answer(args[0])
         if (move := self.moves.get(func)) is not None:
             return move(func, args, kwargs)
-        asked = None
+        target = None
         if kwargs:
             if kwargs.get("device") is not None:
-                asked = kwargs["device"]
-                kwargs["device"] = on_cpu(asked)
+                target = kwargs["device"]
+                kwargs["device"] = on_cpu(target)
             kwargs.pop("pin_memory", None)
         out = func(*args, **kwargs)
         if Current.touched:
-            if asked is not None:
-                mark(out, cuda_of(asked))
+            if target is not None:
+                mark(out, cuda_of(target))
             elif isinstance(out, Tensor | list | tuple) and not (
                 args and out is args[0]
-            ):  # in place stays in its place
-                device = next((one for x in tensors_in(args) if (one := marked(x)) is not None), None)
+            ):  # an in-place operation keeps the device
+                device = next((gpu for x in tensors_in(args) if (gpu := marked(x)) is not None), None)
                 if device is None and Current.default is not None and not any(True for _ in tensors_in(args)):
                     device = Current.default
                 if device is not None:

@@ -1,4 +1,4 @@
-"""Streams and events of ``torch.cuda``, for a script that is traced on a machine without a GPU: the virtual ones."""
+"""Virtual streams and events in place of those of ``torch.cuda``, for a script traced on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ from syncline.measure.recording.cuda_devices import Current
 
 
 class CudaStream(streams.VirtualStream):
-    """``torch.cuda.Stream``."""
+    """A virtual stream in place of ``torch.cuda.Stream``."""
 
     cuda_stream = 0
     priority = 0
 
     @property
     def device(self) -> torch.device:
-        """The GPU."""
+        """Return the current GPU."""
         return torch.device("cuda", Current.index)
 
     def record_event(self, event: streams.VirtualEvent | None = None) -> streams.VirtualEvent:
-        """An event that can be asked for the time."""
+        """Record an event, which can measure time, in this stream and return it."""
         return super().record_event(event or CudaEvent())
 
 
 class CudaEvent(streams.VirtualEvent):
-    """``torch.cuda.Event``."""
+    """A virtual event in place of ``torch.cuda.Event``."""
 
     def elapsed_time(self, end: streams.VirtualEvent) -> float:
-        """Milliseconds of the recording: to be printed, not decided by."""
+        """Return the milliseconds between two events during the recording.
+
+        The script may print the result but may not branch on it.
+        """
         if self.mark is None or end.mark is None:
             raise RuntimeError("elapsed_time() of an event that was not recorded")
         return ClockReading(super().elapsed_time(end))
 
 
 def stream_answers() -> dict[str, Any]:
-    """Of ``torch.cuda``, by name."""
+    """Return the replacements of the stream functions and classes of ``torch.cuda``, by name."""
     return {
         "Stream": CudaStream,
         "Event": CudaEvent,

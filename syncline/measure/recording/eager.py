@@ -1,4 +1,4 @@
-"""What torch offers beside the usual and a trace does otherwise, or not at all."""
+"""Replacements for ``torch.compile``, ``spawn`` and ``elastic_launch``, which a trace runs differently or refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncline.measure.recording.recorder import RECORDER, Refusal
 
 
 def install_eager() -> None:
-    """In this process, from now on."""
+    """Replace the functions of torch in this process."""
     torch.compile = uncompiled
     torch.nn.Module.compile = compile_module  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
@@ -27,31 +27,33 @@ def install_eager() -> None:
 
 
 def uncompiled(model: Any = None, **options: Any) -> Any:
-    """``torch.compile`` as the identity: its kernels have the same values up to rounding, and other costs."""
+    """Return the model uncompiled; compiled kernels have the same values up to rounding, and other costs."""
     RECORDER.remark("torch.compile: what it was given runs uncompiled, operation by operation")
     if model is None:
-        return lambda given: uncompiled(given, **options)
+        return lambda module: uncompiled(module, **options)
     if isinstance(model, torch.nn.Module):
         object.__setattr__(model, "_orig_mod", model)
     return model
 
 
 def compile_module(self: torch.nn.Module, *_: Any, **__: Any) -> None:
-    """``Module.compile`` as nothing."""
+    """Leave a module uncompiled, in place of ``Module.compile``."""
     uncompiled(self)
 
 
 def launching(*_: Any, **__: Any) -> None:
-    """Refuse ``elastic_launch``, and torchrun itself."""
+    """Raise a refusal in place of ``elastic_launch``, which torchrun calls too."""
     raise Refusal(f"elastic_launch starts ranks; {ADVICE}")
 
 
 def spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any) -> None:
-    """``torch.multiprocessing.spawn``: this rank becomes the process of its number, from a fresh generator.
+    """Run the function of ``torch.multiprocessing.spawn`` in this rank, as the process with the rank's number.
+
+    The function starts with a freshly seeded generator.
 
     Raises:
-        Refusal: another number of processes than ranks, or ``join=False``.
-        SystemExit: in all ranks but the first, which goes on alone as the process that spawned.
+        Refusal: if the number of processes differs from the number of ranks, or for ``join=False``.
+        SystemExit: in all ranks but the first one, which goes on alone as the parent process.
     """
     rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if nprocs != workers:

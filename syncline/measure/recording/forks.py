@@ -1,4 +1,4 @@
-"""Processes that begin as copies of this one, and live as if they had begun by themselves."""
+"""Forked processes that behave as if they had been started from scratch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import sys
 from syncline.interrupts import end_with_parent
 
 HARD = 2
-"""What OpenMP 5 calls ``omp_pause_hard``: its threads end, and are made anew when they are needed."""
+"""The constant ``omp_pause_hard`` of OpenMP 5: its threads end, and are created again when they are needed."""
 
 
 def forked() -> int:
-    """``os.fork``, without OpenMP's threads: a copy would know of them and wait for them, and does not have them.
+    """Fork this process after ending OpenMP's threads, which a child would wait for but does not have.
 
-    The copy ends with this process.
+    The child ends with this process.
 
     Returns:
-        The process, and 0 in it.
+        The process id of the child; 0 in the child.
     """
     end = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
     if end is not None:
@@ -36,8 +36,11 @@ def forked() -> int:
 
 
 def begin_as_a_process() -> None:
-    """In a copy: leave Ctrl-C to the parent, end by SIGTERM, and write line by line to standard error."""
-    atexit._clear()  # the parent's; a script's own are run by who runs it
+    """Set up signals and output in a forked child.
+
+    The child ignores Ctrl-C, ends on SIGTERM, and writes line by line to standard error.
+    """
+    atexit._clear()  # drops the parent's functions; the caller runs those of the script
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)
@@ -46,24 +49,24 @@ def begin_as_a_process() -> None:
 
 
 def begin_alike(threads: int, seed: int) -> None:
-    """In a copy: its own threads, and generators in a state that does not depend on what the parent has drawn.
+    """Set the threads of a forked child, and reset its random generators, so that they do not depend on the parent.
 
     Args:
-        threads: of torch.
-        seed: of Python's generator and of NumPy's, which a process of its own draws by chance; torch's is as in every
-            process that has drawn nothing.
+        threads: number of threads of torch.
+        seed: the seed of Python's and NumPy's generators, which a new process would seed randomly; torch's generator
+            gets the state that it has in every new process.
     """
     import numpy as np
     import torch
 
     torch.set_num_threads(threads)
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - the script's own state
+    np.random.seed(seed)  # noqa: NPY002 - the script's global state
     draw_anew()
 
 
 def draw_anew() -> None:
-    """Give torch's generator the state that it has in a process that has drawn nothing and seeded nothing."""
+    """Reset torch's generator to the state that it has in a new process."""
     import torch
 
     torch.default_generator.set_state(torch.Generator().get_state())

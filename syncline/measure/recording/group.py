@@ -1,6 +1,6 @@
-"""A process group that notes each call and passes the data on to gloo, so that values are exact."""
+"""A process group that records each call and forwards the data to gloo, so that values are exact."""
 
-# torch declares each method several times over, by the shapes of its arguments; Python calls the ones below.
+# Torch declares several overloads of each method; Python calls the methods below.
 # mypy: disable-error-code="override,assignment,call-arg"
 
 from __future__ import annotations
@@ -24,70 +24,70 @@ from syncline.measure.recording.record import MessageAwaited, MessageSent, Start
 from syncline.measure.recording.recorder import RECORDER, Refusal, site
 
 NAME = "syncline"
-"""Of the backend."""
+"""The name of the backend."""
 
 
 class TracedWork(dist.Work):
-    """A call under way, whose waits are noted."""
+    """A call in progress that records each wait for it."""
 
     def __init__(self, inner: Any, call: int) -> None:
         super().__init__()
         self.inner, self.call = inner, call
 
     def wait(self, timeout: Any = None) -> bool:
-        """Until the values are there."""
+        """Wait until the values have arrived, and record the wait."""
         with RECORDER.silence():
             self.inner.wait()
         RECORDER.note(Waited(self.call, RECORDER.stream))
         return True
 
     def synchronize(self) -> None:
-        """The same."""
+        """Wait until the values have arrived, as `wait` does."""
         self.wait()
 
     def block_current_stream(self) -> None:
-        """The same: nothing but the stream waits, where streams are told apart."""
+        """Record that the current stream waits, as `wait` does; with CUDA streams the host would go on."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Refused: an answer would depend on the time that the recording took."""
+        """Refuse the question, because the answer would depend on the time of the recording."""
         raise Refusal("is_completed() asks when; a record cannot know that. Use wait()")
 
     def is_success(self) -> bool:
-        """Nothing failed so far."""
+        """Return True, because the call has not failed."""
         return True
 
     def exception(self) -> None:
-        """None."""
+        """Return None, because the call has not failed."""
 
     def result(self) -> Any:
-        """What gloo has."""
+        """Return the result of gloo's call."""
         return self.inner.result()
 
     def get_future(self) -> Any:
-        """Gloo's; whoever asked is taken to wait for it."""
+        """Return gloo's future, and record a wait, because the caller is assumed to wait for it."""
         RECORDER.wait_unseen(self.call)
         return self.inner.get_future()
 
 
 def size_of(tensors: Sequence[Tensor]) -> int:
-    """Bytes."""
+    """Return the bytes of the tensors."""
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def listed(tensors: Any) -> list[Tensor]:
-    """A list, also of one."""
+    """Return a list of tensors, with one element for a single tensor."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 class TracedGroup(dist.ProcessGroup):
-    """A process group over gloo's.
+    """A process group that records calls and forwards them to a process group of gloo.
 
     Args:
-        inner: gloo's.
-        rank: in the group.
-        ranks: global ranks of the group.
-        name: of the group, the same on all its ranks.
+        inner: gloo's process group.
+        rank: the rank of this process in the group.
+        ranks: the global ranks of the group.
+        name: the name of the group, the same on all its ranks.
     """
 
     def __init__(self, inner: Any, rank: int, ranks: tuple[int, ...], name: str) -> None:
@@ -96,7 +96,7 @@ class TracedGroup(dist.ProcessGroup):
         self._name: str | None = None
 
     def getBackendName(self) -> str:
-        """As it was registered."""
+        """Return the name under which the backend is registered."""
         return NAME
 
     def _set_group_name(self, name: str) -> None:
@@ -105,7 +105,7 @@ class TracedGroup(dist.ProcessGroup):
     setGroupName = _set_group_name
 
     def getGroupName(self) -> str:
-        """Torch's own name of it."""
+        """Return torch's name of the group, or the group's key if torch has set none."""
         return self._name or self.key
 
     group_name = property(getGroupName)
@@ -115,103 +115,106 @@ class TracedGroup(dist.ProcessGroup):
         pass
 
     def getGroupDesc(self) -> str:
-        """The backend's name."""
+        """Return the description of the group, which is the name of the backend."""
         return NAME
 
     def size(self) -> int:
-        """Its ranks."""
+        """Return the number of ranks in the group."""
         return len(self.ranks)
 
     def rank(self) -> int:
-        """One's own."""
+        """Return the rank of this process in the group."""
         return self.own
 
-    def _collective(self, kind: str, nbytes: int, run: Callable[[], Any], asked: str = "") -> TracedWork:
+    def _collective(self, kind: str, nbytes: int, run: Callable[[], Any], script_kind: str = "") -> TracedWork:
         call = RECORDER.new_call()
         key = self.key, RECORDER.number(self.key)
-        RECORDER.note(Started(call, kind, asked or kind, nbytes, self.ranks, key, site(), RECORDER.stream))
+        RECORDER.note(Started(call, kind, script_kind or kind, nbytes, self.ranks, key, site(), RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(run(), call)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> TracedWork:
-        """Also means, which gloo does not have."""
-        given, how = listed(tensors), AllreduceOptions()
+        """All-reduce tensors with gloo; a mean, which gloo lacks, is a sum and a division."""
+        inputs, options = listed(tensors), AllreduceOptions()
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        how.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
+        options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
 
         def run() -> Any:
-            work = self.inner.allreduce(given, how)
+            work = self.inner.allreduce(inputs, options)
             if op == dist.ReduceOp.AVG:
                 work.wait()
-                for x in given:
+                for x in inputs:
                     x.div_(len(self.ranks))
             return work
 
-        return self._collective("all_reduce", size_of(given), run)
+        return self._collective("all_reduce", size_of(inputs), run)
 
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any) -> TracedWork:
-        """As gloo's."""
-        given = listed(tensors)
-        return self._collective("broadcast", size_of(given), lambda: self.inner.broadcast(given, opts))
+        """Broadcast tensors with gloo."""
+        inputs = listed(tensors)
+        return self._collective("broadcast", size_of(inputs), lambda: self.inner.broadcast(inputs, opts))
 
     def reduce(self, tensors: Any, opts: Any) -> TracedWork:
-        """As gloo's; a broadcast backwards."""
-        given = listed(tensors)
-        return self._collective("broadcast", size_of(given), lambda: self.inner.reduce(given, opts), "reduce")
+        """Reduce tensors with gloo, and record a broadcast, which has the same cost in reverse."""
+        inputs = listed(tensors)
+        return self._collective("broadcast", size_of(inputs), lambda: self.inner.reduce(inputs, opts), "reduce")
 
     def allgather(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
-        """As gloo's; parts of several shapes, which NCCL takes, by a broadcast of each."""
-        how = opts or AllgatherOptions()
+        """All-gather lists of tensors with gloo.
+
+        If the parts have several shapes, which NCCL allows, the method broadcasts each part.
+        """
+        options = opts or AllgatherOptions()
         if len({part.shape for part in outs[0]}) > 1:
             return self._collective("all_gather", size_of(given), lambda: self._gathered_one_by_one(outs[0], given[0]))
-        return self._collective("all_gather", size_of(given), lambda: self.inner.allgather(outs, given, how))
+        return self._collective("all_gather", size_of(given), lambda: self.inner.allgather(outs, given, options))
 
-    def _gathered_one_by_one(self, parts: Sequence[Tensor], given: Tensor) -> Any:
+    def _gathered_one_by_one(self, parts: Sequence[Tensor], local_part: Tensor) -> Any:
         work = None
         for root, part in enumerate(parts):
             if root == self.own:
-                part.copy_(given)
-            how = BroadcastOptions()
-            how.rootRank = root
-            work = self.inner.broadcast([part], how)
+                part.copy_(local_part)
+            options = BroadcastOptions()
+            options.rootRank = root
+            work = self.inner.broadcast([part], options)
             work.wait()
         return work
 
     def all_gather_single(self, out: Tensor, given: Tensor, opts: Any = None) -> TracedWork:
-        """Into one tensor."""
+        """All-gather tensors into one output tensor with gloo."""
         parts = list(torch.chunk(out.view(-1), len(self.ranks)))
-        own = [given.reshape(-1)]
+        local_parts = [given.reshape(-1)]
         return self._collective(
-            "all_gather", size_of([given]), lambda: self.inner.allgather([parts], own, AllgatherOptions())
+            "all_gather", size_of([given]), lambda: self.inner.allgather([parts], local_parts, AllgatherOptions())
         )
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
-        """Several, one after another."""
-        return [self.all_gather_single(out, one) for out, one in zip(outs, given, strict=True)][-1]
+        """All-gather several tensors, one after another."""
+        return [self.all_gather_single(out, tensor) for out, tensor in zip(outs, given, strict=True)][-1]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, outs: Any, given: Any, opts: Any) -> TracedWork:
-        """As gloo's."""
+        """Gather tensors at one rank with gloo."""
         return self._collective("gather", size_of(given), lambda: self.inner.gather(outs, given, opts))
 
     def scatter(self, outs: Any, given: Any, opts: Any) -> TracedWork:
-        """As gloo's; a gather backwards."""
+        """Scatter tensors from one rank with gloo, and record a gather, which has the same cost in reverse."""
         return self._collective("gather", size_of(outs), lambda: self.inner.scatter(outs, given, opts), "scatter")
 
     def reduce_scatter_single(self, out: Tensor, given: Tensor, opts: Any = None) -> TracedWork:
-        """Which gloo does not have: by an all-reduce of a copy."""
+        """Reduce-scatter one tensor, which gloo lacks, by an all-reduce of a copy."""
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        how = AllreduceOptions()
-        how.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
+        options = AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
 
         def run() -> Any:
             copy = given.contiguous().clone()
-            work = self.inner.allreduce([copy], how)
+            work = self.inner.allreduce([copy], options)
             work.wait()
             part = torch.chunk(copy.view(-1), len(self.ranks))[self.own]
             with torch.no_grad():
@@ -223,17 +226,17 @@ class TracedGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
-        """Of lists."""
+        """Reduce-scatter a list of tensors, one for each rank."""
         return self.reduce_scatter_single(outs[0], torch.cat([x.reshape(-1) for x in given[0]]), opts)
 
     def reduce_scatter_single_coalesced(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
-        """Several, one after another."""
-        return [self.reduce_scatter_single(out, one, opts) for out, one in zip(outs, given, strict=True)][-1]
+        """Reduce-scatter several tensors, one after another."""
+        return [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, given, strict=True)][-1]
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def all_to_all_single(self, out: Tensor, given: Tensor, there: Any, here: Any, opts: Any = None) -> TracedWork:
-        """As gloo's."""
+        """Exchange blocks of one tensor between all ranks with gloo."""
         return self._collective(
             "all_to_all",
             size_of([given]),
@@ -243,25 +246,25 @@ class TracedGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None) -> TracedWork:
-        """A sum of one number."""
+        """Wait for all ranks by an all-reduce of one number."""
         return self._collective(
             "all_reduce", 4, lambda: self.inner.allreduce([torch.zeros(1)], AllreduceOptions()), "barrier"
         )
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
-        """As gloo's."""
-        given, call = listed(tensors), RECORDER.new_call()
-        nbytes, key = size_of(given), self._tag(self.own, to)
+        """Send tensors to another rank with gloo."""
+        inputs, call = listed(tensors), RECORDER.new_call()
+        nbytes, key = size_of(inputs), self._tag(self.own, to)
         RECORDER.note(MessageSent(call, self.ranks[to], nbytes, key, site(), RECORDER.stream))
         with RECORDER.silence():
-            return TracedWork(self.inner.send(given, to, tag), call)
+            return TracedWork(self.inner.send(inputs, to, tag), call)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
-        """As gloo's."""
-        given, call = listed(tensors), RECORDER.new_call()
+        """Receive tensors from another rank with gloo."""
+        outputs, call = listed(tensors), RECORDER.new_call()
         RECORDER.note(MessageAwaited(call, self.ranks[source], self._tag(source, self.own), site(), RECORDER.stream))
         with RECORDER.silence():
-            return TracedWork(self.inner.recv(given, source, tag), call)
+            return TracedWork(self.inner.recv(outputs, source, tag), call)
 
     def _tag(self, source: int, to: int) -> tuple[str, int, int, int]:
         ends = self.ranks[source], self.ranks[to]
@@ -269,7 +272,7 @@ class TracedGroup(dist.ProcessGroup):
 
 
 def traced_group(options: Any, group_options: Any = None) -> TracedGroup:
-    """What torch asks for when a script makes a group."""
+    """Create the process group that torch asks the backend for when a script makes a group."""
     ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
     inner = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timedelta(minutes=10))
     return TracedGroup(inner, options.group_rank, ranks, RECORDER.group_name(options.group_id))

@@ -1,4 +1,4 @@
-"""Where a script is listened to: its groups, its optimizers' steps, its losses."""
+"""Hooks by which a trace records a script: its groups, the steps of its optimizers, its losses."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from syncline.measure.recording.recorder import RECORDER, Refusal
 from syncline.measure.recording.streams import install_streams
 
 ON_CPU = ("gloo", "undefined", "cpu:gloo", "cpu:gloo,cuda:nccl", NAME)
-"""Backends that a script may ask for without a GPU: it gets ours."""
+"""Backends that a script may request without a GPU; the trace uses its own backend instead."""
 
 ON_GPU = ("nccl", "cuda:nccl")
 """Backends that need a GPU."""
 
 FOR_NCCL = ("device_id", "pg_options")
-"""Arguments that mean nothing to gloo."""
+"""Arguments that gloo does not support."""
 
 
 def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) -> None:
-    """Listen to everything in this process, from now on.
+    """Install the hooks in this process.
 
     Args:
-        make_group: what torch asks for when a script makes a group.
-        losses: whether there are values to note.
+        make_group: the function by which torch creates the process groups of the script.
+        losses: whether to record losses; without values there are none.
     """
     install_streams()
     dist.Backend.register_backend(NAME, make_group, extended_api=True, devices=["cpu"])
@@ -46,7 +46,7 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
     ):
         plain = getattr(distributed_c10d, name)
         replace_everywhere(plain, make(plain))
-    depth = 0  # an optimizer may step others; the outermost one's is the step
+    depth = 0  # an optimizer may step other optimizers; only the outermost step counts
 
     def begins(*_: Any) -> None:
         nonlocal depth
@@ -65,7 +65,7 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
 
 
 def replace_everywhere(old: Any, new: Any) -> None:
-    """Put one function in another's place, also where torch's modules have imported it by name."""
+    """Replace a function in all modules of torch, also where they have imported it by name."""
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("torch"):
             for name, value in list(vars(module).items()):
@@ -74,11 +74,11 @@ def replace_everywhere(old: Any, new: Any) -> None:
 
 
 ASKED: dict[str, str] = {}
-"""Backends that the script asked for, by group."""
+"""The backend that the script requested for each group, by name."""
 
 
 def check_backend(backend: Any) -> None:
-    """Refuse a backend of which nothing is known here."""
+    """Check that the trace supports the backend that a script requests."""
     name = "undefined" if backend is None else str(backend).lower()
     if name in ON_GPU and not device_count():
         raise Refusal(f"backend: got {name!r}; expected 'gloo' or none, as the script sees no GPU")
@@ -87,7 +87,7 @@ def check_backend(backend: Any) -> None:
 
 
 def starting(init: Callable[..., Any]) -> Callable[..., Any]:
-    """``init_process_group`` with our backend."""
+    """Return the function ``init_process_group`` that uses the backend of the trace."""
 
     @functools.wraps(init)
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +104,7 @@ def starting(init: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
-    """``new_group`` with our backend."""
+    """Return the function ``new_group`` that uses the backend of the trace."""
 
     @functools.wraps(new)
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -112,30 +112,30 @@ def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
         for name in FOR_NCCL:
             kwargs.pop(name, None)
         with RECORDER.silence():
-            made = new(ranks, timeout, None, *args, **kwargs)
-        if isinstance(made, dist.ProcessGroup) and backend is not None:
-            ASKED[made.group_name] = str(backend).lower()
-        return made
+            group = new(ranks, timeout, None, *args, **kwargs)
+        if isinstance(group, dist.ProcessGroup) and backend is not None:
+            ASKED[group.group_name] = str(backend).lower()
+        return group
 
     return new_group
 
 
 def told_backend(get: Callable[..., Any]) -> Callable[..., Any]:
-    """``get_backend``, which tells the script what it asked for."""
+    """Return the function ``get_backend`` that returns the backend that the script requested."""
 
     @functools.wraps(get)
     def get_backend(group: Any = None) -> Any:
-        told = get(group)
-        if told != NAME or from_torch(1):
-            return told
-        asked = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
-        return "nccl" if asked == "undefined" and device_count() else asked.rpartition(":")[2]
+        backend = get(group)
+        if backend != NAME or from_torch(1):
+            return backend
+        requested = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
+        return "nccl" if requested == "undefined" and device_count() else requested.rpartition(":")[2]
 
     return get_backend
 
 
 def asking_who_is_late(_: Callable[..., Any]) -> Callable[..., Any]:
-    """``monitored_barrier``, which is refused: who is late is what a record cannot know."""
+    """Return a replacement for ``monitored_barrier`` that refuses it; a record cannot know which rank is late."""
 
     def monitored_barrier(*_: Any, **__: Any) -> None:
         raise Refusal("monitored_barrier() asks who is late; a record cannot know that")
@@ -144,14 +144,14 @@ def asking_who_is_late(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def noting_losses(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """``autograd.backward`` that notes a loss of one number."""
+    """Return the function ``autograd.backward`` that records the loss if it is one number."""
 
     @functools.wraps(backward)
     def noted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
         if loss.numel() == 1:
             with RECORDER.silence():
-                value = float(getattr(loss, "traced_loss", loss).detach())  # as it was before a GradScaler
+                value = float(getattr(loss, "traced_loss", loss).detach())  # the loss before a GradScaler scaled it
             RECORDER.note(Lost(value))
         return backward(tensors, *args, **kwargs)
 

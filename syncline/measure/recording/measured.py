@@ -1,7 +1,7 @@
-"""What computing took while it was recorded: CPU seconds of the thread that computes, by segment.
+"""Measured compute times of a recording: CPU seconds of the computing thread, for each segment.
 
-A core that others have for a while counts nothing, and nothing counts that the recording itself does: its clock stands
-while a call is noted and made, and what counting an operation takes is measured once and taken off.
+CPU time excludes the time in which other processes use the core. It also excludes the work of the recorder: the clock
+stops while a call is recorded and made, and the time to count an operation is measured once and subtracted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ REPEATS, OPERATIONS = 5, 200
 
 
 class SegmentClock:
-    """CPU seconds of segments, each time that one was computed; it goes once it was told to.
+    """A clock that measures the CPU seconds of each run of each segment, after `begin` has started it.
 
-    Time in which nothing was counted belongs to the next segment, but for what comes before the first. Threads
-    beside the one that began have their own time, and it is not looked at.
+    Time in which no operation was counted belongs to the next segment, except the time before the first segment. The
+    clock measures only the thread that called `begin`.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class SegmentClock:
         self._thread = get_ident()
 
     def begin(self, counting_s: float) -> None:
-        """The script begins; counting one of its operations takes so long."""
+        """Start the clock for the script; counting one operation takes ``counting_s`` seconds."""
         self._counting_s, self._since_s, self._thread = counting_s, thread_time(), get_ident()
 
     def stop(self) -> None:
-        """What comes now is none of the script's."""
+        """Stop the clock, because the following work is not the script's."""
         if get_ident() != self._thread:
             return
         if self._since_s is not None:
@@ -46,7 +46,7 @@ class SegmentClock:
         self._since_s = None
 
     def go(self, anew: bool = False) -> None:
-        """What comes now is the script's; anew: what came before was only its beginning."""
+        """Start the clock again for the script's work; ``anew`` drops the time measured since the last segment."""
         if get_ident() != self._thread:
             return
         if anew:
@@ -55,18 +55,18 @@ class SegmentClock:
             self._since_s = thread_time()
 
     def take(self, segment: int, operations: int) -> None:
-        """All since the last time was a segment of so many operations; stands still from now on."""
+        """Stop the clock, and assign the time since the last call to a run of a segment with so many operations."""
         self.stop()
         self._taken.setdefault(segment, []).append(max(0.0, self._carried_s - operations * self._counting_s))
         self._carried_s = 0.0
 
     def medians_s(self) -> list[float]:
-        """Of each segment, in their order."""
+        """Return the median CPU seconds of each segment, in order."""
         return [statistics.median(self._taken[segment]) for segment in range(len(self._taken))]
 
 
 def counting_s() -> float:
-    """What counting an operation takes, of operations on one number, with and without."""
+    """Return the seconds to count an operation: the difference between counted and plain operations on one number."""
     x, noted = torch.zeros(1), 0
 
     def note(flops: float, nbytes: float) -> None:
@@ -88,16 +88,17 @@ def counting_s() -> float:
 
 
 def share_medians(ranks: Sequence[RankRecord]) -> None:
-    """Give the same operations the same seconds on all ranks: the median of what each has measured.
+    """Set the seconds of equal segments to the same value on all ranks: the median of the ranks' medians.
 
-    They ran on one machine, and by how much their medians differ is chance. In a replay a rank that is later by that
-    much in every step drifts away from the others, further than a latency, which changes how gloo's messages meet.
+    All ranks ran on one machine, so differences between their medians are noise. In a replay, a rank that is slower by
+    this noise in every step would fall behind the others by more than a latency, which changes the order of gloo's
+    messages.
     """
-    of: dict[Operations, list[float]] = {}
+    seconds_by_segment: dict[Operations, list[float]] = {}
     for rank in ranks:
         for operations, seconds in zip(rank.segments, rank.segment_cpu_s, strict=False):
-            of.setdefault(operations, []).append(seconds)
-    shared = {operations: statistics.median(several) for operations, several in of.items()}
+            seconds_by_segment.setdefault(operations, []).append(seconds)
+    shared = {operations: statistics.median(several) for operations, several in seconds_by_segment.items()}
     for rank in ranks:
         if rank.segment_cpu_s:
             rank.segment_cpu_s = [shared[operations] for operations in rank.segments]

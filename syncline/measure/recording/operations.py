@@ -1,4 +1,4 @@
-"""What computing is counted as: the FLOPs and bytes of each operation that a rank dispatches."""
+"""Counts of computation: the FLOPs and bytes of each operation that a rank dispatches."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ VIEWS = frozenset({"view", "t", "transpose", "expand", "slice", "select", "detac
                    "split_with_sizes", "is_same_size", "empty", "empty_like", "empty_strided", "new_empty",
                    "new_empty_strided", "unflatten", "view_as_real", "view_as_complex", "diagonal", "unfold",
                    "resize_", "set_", "_local_scalar_dense"})  # fmt: skip
-"""Operations that move nothing."""
+"""Operations that move no data."""
 
 OVERWRITING = frozenset({"copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_", "normal_",
                          "uniform_"})  # fmt: skip
-"""Operations that do not read what they write to."""
+"""Operations that overwrite a tensor without reading it."""
 
 LOOKING_UP = frozenset({"embedding", "index_select", "gather", "index"})
-"""Operations that read of their first argument only what they hand out."""
+"""Operations that read only those parts of their first argument that they return."""
 
 SILENT = frozenset({"c10d", "_c10d_functional", "profiler", "prim", "record_function"})
-"""Namespaces of operations that compute nothing."""
+"""Namespaces of operations that do no computation."""
 
 TORCH = Path(torch.__file__).parent
 HOSTS = f"{TORCH}/optim/", f"{TORCH}/utils/data/"
@@ -42,15 +42,15 @@ Note = Callable[[float, float], None]
 
 
 class OperationCounter(TorchDispatchMode):
-    """Counts what is dispatched while it is on, and changes nothing.
+    """A dispatch mode that counts the operations that run while it is active, and changes no result.
 
-    Matrix products, convolutions and attention have FLOPs by torch's own formulas; of everything else the bytes that
-    are read and written count alone.
+    Matrix products, convolutions and attention have FLOPs by torch's formulas. For all other operations only the bytes
+    that they read and write count.
 
     Args:
-        note: told the FLOPs and bytes of each operation.
-        listens: whether it counts now; inside a collective it does not.
-        reads: told that the host reads what an operation has made.
+        note: called with the FLOPs and bytes of each operation.
+        listens: returns whether to count now; inside a collective it returns False.
+        reads: called when the host reads the result of an operation.
     """
 
     def __init__(self, note: Note, listens: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
@@ -61,23 +61,23 @@ class OperationCounter(TorchDispatchMode):
 
     @contextmanager
     def know_steps(self, note: Callable[[Costs], None], others: Callable[[], int]) -> Iterator[OperationCounter]:
-        """Count, and a step of an optimizer once; see ``KnownSteps``."""
+        """Count operations in a ``with`` block, but those of equal optimizer steps only once, see ``KnownSteps``."""
         with KnownSteps(self, note, self.listens, others) as self.steps, self:
             yield self
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: torch would put two calls around each operation, which take longer than counting it."""
+        """Return False, as torch would else wrap each operation in two calls that take longer than counting it."""
         return False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        for one in types:
-            if one is not Tensor and one is not Parameter and is_traceable_wrapper_subclass_type(one):
-                return NotImplemented  # a DTensor's own operations follow, on what this rank has of it
+        for kind in types:
+            if kind is not Tensor and kind is not Parameter and is_traceable_wrapper_subclass_type(kind):
+                return NotImplemented  # the DTensor then dispatches operations on this rank's shard
         if func.namespace == "aten":
-            with torch._C.DisableTorchFunction():  # else a mode of functions is told of each, and of each shape, again
+            with torch._C.DisableTorchFunction():  # else function modes see each operation again
                 return self._counted(func, args, kwargs)
         return self._counted(func, args, kwargs)
 
@@ -87,11 +87,11 @@ class OperationCounter(TorchDispatchMode):
             key: list[Any] = [func]
             add_shapes(args, key)
             add_shapes((out,), key)
-            of = tuple(key)
-            known = self._known.get(of)
-            if known is None:
-                known = self._known[of] = cost_of(func, args, kwargs or {}, out), is_read(func)
-            cost, is_read_now = known
+            signature = tuple(key)
+            entry = self._known.get(signature)
+            if entry is None:
+                entry = self._known[signature] = cost_of(func, args, kwargs or {}, out), is_read(func)
+            cost, is_read_now = entry
             if cost is not None:
                 self.note(*cost)
                 if self.steps is not None and self.steps.counted is not None:
@@ -102,7 +102,7 @@ class OperationCounter(TorchDispatchMode):
 
 
 def add_shapes(values: Iterable[Any], key: list[Any]) -> None:
-    """Add to a key what an operation's cost depends on of its arguments or results."""
+    """Append the shapes and types of arguments or results to a key, which determine an operation's cost."""
     for value in values:
         kind = type(value)
         if kind is Tensor or kind is Parameter:
@@ -110,7 +110,7 @@ def add_shapes(values: Iterable[Any], key: list[Any]) -> None:
             key.append(value.dtype)
         elif kind is list or kind is tuple:
             add_shapes(value, key)
-            key.append(None)  # where it ends
+            key.append(None)  # marks the end of the list
         elif isinstance(value, Tensor):
             key.append(value.shape)
             key.append(value.dtype)
@@ -118,12 +118,12 @@ def add_shapes(values: Iterable[Any], key: list[Any]) -> None:
 
 @cache
 def is_read(func: Any) -> bool:
-    """Whether the host cannot go on before it knows what an operation made: a number, or how many there are."""
+    """Return whether the host needs the result of an operation to go on: its value or its shape."""
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
 def is_of_host() -> bool:
-    """Whether torch itself reads: counters and orders of examples, which are in the host's memory on any machine."""
+    """Return whether torch's optimizers or data loaders call: their counters and indices are in host memory."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back
@@ -131,16 +131,16 @@ def is_of_host() -> bool:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of arguments or results."""
+    """Yield the tensors in arguments or results, also in nested lists and tuples."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from tensors_in(one)
+        for item in value:
+            yield from tensors_in(item)
 
 
 def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> tuple[float, float] | None:
-    """FLOPs and bytes of an operation; None if it is none that takes time."""
+    """Return the FLOPs and bytes of an operation; None if the operation takes no time."""
     packet = func._overloadpacket
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace in SILENT or name in VIEWS:
@@ -151,34 +151,37 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
 
 
 def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """Bytes that an operation reads and writes: its arguments, those it changes twice, and results that are new."""
-    if name == "all_gather_copy_in":  # FSDP2's own, into this rank's part of what it is handed
+    """Return the bytes that an operation reads and writes.
+
+    They are the bytes of its arguments, twice if it reads and changes an argument, and of its new results.
+    """
+    if name == "all_gather_copy_in":  # FSDP2 copies its inputs into this rank's part of the buffer
         return 2 * sum(x.numel() * x.element_size() for x in tensors_in(args[0]))
-    made = list(tensors_in(out))
+    results = list(tensors_in(out))
     read, changed = 0, 0
     for place, argument in enumerate(schema.arguments):
-        given = args[place] if place < len(args) else kwargs.get(argument.name)
-        own = list(tensors_in(given))
-        nbytes = sum(x.numel() * x.element_size() for x in own)
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
+        tensors = list(tensors_in(value))
+        nbytes = sum(x.numel() * x.element_size() for x in tensors)
         writes = argument.alias_info is not None and argument.alias_info.is_write and argument.name != "grads"
         if writes:
             changed += nbytes
-            made = [x for x in made if not any(x is one for one in own)]
+            results = [x for x in results if not any(x is tensor for tensor in tensors)]
         if name in LOOKING_UP and place == 0:
-            nbytes = min(nbytes, sum(x.numel() * x.element_size() for x in made))
+            nbytes = min(nbytes, sum(x.numel() * x.element_size() for x in results))
         if not (writes and (name in OVERWRITING or argument.kwarg_only)):
             read += nbytes
-    return read + changed + sum(x.numel() * x.element_size() for x in made)
+    return read + changed + sum(x.numel() * x.element_size() for x in results)
 
 
 def flash_attention_on_cpu(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """FLOPs of attention as torch computes it on a CPU, which its registry lacks: two products of scores."""
-    (batch, heads, asked, width), known, out = query, key[-2], value[-1]
-    return int(2 * batch * heads * asked * known * (width + out))
+    """Return the FLOPs of CPU attention, which torch's registry lacks: two products of the scores' size."""
+    (batch, heads, queries, width), keys, out = query, key[-2], value[-1]
+    return int(2 * batch * heads * queries * keys * (width + out))
 
 
 def register_attention() -> None:
-    """Count attention on a CPU, forward and backward (which makes five products where the forward pass makes two)."""
+    """Register FLOP formulas for attention on a CPU; the backward pass has five products, the forward pass two."""
     from torch.utils.flop_counter import register_flop_formula
 
     forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -1,6 +1,6 @@
-"""Steps of torch's own optimizers, counted once: what such a step dispatches follows from what it is given.
+"""Steps of torch's optimizers that are counted once, because the inputs of a step determine its operations.
 
-Half of a small model's operations are the optimizer's, each of some microseconds, and noticing one takes as long.
+Half of the operations of a small model are the optimizer's. Each takes some microseconds, and so does counting it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ REGULAR = frozenset({
     torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.Adadelta,
     torch.optim.Adamax, torch.optim.NAdam, torch.optim.RMSprop,
 })  # fmt: skip
-"""Those whose operations depend on nothing but shapes, options, and whether there is a state yet.
+"""Optimizers whose operations depend only on shapes, options, and whether a state exists.
 
-Others look at values, or at how many steps there were.
+The operations of other optimizers depend on values or on the number of steps.
 """
 
 Costs = list[tuple[float, float]]
 
 
 class KnownSteps:
-    """Switches a counter off for the steps of an optimizer that it has counted.
+    """A context that switches a counter off during optimizer steps that it has counted before.
 
     Args:
-        counter: that is on.
-        note: told FLOPs and bytes of the operations of a step that is not counted.
-        listens: whether anything is counted now.
-        others: a number that changes when a step does anything beside computing.
+        counter: the active counter.
+        note: called with the FLOPs and bytes of the operations of a step that is not counted again.
+        listens: returns whether operations are counted now.
+        others: returns a number that changes if a step does anything besides computation.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class KnownSteps:
     ) -> None:
         self.counter, self.note, self.listens, self.others = counter, note, listens, others
         self.counted: Costs | None = None
-        """Of the step that is being counted."""
+        """The costs of the step that is being counted; None outside such a step."""
         self._known: dict[Any, Costs] = {}
         self._begun: tuple[Any, int] | None = None
         self._is_off = False
@@ -60,7 +60,7 @@ class KnownSteps:
             hook.remove()
 
     def _begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._is_off:  # the step before has failed, and somebody went on
+        if self._is_off:  # the previous step raised an error, and the script went on
             self._on()
         self._begun = self.counted = None
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -76,7 +76,7 @@ class KnownSteps:
         self.note(costs)
         self._is_off = True
         self.counter.__exit__(None, None, None)
-        self._plain = torch._C.DisableTorchFunction()  # nor need a mode of functions know it
+        self._plain = torch._C.DisableTorchFunction()  # function modes need not see the step either
         self._plain.__enter__()
 
     def _ends(self, *_: Any) -> None:
@@ -95,16 +95,19 @@ class KnownSteps:
 
 
 def step_key(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
-    """What the operations of a step depend on; the learning rate is a factor, and may change from step to step."""
+    """Return a key of everything that the operations of a step depend on.
+
+    The learning rate is only a factor, so its type counts and its value does not.
+    """
     state = optimizer.state
-    of: list[Any] = [id(optimizer)]
+    key: list[Any] = [id(optimizer)]
     for group in optimizer.param_groups:
         for name, value in group.items():
             if name == "lr":
-                of.append(type(value))
+                key.append(type(value))
             elif name != "params":
-                of.append(value if isinstance(value, int | float | str | tuple | None) else type(value))
+                key.append(value if isinstance(value, int | float | str | tuple | None) else type(value))
         for parameter in group["params"]:
             gradient = parameter.grad
-            of += parameter.shape, None if gradient is None else gradient.layout, len(state.get(parameter, ()))
-    return tuple(of)
+            key += parameter.shape, None if gradient is None else gradient.layout, len(state.get(parameter, ()))
+    return tuple(key)

@@ -1,10 +1,11 @@
-"""Which ranks of a script are alike, so that one is recorded for many.
+"""Equivalence of ranks: one recorded rank stands for all ranks that do the same.
 
-Every rank of a script makes all groups, also those that it is not in. Groups made one after another that have no rank
-in common are a *family*: the rows of a mesh. A rank's *place* is, for each family, in which size of group it is, if in
-any; and where messages travel in that family (the stages of a pipeline), which number it has in its group. Ranks of one
-place differ by nothing but which groups they are in, as long as a script does not look at its rank. Whether it does is
-seen by recording the first and the last of a place, and, where these differ, others between them.
+Every rank of a script creates all groups, including those that it is not in. Groups that are created one after another
+and have no rank in common are a *family*, for example the rows of a mesh. The *place* of a rank has an entry for each
+family: the size of the rank's group, if it is in one; and, if messages travel in the family (the stages of a
+pipeline), the rank's number in its group. Ranks with the same place differ only in the groups that they are in, as long
+as the script does not depend on its rank. To detect such a dependence, the trace records the first and the last rank of
+a place and, if these differ, ranks between them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ RankPlace: TypeAlias = tuple[Any, ...]
 
 
 class Group(NamedTuple):
-    """A group: its name and its ranks."""
+    """A process group with its name and its ranks."""
 
     name: str
     ranks: tuple[int, ...]
 
 
 class Families:
-    """The groups of a script, those of each family together.
+    """The groups of a script, sorted by family.
 
     Args:
-        made: every group, in the order in which they were made.
+        made: name and ranks of every group, in the order of creation.
     """
 
     def __init__(self, made: Iterable[tuple[str, Sequence[int]]]) -> None:
@@ -46,24 +47,27 @@ class Families:
         self._of = [{rank: group for group in family for rank in group.ranks} for family in self.families]
 
     def family(self, name: str) -> int:
-        """The number of a group's family."""
+        """Return the number of a group's family."""
         return self._family[name]
 
     def of(self, rank: int, family: int) -> Group | None:
-        """A rank's group in a family."""
+        """Return the group of a rank in a family, or None if the rank is in none."""
         return self._of[family].get(rank)
 
     def place(self, rank: int, messages: Iterable[int]) -> RankPlace:
-        """What a rank is, but for which of its groups it is in; of families with messages its number counts, too."""
+        """Return the place of a rank: the size of its group in each family.
+
+        In families with messages the place includes the number of the rank in its group.
+        """
         numbered = set(messages)
-        groups = [of.get(rank) for of in self._of]
+        groups = [group_of_rank.get(rank) for group_of_rank in self._of]
         return tuple(
             group and (len(group.ranks), group.ranks.index(rank) if number in numbered else None)
             for number, group in enumerate(groups)
         )
 
     def with_messages(self, records: Iterable[RankRecord]) -> set[int]:
-        """Families in which somebody sends a message."""
+        """Return the families in which a rank sends or awaits a message."""
         return {
             self.family(event.tag[0])
             for record in records
@@ -72,10 +76,10 @@ class Families:
         }
 
     def as_if(self, record: RankRecord, rank: int) -> RankRecord:
-        """A record of a rank, told of another rank of its place: in the other's groups, to the other's neighbours."""
+        """Return a rank's record translated to another rank of its place, with that rank's groups and neighbours."""
         groups: dict[str, Group] = {}
 
-        def there(name: str) -> Group:
+        def target_group(name: str) -> Group:
             if name not in groups:
                 group = self.of(rank, self.family(name))
                 if group is None:
@@ -86,40 +90,40 @@ class Families:
             return groups[name]
 
         def neighbour(name: str, member: int) -> int:
-            here = next(group for group in self.families[self.family(name)] if group.name == name)
-            return there(name).ranks[here.ranks.index(member)]
+            own_group = next(group for group in self.families[self.family(name)] if group.name == name)
+            return target_group(name).ranks[own_group.ranks.index(member)]
 
-        def told(event: Event) -> Event:
+        def translated(event: Event) -> Event:
             if isinstance(event, Started):
-                group = there(event.key[0])
+                group = target_group(event.key[0])
                 return event._replace(ranks=group.ranks, key=(group.name, event.key[1]))
             if isinstance(event, MessageSent | MessageAwaited):
                 name, source, to, number = event.tag
                 ends = neighbour(name, source), neighbour(name, to)
-                tag = there(name).name, *ends, number
+                tag = target_group(name).name, *ends, number
                 if isinstance(event, MessageSent):
                     return event._replace(to=ends[1], tag=tag)
                 return event._replace(source=ends[0], tag=tag)
             return event
 
-        return replace(record, events=[told(event) for event in record.events])
+        return replace(record, events=[translated(event) for event in record.events])
 
 
 def same(one: RankRecord, other: RankRecord) -> bool:
-    """Whether two ranks do the same, to the last event and operation."""
+    """Return whether two ranks have the same events and operations."""
     return one.events == other.events and one.segments == other.segments
 
 
 def stand_ins(
     families: Families, workers: int, records: dict[int, RankRecord], record_more: Callable[[Sequence[int]], None]
 ) -> list[int]:
-    """For each rank the recorded rank that stands for it.
+    """Return, for each rank, the recorded rank that stands for it.
 
     Args:
-        families: groups of the script.
-        workers: P.
-        records: of ranks; more are added.
-        record_more: records ranks, and adds them.
+        families: the groups of the script.
+        workers: P, the number of ranks.
+        records: the records by rank; ``record_more`` adds to them.
+        record_more: a function that records further ranks and adds them to the records.
     """
     places: dict[RankPlace, list[int]] = {}
     while True:
@@ -131,10 +135,10 @@ def stand_ins(
         if not missing:
             break
         record_more(missing)
-    of = list(range(workers))
+    substitutes = list(range(workers))
     for ranks in places.values():
-        _spread(families, ranks, records, record_more, of)
-    return of
+        _spread(families, ranks, records, record_more, substitutes)
+    return substitutes
 
 
 def _spread(
@@ -142,19 +146,22 @@ def _spread(
     ranks: Sequence[int],
     records: Mapping[int, RankRecord],
     record_more: Callable[[Sequence[int]], None],
-    of: list[int],
+    substitutes: list[int],
 ) -> None:
-    """Say who stands for the ranks of a place: the first for those up to the last that is like it, and so on."""
+    """Set the recorded rank that stands for each rank of a place.
+
+    If the first and the last rank do the same, the first stands for all ranks; else the function splits the ranks.
+    """
     first, last = ranks[0], ranks[-1]
     record_more([rank for rank in (first, last) if rank not in records])
     if same(families.as_if(records[first], last), records[last]):
         for rank in ranks:
-            of[rank] = first
+            substitutes[rank] = first
     elif len(ranks) > 2:
-        # Most often the first differs alone, as it writes the log; else those of one half.
+        # Usually only the first rank differs, because it writes the log; else split the ranks in halves.
         if ranks[1] not in records:
             record_more([ranks[1]])
-        alone = same(families.as_if(records[ranks[1]], last), records[last])
-        cut = 1 if alone else len(ranks) // 2
-        _spread(families, ranks[:cut], records, record_more, of)
-        _spread(families, ranks[cut:], records, record_more, of)
+        first_differs_alone = same(families.as_if(records[ranks[1]], last), records[last])
+        cut = 1 if first_differs_alone else len(ranks) // 2
+        _spread(families, ranks[:cut], records, record_more, substitutes)
+        _spread(families, ranks[cut:], records, record_more, substitutes)

@@ -1,4 +1,4 @@
-"""The processes of a traced script: forked from one that has imported torch, watched until the last has ended."""
+"""The processes of a traced script: forked from a process that has imported torch, and watched until all have ended."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from syncline.registry import refuse_code
 
 
 class ForeignScript(NamedTuple):
-    """What is run.
+    """A program to trace: a script, a module or a function.
 
     Attributes:
-        target: a file, or a module's name.
-        args: its own.
-        is_module: whether it is a module's name.
-        function: to call in place of a script, as cloudpickle has it; ``target`` is its name.
+        target: a file, or the name of a module.
+        args: the arguments of the program.
+        is_module: whether ``target`` is the name of a module.
+        function: a function to call instead of a script, pickled by cloudpickle; ``target`` is its name.
     """
 
     target: str
@@ -46,47 +46,50 @@ class ForeignScript(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For a folder."""
+        """Return a name for the folder of the trace."""
         if self.function is not None:
             return self.target.strip("<>")
         return (self.target.rpartition(".")[2] if self.is_module else Path(self.target).stem) or "script"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """As `script_of` takes them."""
+        """Return the command line, which `script_of` accepts."""
         return (*(("-m",) if self.is_module else ()), self.target, *self.args)
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """How a script is recorded.
+    """The options of the recording of a script.
 
     Args:
         gpu: ``none``: the script sees no GPU; ``auto``: those of ``CUDA_VISIBLE_DEVICES``, else one for each rank.
-        clock: ``refuse``: a script that decides by the clock is refused; ``allow``: its decisions are those of the
-            recording.
+        clock: ``refuse``: a script that branches on the clock is refused; ``allow``: the record contains the branches
+            that the script took during the recording.
 
     Raises:
-        SpecError: other words.
+        SpecError: if an option has another value.
     """
 
     gpu: str = "auto"
     clock: str = "refuse"
 
     def __post_init__(self) -> None:
-        for name, value, known in (("--gpu", self.gpu, ("auto", "none")), ("--clock", self.clock, ("refuse", "allow"))):
-            if value not in known:
-                raise SpecError(name, value, one_of(known, str(value)))
+        for name, value, choices in (
+            ("--gpu", self.gpu, ("auto", "none")),
+            ("--clock", self.clock, ("refuse", "allow")),
+        ):
+            if value not in choices:
+                raise SpecError(name, value, one_of(choices, str(value)))
 
 
 DEFAULT_OPTIONS = TraceOptions()
 
 
 def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT_OPTIONS) -> list[RankRecord]:
-    """Run a program on so many ranks and note what each does; what it prints goes to standard error.
+    """Run a program on ``workers`` ranks, and return the record of each; its output goes to standard error.
 
     Raises:
-        SynclineError: a rank failed, whose traceback is on standard error, or all wait for ever.
+        SynclineError: if a rank fails, with its traceback on standard error, or all ranks wait for ever.
     """
     import_before_forking()
     from syncline.measure.recording.measured import share_medians
@@ -109,7 +112,7 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
 
 
 def import_before_forking() -> None:
-    """What scripts import of torch, once for all ranks; of the environment, in which torch names a folder, nothing."""
+    """Import torch's modules once for all ranks, and remove the environment variables that the import sets."""
     before = set(os.environ)
     import torch
     import torch.distributed.fsdp
@@ -123,18 +126,18 @@ def import_before_forking() -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody has."""
+    """Return a free port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 NO_RECORD = "left no record: it ended by other means than its last line, sys.exit() or os._exit(), such as os.execv()"
-"""What a rank did whose process ended with 0."""
+"""The error message for a rank whose process ended with exit code 0 but left no record."""
 
 
 def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path, options: TraceOptions) -> None:
-    """The life of a rank, from its birth to its end."""
+    """Run a program as one rank in this forked process, write the rank's record or error, and end the process."""
     code = 1
     Identity.rank = TracedRank(folder, rank, os.getpid())
     try:
@@ -147,11 +150,11 @@ def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: 
         end_as_python_does()
         where.close()
         code = 0
-    except SystemExit as asked:
-        code = asked.code if isinstance(asked.code, int) else 1
-        leave_words(folder, rank, f"{asked.code}\n" if isinstance(asked.code, str) else "")
-    except Refusal as refused:
-        leave_words(folder, rank, reason=str(refused))
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else 1
+        leave_words(folder, rank, f"{ending.code}\n" if isinstance(ending.code, str) else "")
+    except Refusal as refusal:
+        leave_words(folder, rank, reason=str(refusal))
     except BaseException as error:
         words = "".join(traceback.format_exception(without_our_frames(error)))
         leave_words(folder, rank, words, line=failing_line(error))
@@ -162,11 +165,11 @@ def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: 
 
 
 _exit = os._exit
-"""Ends a process at once, also where a script's ``os._exit`` keeps the record first."""
+"""The original ``os._exit``, which ends a process at once; the script's ``os._exit`` writes the record first."""
 
 
 def keep_at_exit(keep: Callable[[], None]) -> None:
-    """Let ``os._exit(0)`` of this process, and not of its children, keep the record first."""
+    """Let ``os._exit(0)`` in this process, but not in its children, call ``keep`` before the process ends."""
     pid = os.getpid()
 
     def exit_at_once(status: int) -> None:
@@ -178,7 +181,7 @@ def keep_at_exit(keep: Callable[[], None]) -> None:
 
 
 def end_as_python_does() -> None:
-    """Threads that are waited for, exit functions, processes that the script started."""
+    """Do what Python does at its end: join threads, call exit functions, end child processes, flush logs."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     multiprocessing.util._exit_function()  # type: ignore[attr-defined]
@@ -186,7 +189,7 @@ def end_as_python_does() -> None:
 
 
 def without_our_frames(error: BaseException) -> BaseException:
-    """An error whose traceback begins in the script."""
+    """Return the error with a traceback that begins in the script."""
     ours = str(Path(__file__).parent)
     while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename.startswith((ours, "<frozen runpy")):
         error.__traceback__ = error.__traceback__.tb_next
@@ -197,13 +200,15 @@ def failing_line(error: BaseException) -> str:
     """Return the innermost line of the user's files in a traceback; empty if there is none."""
     stack = traceback.extract_tb(error.__traceback__)
     lines = [
-        f"{at.filename}:{at.lineno}" for at in stack if not at.filename.startswith("<") and not is_library(at.filename)
+        f"{frame.filename}:{frame.lineno}"
+        for frame in stack
+        if not frame.filename.startswith("<") and not is_library(frame.filename)
     ]
     return lines[-1] if lines else ""
 
 
 def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) -> None:
-    """As torchrun sets it on one machine; without GPUs, if the script is to see none."""
+    """Set the environment variables of a rank as torchrun does on one machine, and hide GPUs if the options say so."""
     if options.gpu == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ |= {
@@ -219,7 +224,7 @@ def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) 
 
 
 def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
-    """Run the program as ``python`` would, and listen."""
+    """Run the program as ``python`` would, and record it."""
     from syncline.measure.recording import clocks, cuda, eager, hooks, measured, operations
     from syncline.measure.recording.recorder import RECORDER
 
@@ -236,7 +241,7 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
 
 
 def finished_record() -> RankRecord:
-    """Return what this process has recorded, with what it took."""
+    """Return the record of this process, with its CPU seconds."""
     from syncline.measure.recording.recorder import RECORDER
 
     RECORDER.flush()
@@ -246,12 +251,13 @@ def finished_record() -> RankRecord:
 
 
 _LEFT: list[object] = []
-"""What the script of this process leaves, until it ends: torch can hang where a model with hooks in Python is freed, as
-it then waits for a thread of its group, which waits for Python. Where Python ends, nobody waits."""
+"""The global variables of the script, which this list keeps alive until the process ends. When torch frees a model that
+has hooks in Python, it can deadlock: it waits for a thread of the group that waits for Python's lock. At the end of the
+process this cannot happen."""
 
 
 def run_script(program: ForeignScript) -> None:
-    """Run a program as ``python`` would, in this process; one that exits with 0 has ended well."""
+    """Run a program in this process as ``python`` would; ``SystemExit`` with code 0 counts as success."""
     try:
         if program.function is not None:
             pickle.loads(program.function)()
@@ -263,16 +269,16 @@ def run_script(program: ForeignScript) -> None:
         else:
             sys.path.insert(0, str(Path(program.target).resolve().parent))
             _LEFT.append(runpy.run_path(program.target, run_name="__main__"))
-    except SystemExit as asked:
-        if asked.code:
+    except SystemExit as ending:
+        if ending.code:
             raise
 
 
 def script_of(words: Sequence[str]) -> ForeignScript:
-    """Return the script behind ``--``: a file and its arguments, or ``-m`` and a module and its arguments.
+    """Return the script of a command line: a file and its arguments, or ``-m``, a module and its arguments.
 
     Raises:
-        SpecError: ``-m`` alone; or no code may run (`refuse_code`).
+        SpecError: if ``-m`` has no module, or code may not run (`refuse_code`).
     """
     refuse_code("script", " ".join(words), "no script")
     if words[0] == "-m":

@@ -1,8 +1,8 @@
-"""A record: what the ranks of a script computed, sent and waited for, in their order.
+"""Records: the computation, messages and waits of the ranks of a script, in their order.
 
-A rank's host queues work on streams, as CUDA has them: what is on one stream runs in order, streams run side by side,
-and 0 is the stream that a script has without asking. A record is made on a CPU, where the host is the device and none
-of that matters; it is noted so that a replay can have either meaning.
+The host of a rank queues work on streams as in CUDA: the work of one stream runs in order, several streams run in
+parallel, and stream 0 is the default stream. During the recording on a CPU the host is the device, so streams have no
+effect. The record contains the streams so that a replay can simulate a CPU or a GPU.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeAlias
 
 
 class Computed(NamedTuple):
-    """Operations one after another, with nothing sent or waited for between.
+    """Consecutive operations without a send or a wait between them.
 
     Attributes:
-        segment: place among the record's segments: which operations they were.
-        stream: on which they are queued.
+        segment: index into the record's segments, which contain the operations.
+        stream: the stream on which the operations are queued.
     """
 
     segment: int
@@ -29,15 +29,15 @@ class Started(NamedTuple):
     """A collective that a rank joined.
 
     Attributes:
-        call: its number on this rank.
-        kind: one of ``syncline.costmodel.collectives.table.COLLECTIVES``, as which it is timed.
-        asked: what the script asked for: ``reduce`` is timed as a broadcast, ``scatter`` as a gather, ``barrier`` as an
-            all-reduce.
-        payload_bytes: as `syncline.costmodel.Call` counts them for its kind.
-        ranks: that take part.
-        key: group and number in the group: of this collective alone.
-        site: the line of the script that called.
-        stream: after what is queued there it begins; it runs on a stream of its group's own.
+        call: the number of the call on this rank.
+        kind: one of ``syncline.costmodel.collectives.table.COLLECTIVES``, which determines the time.
+        asked: the collective in the script: ``reduce`` is timed as a broadcast, ``scatter`` as a gather, ``barrier`` as
+            an all-reduce.
+        payload_bytes: bytes as `syncline.costmodel.Call` counts them for the kind.
+        ranks: the ranks that take part.
+        key: the group and the number of the collective in the group, which together are unique.
+        site: the line of the script that called the collective.
+        stream: the stream whose queued work precedes the collective; the collective runs on a stream of its group.
     """
 
     call: int
@@ -51,7 +51,7 @@ class Started(NamedTuple):
 
 
 class MessageSent(NamedTuple):
-    """A message to another rank, which leaves after what is queued on the stream."""
+    """A message to another rank, which leaves after the work that is queued on the stream."""
 
     call: int
     to: int
@@ -62,7 +62,7 @@ class MessageSent(NamedTuple):
 
 
 class MessageAwaited(NamedTuple):
-    """A message from another rank that is asked for; it is there once it was waited for."""
+    """A receive of a message from another rank; the message has arrived after a wait for the call."""
 
     call: int
     source: int
@@ -72,32 +72,32 @@ class MessageAwaited(NamedTuple):
 
 
 class Waited(NamedTuple):
-    """A wait for a call of this rank: of the stream, and of the host where it is the device."""
+    """A wait for a call of this rank: the stream waits, and the host too if the host is the device."""
 
     call: int
     stream: int = 0
 
 
 class Marked(NamedTuple):
-    """A mark behind what is queued on a stream so far: CUDA's events, none twice on a rank."""
+    """A mark behind the work that is queued on a stream, like an event of CUDA; marks are unique on a rank."""
 
     mark: int
     stream: int = 0
 
 
 class StreamWaited(NamedTuple):
-    """A stream waits until all before a mark is done."""
+    """A wait of a stream for all work before a mark."""
 
     mark: int
     stream: int = 0
 
 
 EVERYTHING = -1
-"""The mark of all that a rank has queued anywhere, its calls among it."""
+"""The mark that stands for all work that a rank has queued on any stream, including its calls."""
 
 
 class HostWaited(NamedTuple):
-    """The host waits until all before a mark is done: it read a value, or asked for that."""
+    """A wait of the host for all work before a mark, because it reads a value or synchronizes."""
 
     mark: int = EVERYTHING
 
@@ -107,7 +107,7 @@ class Stepped(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A loss that a backward pass began at."""
+    """A loss at which a backward pass began."""
 
     loss: float
 
@@ -117,19 +117,19 @@ Event: TypeAlias = (
 )
 
 Operations: TypeAlias = tuple[tuple[float, float], ...]
-"""FLOPs and bytes of each operation."""
+"""The FLOPs and bytes of each operation."""
 
 
 @dataclass
 class RankRecord:
-    """What one rank did.
+    """The record of one rank.
 
     Args:
-        events: in their order.
-        segments: operations of each segment, none twice.
-        cpu_s: seconds of CPU that the rank took, for people: no clock is made of it.
-        segment_cpu_s: of each segment, the median over the times that it was computed; empty if nobody measured.
-        notes: what was done otherwise than the script says, for people.
+        events: the events in their order.
+        segments: the operations of each segment, without duplicates.
+        cpu_s: CPU seconds of the rank, for information; the simulation does not use them.
+        segment_cpu_s: median CPU seconds of each segment over its runs; empty if they were not measured.
+        notes: sentences about differences between the run and the script, for the user.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -140,11 +140,11 @@ class RankRecord:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps."""
+        """Return the number of optimizer steps."""
         return sum(isinstance(event, Stepped) for event in self.events)
 
     def by_step(self) -> Iterator[tuple[int, Event]]:
-        """Each event with the step that it is part of; a step's end is in the step."""
+        """Yield each event with the number of its step; the end of a step belongs to the step."""
         step = 0
         for event in self.events:
             yield step, event
@@ -152,22 +152,24 @@ class RankRecord:
 
     @property
     def losses(self) -> list[float]:
-        """In their order."""
+        """Return the losses in their order."""
         return [event.loss for event in self.events if isinstance(event, Lost)]
 
 
 def notes_of(ranks: Iterable[RankRecord]) -> list[str]:
-    """What was done otherwise than the script says, each once."""
+    """Return the notes of all ranks without duplicates."""
     return list(dict.fromkeys(note for rank in ranks for note in rank.notes))
 
 
 def say_notes(ranks: list[RankRecord]) -> list[RankRecord]:
-    """Tell the notes, and give the records back."""
+    """Print the notes to standard error, and return the records."""
     for note in notes_of(ranks):
         print(f"note: {note}", file=sys.stderr)
     return ranks
 
 
 def payload_bytes(ranks: Iterable[RankRecord]) -> list[int]:
-    """Bytes that each rank handed over, messages among them."""
-    return [sum(one.payload_bytes for one in rank.events if isinstance(one, Started | MessageSent)) for rank in ranks]
+    """Return the bytes that each rank passed to collectives and messages."""
+    return [
+        sum(event.payload_bytes for event in rank.events if isinstance(event, Started | MessageSent)) for rank in ranks
+    ]

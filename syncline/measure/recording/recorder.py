@@ -1,4 +1,4 @@
-"""Who notes what a rank does."""
+"""The recorder of the events of a rank, and the source lines of a script that its messages name."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from syncline.measure.recording.record import (
 )
 
 OURS, TORCHS = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
-"""Folders of libraries whose lines are nobody's: the package's, whose optimizers a script may use, and torch's."""
+"""The folders of this package, whose optimizers a script may use, and of torch; their lines are not the user's."""
 
 LIBRARY = (OURS, TORCHS, f"{sysconfig.get_path('stdlib')}/", "<frozen")
-"""How the files of libraries begin: torch's, Python's and ours."""
+"""Prefixes of the file names of libraries: torch, Python and this package."""
 
 DECORATORS = "/typing_extensions.py"
-"""The package that wraps what torch deprecates."""
+"""The file of the decorator that wraps deprecated functions of torch."""
 
 INSTALLED = ("/site-packages/", "/dist-packages/")
-"""Folders of packages that are installed, wherever the environment is."""
+"""Folders of installed packages in any environment."""
 
 
 class RankRecorder:
-    """Notes events in their order; operations between two of them are one segment, kept once."""
+    """A recorder that appends events in order; the operations between two events form a segment, stored once."""
 
     def __init__(self) -> None:
         self.record = RankRecord()
@@ -48,28 +48,28 @@ class RankRecorder:
         self._begun = False
         self.last_site = ""
         self._operations: list[tuple[float, float]] = []
-        self._uncounted = 0  # of these, so that counting them has taken nothing
+        self._uncounted = 0  # number of these that were not counted one by one, which took no time
         self._segments: dict[Operations, int] = {}
         self._numbers: dict[Any, int] = {}
         self._hidden: list[int] = []
 
     def operation(self, flops: float, nbytes: float) -> None:
-        """An operation was dispatched."""
+        """Record an operation that was dispatched."""
         self._begun = True
         self._operations.append((flops, nbytes))
 
     def known_operations(self, costs: Sequence[tuple[float, float]]) -> None:
-        """Operations come that nobody will count."""
+        """Record the operations of an optimizer step, which are not counted one by one."""
         self._operations += costs
         self._uncounted += len(costs)
 
     def listens(self) -> bool:
-        """Whether operations are the script's own."""
+        """Return whether the operations that run now are the script's."""
         return not self.inside
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """Operations in here are not the script's."""
+        """Ignore the operations in a ``with`` block, because they are not the script's."""
         self.clock.stop()
         self.inside += 1
         try:
@@ -80,11 +80,11 @@ class RankRecorder:
                 self.clock.go(anew=not self._begun)
 
     def stop(self) -> None:
-        """Operations from now on are not the script's: in a process that a rank has forked."""
+        """Ignore all operations from now on, in a process that a rank has forked."""
         self.inside += 1
 
     def note(self, event: Event) -> None:
-        """Something other than computing happened."""
+        """Record an event, after the operations before it."""
         self.clock.stop()
         self.flush()
         self.record.events.append(event)
@@ -92,7 +92,7 @@ class RankRecorder:
             self.clock.go(anew=not self._begun)
 
     def flush(self) -> None:
-        """What was computed since the last event, as one."""
+        """Record the operations since the last event as one event."""
         if not self._operations:
             return
         self.clock.stop()
@@ -107,32 +107,35 @@ class RankRecorder:
         self.record.events.append(Computed(segment, self.stream))
 
     def remark(self, text: str) -> None:
-        """Something that people should know of the record, once."""
+        """Add a note for the user to the record, unless the record contains it."""
         if text not in self.record.notes:
             self.record.notes.append(text)
 
     def group_name(self, name: str) -> str:
-        """Torch's, which begin anew with each world that a script makes after it has destroyed one."""
+        """Return torch's name of a group, made unique.
+
+        Torch reuses names if a script destroys its default group (the world) and creates a new one.
+        """
         return name if self.worlds <= 1 else f"{name} of world {self.worlds}"
 
     def number(self, key: Any) -> int:
-        """How often this was asked for before."""
+        """Return the number of earlier calls with the same key."""
         count = self._numbers.get(key, 0)
         self._numbers[key] = count + 1
         return count
 
     def new_call(self) -> int:
-        """The number of a call of this rank."""
+        """Return a new number for a call of this rank."""
         self.calls += 1
         return self.calls
 
     def new_stream(self) -> int:
-        """The number of a stream of this rank."""
+        """Return a new number for a stream of this rank."""
         self.streams += 1
         return self.streams
 
     def queue_on(self, stream: int) -> int:
-        """What comes now is queued on this stream; returns on which it was."""
+        """Set the stream on which the following work is queued, and return the previous stream."""
         before = self.stream
         if stream != before:
             self.flush()
@@ -142,22 +145,25 @@ class RankRecorder:
         return before
 
     def mark(self, stream: int) -> int:
-        """A mark behind what is queued on a stream."""
+        """Record a new mark behind the queued work of a stream, and return its number."""
         self.marks += 1
         self.note(Marked(self.marks, stream))
         return self.marks
 
     def host_waits(self) -> None:
-        """The host waits for what is queued on the stream that it is at, as when it reads a value."""
+        """Record that the host waits for the work queued on the current stream, as when it reads a value."""
         if not self.inside:
             self.note(HostWaited(self.mark(self.stream)))
 
     def others(self) -> int:
-        """A number that changes with each call and each mark: what a rank does beside computing."""
+        """Return a number that changes with each call and each mark, that is with anything but computation."""
         return self.calls + self.marks
 
     def wait_unseen(self, call: int) -> None:
-        """Somebody in C++ waits for a call's future, unseen: in a backward pass that is over when it ends, else now."""
+        """Record a wait that C++ code performs for a call's future.
+
+        In a backward pass the wait is recorded at its end, else now.
+        """
         if torch._C._current_graph_task_id() == -1:
             self.note(Waited(call, self.stream))
             return
@@ -172,7 +178,10 @@ class RankRecorder:
 
 
 def site() -> str:
-    """Return the line of the script, or of a package but torch, which called; where C++ has, the last that did."""
+    """Return the line of the script, or of a package other than torch, that called.
+
+    If the stack has no such line, as for calls from C++, return the last line that this function has returned.
+    """
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -184,12 +193,12 @@ def site() -> str:
 
 
 def is_library(file: str) -> bool:
-    """Return whether a file is of Python, torch, an installed package or this package, and not of the script."""
+    """Return whether a file belongs to Python, torch, an installed package or this package, not to the script."""
     return file.startswith(LIBRARY) or any(folder in file for folder in INSTALLED)
 
 
 def user_line() -> str:
-    """Return the innermost line of the user's files that led here; of a library's, as `site` does, if there is none."""
+    """Return the innermost line of the user's files on the stack; the result of `site` if there is none."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -200,11 +209,11 @@ def user_line() -> str:
 
 
 class Refusal(SynclineError, NotImplementedError):
-    """A script asks for what a record cannot know or a trace does not do; the message begins with the user's line."""
+    """An error for a script that needs what a record cannot know; its message begins with the user's line."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"{user_line()}: {sentence}")
 
 
 RECORDER = RankRecorder()
-"""Of this process."""
+"""The recorder of this process."""

@@ -1,8 +1,10 @@
-"""`DistributedDataParallel` on shapes: its reducer reads data in C++, so this one sends what it would send.
+"""A stand-in for `DistributedDataParallel` on fake tensors, which sends the same messages.
 
-Gradients travel in buckets, in the order in which they came in the first step, in which all travel in one: a bucket
-leaves as soon as its last gradient is there. The first is full at 1 MiB, the others at ``bucket_cap_mb``; if that is
-given, all are. With ``find_unused_parameters`` buckets are in the reverse order of the parameters, from the first step.
+The reducer of torch's DDP reads data in C++, so it cannot run on fake tensors. Gradients travel in buckets. In the
+first step one bucket contains all gradients. Later buckets contain the gradients in the order in which they were ready
+in the first step. A bucket leaves as soon as its last gradient is ready. The first bucket is full at 1 MiB and the
+others at ``bucket_cap_mb``; if the script sets ``bucket_cap_mb``, it is the limit of all buckets. With
+``find_unused_parameters`` the buckets are in the reverse order of the parameters from the first step on.
 """
 
 from __future__ import annotations
@@ -21,37 +23,37 @@ from syncline.measure.recording.group import size_of
 from syncline.measure.recording.recorder import RECORDER, Refusal
 
 SYNC_BYTES = 250 * 2**20
-"""That the first rank's parameters are sent in. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
+"""Bytes of a bucket of the first rank's parameters. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
 
 
 def buckets_of(tensors: Sequence[Tensor], limit: float, first: float | None = None) -> list[list[Tensor]]:
-    """What travels together: tensors in their order, of one type each, until a bucket holds the limit.
+    """Return buckets of tensors of one type each, in order; a bucket is full when it reaches the limit.
 
     Args:
-        tensors: in the order in which they come.
+        tensors: tensors in the order in which they become ready.
         limit: bytes at which a bucket is full.
-        first: of the first bucket of a type, if it differs.
+        first: bytes at which the first bucket of a type is full; ``limit`` if None.
 
     Source: ``torch.distributed._compute_bucket_assignment_by_size``.
     """
     buckets: list[list[Tensor]] = []
-    held: dict[torch.dtype, list[Tensor]] = {}
+    open_buckets: dict[torch.dtype, list[Tensor]] = {}
     closed: set[torch.dtype] = set()
     for x in tensors:
-        own = held.setdefault(x.dtype, [])
-        own.append(x)
-        if size_of(own) >= (limit if first is None or x.dtype in closed else first):
-            buckets.append(held.pop(x.dtype))
+        bucket = open_buckets.setdefault(x.dtype, [])
+        bucket.append(x)
+        if size_of(bucket) >= (limit if first is None or x.dtype in closed else first):
+            buckets.append(open_buckets.pop(x.dtype))
             closed.add(x.dtype)
-    return [*buckets, *held.values()]
+    return [*buckets, *open_buckets.values()]
 
 
 class ShapedDataParallel(nn.Module):
     """A module whose gradients are averaged over a group, with the arguments of DDP.
 
     Raises:
-        ValueError: ``device_ids`` of a module that is not on a GPU.
-        Refusal: a communication hook, or an uneven number of batches (``join``), which need values.
+        ValueError: if ``device_ids`` is set for a module that is not on a GPU.
+        Refusal: for a communication hook or an uneven number of batches (``join``), which need values.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class ShapedDataParallel(nn.Module):
         dist.broadcast(flat, dist.get_global_rank(self.process_group, 0), group=self.process_group)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's, after its buffers are the first rank's."""
+        """Return the output of the module, after the first rank has broadcast its buffers."""
         buffers = list(self.module.buffers())
         if self.broadcast_buffers and buffers and self.require_backward_grad_sync and self.training:
             for bucket in buckets_of(buffers, SYNC_BYTES):
@@ -114,9 +116,9 @@ class ShapedDataParallel(nn.Module):
             self.left = [{id(x) for x in bucket} for bucket in self.buckets]
             self.next = 0
         self.came.append(parameter)
-        for left in self.left:
-            left.discard(id(parameter))
-        self._send(lambda left: not left)
+        for missing in self.left:
+            missing.discard(id(parameter))
+        self._send(lambda missing: not missing)
 
     def _send(self, full: Any) -> None:
         while self.next < len(self.buckets) and full(self.left[self.next]):
@@ -125,24 +127,24 @@ class ShapedDataParallel(nn.Module):
             nbytes = size_of(bucket)
             with RECORDER.silence():
                 flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
-            RECORDER.operation(0.0, 2.0 * nbytes)  # into the bucket, and divided
+            RECORDER.operation(0.0, 2.0 * nbytes)  # copies gradients into the bucket and divides them
             self.works.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
 
     def _finish(self) -> None:
-        self._send(lambda left: True)  # what got no gradient travels as zeros
+        self._send(lambda missing: True)  # parameters without gradient send zeros
         for work, nbytes in self.works:
             work.wait()
             if not self.as_view:
-                RECORDER.operation(0.0, 2.0 * nbytes)  # out of it
+                RECORDER.operation(0.0, 2.0 * nbytes)  # copies gradients out of the bucket
         if not self.rebuilt:
             self.rebuilt = True
-            missing = [x for x in self.sent if all(x is not one for one in self.came)]
+            missing = [x for x in self.sent if all(x is not ready for ready in self.came)]
             self.buckets = buckets_of([*self.came, *missing], self.limit, self.first)
         self.works, self.came = [], []
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes in here send nothing."""
+        """Let backward passes in a ``with`` block send nothing."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
@@ -150,16 +152,16 @@ class ShapedDataParallel(nn.Module):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, *args: Any, **kwargs: Any) -> None:
-        """Refused."""
+        """Refuse a communication hook, which needs values."""
         raise Refusal("a communication hook of DDP is not known with --shapes; trace without it")
 
     def join(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused."""
+        """Refuse uneven numbers of batches, which need messages from other ranks."""
         raise Refusal("join() needs what other ranks say, of which --shapes has none")
 
 
 def replace_ddp() -> None:
-    """Scripts that ask for DDP get this one, from now on."""
+    """Replace torch's ``DistributedDataParallel`` by `ShapedDataParallel` in this process."""
     import torch.nn.parallel
     import torch.nn.parallel.distributed
 

@@ -1,4 +1,4 @@
-"""The life of one rank of which only shapes are known: its script under fake tensors, with nobody to talk to."""
+"""One rank of a trace by shapes: it runs the script on fake tensors, without any other rank."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ POLL_S, PATIENCE_S = 0.02, 300.0
 
 
 class Nothing:
-    """A group that passes nothing on, and a call of it that is done."""
+    """A process group that sends nothing, and also a completed call of that group."""
 
     def __getattr__(self, name: str) -> Callable[..., Nothing]:
         return lambda *args, **kwargs: self
 
     def get_future(self) -> Any:
-        """Done."""
-        done: Any = torch.futures.Future()
-        done.set_result([])
-        return done
+        """Return a completed future with an empty list."""
+        future: Any = torch.futures.Future()
+        future.set_result([])
+        return future
 
 
 class ShapedGroups:
-    """The groups of a rank, also those that it is not in: by them ranks that are alike are known.
+    """All groups of a script, including those without this rank; they determine which ranks are equivalent.
 
     Args:
-        workers: P.
+        workers: P, the number of ranks.
     """
 
     def __init__(self, workers: int) -> None:
@@ -54,22 +54,22 @@ class ShapedGroups:
         self.made: list[tuple[str, tuple[int, ...]]] = []
 
     def group(self, options: Any, group_options: Any = None) -> TracedGroup:
-        """What torch asks for when a script makes a group."""
+        """Create the process group that torch asks the backend for when a script makes a group."""
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         return TracedGroup(Nothing(), options.group_rank, ranks, options.group_id)
 
     def noting(self, helper: Callable[..., Any]) -> Callable[..., Any]:
-        """Torch's maker of groups, which every rank calls for each of them."""
+        """Return torch's function that creates groups, which every rank calls for every group, with recording."""
 
-        def made(size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **rest: Any) -> Any:
+        def create(size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **rest: Any) -> Any:
             self.made.append((name, tuple(ranks) or tuple(range(self.workers))))
             return helper(size, rank, ranks, backend, store, name, **rest)
 
-        return made
+        return create
 
 
 class ShapedCounter(OperationCounter):
-    """Counts operations on fake tensors, notes functional collectives, and refuses what asks for a value."""
+    """A counter of operations on fake tensors that records functional collectives and refuses reads of values."""
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -78,7 +78,7 @@ class ShapedCounter(OperationCounter):
             out = super().__torch_dispatch__(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException) as error:
             if func is torch.ops.aten._local_scalar_dense.default and asked_by_an_optimizer():
-                return 1.0  # a count of steps, which no shape depends on
+                return 1.0  # the number of steps, on which no shape depends
             raise NeedsValues(func) from error
         if func.namespace == "_c10d_functional" and out is not NotImplemented:
             note_functional(func, args, out)
@@ -86,11 +86,11 @@ class ShapedCounter(OperationCounter):
 
 
 ASKING = {"local_scalar_dense": ".item(), float() or if", "index": "a mask as an index", "nonzero": "where it is true"}
-"""What a script writes that asks for values, by torch's name of it."""
+"""Code in a script that reads values, by torch's name of the operation."""
 
 
 class NeedsValues(Refusal):
-    """A script asks for a value where there are shapes alone."""
+    """A refusal of a script that reads a value although only shapes are known."""
 
     def __init__(self, func: Any) -> None:
         name = func._overloadpacket.__name__.strip("_")
@@ -101,7 +101,7 @@ class NeedsValues(Refusal):
 
 
 def asked_by_an_optimizer() -> bool:
-    """Whether the nearest caller but torch's dispatch is one of torch's optimizers."""
+    """Return whether an optimizer of torch is the nearest caller outside torch's dispatch code."""
     frame: Any = sys._getframe(2)
     while frame is not None and "/torch/optim/" not in frame.f_code.co_filename:
         if "/torch/" not in frame.f_code.co_filename:
@@ -114,11 +114,14 @@ FUNCTIONAL = {
     "all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter",
     "all_to_all_single": "all_to_all", "broadcast": "broadcast",
 }  # fmt: skip
-"""How the collectives of ``torch.distributed._functional_collectives`` are timed, with ``_`` or ``_coalesced`` too."""
+"""The timed kind of each functional collective of torch, whose name may also end in ``_`` or ``_coalesced``."""
 
 
 def note_functional(func: Any, args: tuple[Any, ...], out: Any) -> None:
-    """A functional collective began, or is waited for: fake tensors never reach a process group."""
+    """Record the start of a functional collective or a wait for it.
+
+    Fake tensors never reach a process group, so the group cannot record these calls.
+    """
     name = func._overloadpacket.__name__
     if name == "wait_tensor":
         if (call := getattr(args[0], "_syncline_call", None)) is not None:
@@ -131,22 +134,22 @@ def note_functional(func: Any, args: tuple[Any, ...], out: Any) -> None:
     group: Any = next(x for x in reversed(args) if isinstance(x, str | dist.ProcessGroup))
     if isinstance(group, str):
         group = distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
-    given = [args[0]] if isinstance(args[0], torch.Tensor) else list(args[0])
+    inputs = [args[0]] if isinstance(args[0], torch.Tensor) else list(args[0])
     call, key = RECORDER.new_call(), (group.key, RECORDER.number(group.key))
-    RECORDER.note(Started(call, kind, kind, size_of(given), group.ranks, key, site()))
-    made: list[Any] = [out] if isinstance(out, torch.Tensor) else list(out)
-    for one in made:
-        one._syncline_call = call
+    RECORDER.note(Started(call, kind, kind, size_of(inputs), group.ranks, key, site()))
+    outputs: list[Any] = [out] if isinstance(out, torch.Tensor) else list(out)
+    for output in outputs:
+        output._syncline_call = call
 
 
 class Objects:
-    """Objects that ranks send each other, by way of a folder: they are of no shape, and are sent as they are.
+    """Python objects that ranks send each other through a folder; objects have no shape, so their values are sent.
 
-    A rank that is asked for is recorded, too, from then on.
+    If a rank sends to or receives from another rank, the trace records that rank too.
 
     Args:
-        rank: this one.
-        folder: that all ranks share.
+        rank: the rank of this process.
+        folder: a folder that all ranks share.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
@@ -159,11 +162,11 @@ class Objects:
         return self.folder / f"object-{source}-{to}-{number}"
 
     def want(self, rank: int) -> None:
-        """That a rank is recorded, too."""
+        """Request that another rank is recorded too."""
         (self.folder / f"want-{rank}").touch()
 
     def send(self, objects: list[Any], dst: int | None = None, group: Any = None, *_: Any, **rest: Any) -> None:
-        """As ``send_object_list``."""
+        """Send objects to another rank, in place of ``send_object_list``."""
         to = peer(dst, rest.get("group_dst"), group)
         file = self._file(self.rank, to)
         with unset_fake_temporarily(), RECORDER.silence():
@@ -172,10 +175,10 @@ class Objects:
         self.want(to)
 
     def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **rest: Any) -> int:
-        """As ``recv_object_list``.
+        """Receive objects from another rank, in place of ``recv_object_list``.
 
         Raises:
-            Refusal: nothing came.
+            Refusal: if no objects arrive in time.
         """
         source = peer(src, rest.get("group_src"), group)
         file, until_s = self._file(source, self.rank), time.monotonic() + PATIENCE_S
@@ -190,15 +193,15 @@ class Objects:
 
 
 def peer(rank: int | None, in_group: int | None, group: Any) -> int:
-    """The global rank that a script means."""
+    """Return the global rank that the arguments of a call mean."""
     if rank is not None:
         return rank
-    whole: Any = dist.group.WORLD
-    return int(dist.get_global_rank(group or whole, int(in_group or 0)))
+    world: Any = dist.group.WORLD
+    return int(dist.get_global_rank(group or world, int(in_group or 0)))
 
 
 def refused(name: str) -> Callable[..., Any]:
-    """A function that hands objects to several ranks, which only real ranks can."""
+    """Return a replacement that refuses a function, because the function needs objects of several ranks."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         raise Refusal(f"{name}() needs what other ranks say, of which --shapes has none")
@@ -207,7 +210,7 @@ def refused(name: str) -> Callable[..., Any]:
 
 
 def without_fakes(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that needs its own small tensors: the ranks of a mesh."""
+    """Return a wrapper that runs a function on real tensors, such as the ranks of a mesh."""
 
     def real(*args: Any, **kwargs: Any) -> Any:
         with unset_fake_temporarily(), RECORDER.silence():
@@ -217,47 +220,47 @@ def without_fakes(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def starting_alone(init: Callable[..., Any], rank: int, workers: int) -> Callable[..., Any]:
-    """``init_process_group`` that waits for nobody."""
+    """Return the function ``init_process_group`` that waits for no other rank."""
 
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        asked = kwargs.get("world_size", -1)
-        if asked not in (-1, workers):
-            raise Refusal(f"asks for {asked} ranks where --workers says {workers}")
-        kept = {name: kwargs[name] for name in ("group_name", "pg_options") if name in kwargs}
+        world_size = kwargs.get("world_size", -1)
+        if world_size not in (-1, workers):
+            raise Refusal(f"asks for {world_size} ranks where --workers says {workers}")
+        options = {name: kwargs[name] for name in ("group_name", "pg_options") if name in kwargs}
         with unset_fake_temporarily():
-            return init(backend, store=dist.HashStore(), rank=rank, world_size=workers, **kept)
+            return init(backend, store=dist.HashStore(), rank=rank, world_size=workers, **options)
 
     return init_process_group
 
 
 MESH = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_coordinate", "get_local_rank", "_get_all_submeshes",
         "_create_sub_mesh", "__eq__", "__hash__", "_concatenate")  # fmt: skip
-"""What of a mesh computes with tensors of its own."""
+"""Methods of a mesh that compute with real tensors."""
 
 
 def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
-    """Let a script run alone in this process, from now on, for one of its ranks."""
+    """Install the hooks by which a script runs in this process as one rank without any other rank."""
     from syncline.measure.recording import hooks, shaped_ddp
 
     groups, objects = ShapedGroups(workers), Objects(rank, folder)
     hooks.install(groups.group, losses=False)
-    made: Any = distributed_c10d
-    made._new_process_group_helper = groups.noting(made._new_process_group_helper)
+    c10d: Any = distributed_c10d
+    c10d._new_process_group_helper = groups.noting(c10d._new_process_group_helper)
     for name, call in (
-        ("init_process_group", starting_alone(made.init_process_group, rank, workers)),
+        ("init_process_group", starting_alone(c10d.init_process_group, rank, workers)),
         ("send_object_list", objects.send),
         ("recv_object_list", objects.receive),
-        *((one, refused(one)) for one in ("all_gather_object", "gather_object", "scatter_object_list")),
+        *((function, refused(function)) for function in ("all_gather_object", "gather_object", "scatter_object_list")),
         ("broadcast_object_list", refused("broadcast_object_list")),
     ):
-        setattr(made, name, call)
+        setattr(c10d, name, call)
         setattr(dist, name, call)
     mesh: Any = device_mesh.DeviceMesh
     for name in MESH:
         if name in vars(mesh):
-            given = vars(mesh)[name]
-            static = isinstance(given, staticmethod)
-            real = without_fakes(given.__func__ if static else given)
+            method = vars(mesh)[name]
+            static = isinstance(method, staticmethod)
+            real = without_fakes(method.__func__ if static else method)
             setattr(mesh, name, staticmethod(real) if static else real)
     hooks.replace_everywhere(device_mesh.init_device_mesh, without_fakes(device_mesh.init_device_mesh))
     PipelineStage._warmup_backward_result = agreeing(PipelineStage._warmup_backward_result)  # type: ignore[method-assign]
@@ -267,36 +270,42 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
 
 
 def applied(module: torch.nn.Module, call: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-    """``Module._apply``, by which modules go to a device or type, without the swap of memory that fakes do not have."""
-    known: dict[int, Any] = {}
-    for one in module.modules() if recurse else [module]:
-        for kind, own in (("parameter", one._parameters), ("buffer", one._buffers)):
-            for name, given in own.items():
-                if given is None:
+    """Convert the parameters and buffers of a module, in place of ``Module._apply``.
+
+    Modules use it to change device or type. Torch's version swaps memory, which fake tensors do not have.
+    """
+    converted: dict[int, Any] = {}
+    for child in module.modules() if recurse else [module]:
+        for kind, tensors in (("parameter", child._parameters), ("buffer", child._buffers)):
+            for name, tensor in tensors.items():
+                if tensor is None:
                     continue
-                if id(given) not in known:
+                if id(tensor) not in converted:
                     with torch.no_grad():
-                        made = call(given)
-                    if made is not given and kind == "parameter":
-                        made = torch.nn.Parameter(made, given.requires_grad)
-                    known[id(given)] = made
-                own[name] = known[id(given)]
+                        result = call(tensor)
+                    if result is not tensor and kind == "parameter":
+                        result = torch.nn.Parameter(result, tensor.requires_grad)
+                    converted[id(tensor)] = result
+                tensors[name] = converted[id(tensor)]
     return module
 
 
 class StageVote:
-    """What stages of a pipeline agree on, in a message that has no value: what this one says."""
+    """A vote of pipeline stages in a message without a value; the result is the vote of this stage."""
 
     def __init__(self, sent: Any, says: int) -> None:
         self.sent, self.says = sent, says
 
     def item(self) -> int:
-        """As a tensor."""
+        """Return the vote, like the method of a tensor."""
         return self.says
 
 
 def agreeing(result: Callable[..., Any]) -> Callable[..., Any]:
-    """The end of a vote among stages whether shapes are known: all run one script, and are taken to say the same."""
+    """Return the end of a vote of pipeline stages on static shapes.
+
+    All stages run the same script, so each is assumed to vote as this stage does.
+    """
 
     def agreed(stage: Any, received_result: Any = None) -> StageVote:
         if isinstance(received_result, StageVote):
@@ -308,5 +317,5 @@ def agreeing(result: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fake_mode() -> FakeTensorMode:
-    """In which a script runs: tensors have shapes, and small ones that it writes down their values."""
+    """Return the mode in which a script runs on fake tensors; constants that it writes down keep their values."""
     return FakeTensorMode(allow_non_fake_inputs=True)

@@ -1,7 +1,8 @@
-"""A script recorded by shapes alone: fake tensors, groups of ranks that are not there, one rank for many alike.
+"""Recording of a script by shapes alone: fake tensors, groups without processes, one rank for many equivalent ranks.
 
-Nothing is computed and nothing is sent, so hundreds of ranks of billions of parameters fit onto one machine, and no
-loss is known. Read on: ``shaped_rank`` (the life of one rank), ``shaped_ddp``, ``alike`` (who stands for whom).
+The ranks compute nothing and send nothing, so hundreds of ranks with billions of parameters fit onto one machine, and
+losses are unknown. See also ``shaped_rank`` (one rank), ``shaped_ddp`` and ``rank_equivalence`` (the rank that stands
+for another).
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from syncline.measure.recording.record import RankRecord, say_notes
 POLL_S = 0.02
 
 MOST_TOLD = 16
-"""Ranks whose part is told."""
+"""Maximum number of recorded ranks that the note lists."""
 
 
 @dataclass
 class ShapedRecord:
-    """What was recorded of a script by shapes.
+    """The record of a script by shapes.
 
     Args:
-        recorded: by rank.
-        stands_for: for each of the P ranks the recorded one.
-        groups: of the script, in the order in which they were made.
+        recorded: the records of the recorded ranks, by rank.
+        stands_for: for each of the P ranks the recorded rank that stands for it.
+        groups: name and ranks of each group of the script, in the order of creation.
     """
 
     recorded: dict[int, RankRecord]
@@ -56,11 +57,11 @@ class ShapedRecord:
     groups: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
 
     def expanded(self) -> list[RankRecord]:
-        """What all ranks do."""
+        """Return the records of all ranks."""
         families = Families(self.groups)
         return [
-            self.recorded[like] if like == rank else families.as_if(self.recorded[like], rank)
-            for rank, like in enumerate(self.stands_for)
+            self.recorded[stand_in] if stand_in == rank else families.as_if(self.recorded[stand_in], rank)
+            for rank, stand_in in enumerate(self.stands_for)
         ]
 
 
@@ -70,13 +71,14 @@ def shaped(
     """Record a script by shapes.
 
     Args:
-        program: what is run.
-        workers: P.
-        ranks: that are recorded, each standing for those of its place up to the next one named; found if none.
-        options: how they are recorded.
+        program: the program to run.
+        workers: P, the number of ranks.
+        ranks: the ranks to record; each stands for the ranks of its place up to the next rank in this list. If empty,
+            the function finds them.
+        options: the options of the recording.
 
     Raises:
-        SynclineError: the script asks for values, a rank failed, or no rank that is named can stand for another.
+        SynclineError: if the script reads values, a rank fails, or no rank in ``ranks`` can stand for another rank.
     """
     if ranks and not all(0 <= rank < workers for rank in ranks):
         raise SpecError("--ranks", ",".join(map(str, ranks)), f"ranks from 0 to {workers - 1}")
@@ -87,15 +89,15 @@ def shaped(
     groups: list[tuple[str, tuple[int, ...]]] = []
     with temporary_folder() as folder:
 
-        def record(more: Sequence[int]) -> None:
-            for rank in recorded_ranks(program, workers, more, folder, set(recorded), options):
+        def record(new_ranks: Sequence[int]) -> None:
+            for rank in recorded_ranks(program, workers, new_ranks, folder, set(recorded), options):
                 if not (folder / f"{rank}").exists():
                     raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
-                kept, made = pickle.loads((folder / f"{rank}").read_bytes())
-                recorded[rank] = kept
-                if made != groups and groups:
+                rank_record, rank_groups = pickle.loads((folder / f"{rank}").read_bytes())
+                recorded[rank] = rank_record
+                if rank_groups != groups and groups:
                     raise SynclineError(f"rank {rank} makes other groups than the ranks before it")
-                groups[:] = made
+                groups[:] = rank_groups
 
         record(ranks or [0])
         families = Families(groups)
@@ -103,41 +105,41 @@ def shaped(
             return ShapedRecord(recorded, stand_ins(families, workers, recorded, record), groups)
     numbered = families.with_messages(recorded.values())
     places = {rank: families.place(rank, numbered) for rank in range(workers)}
-    of = []
+    stand_in_of = []
     for rank in range(workers):
-        alike = [one for one in sorted(recorded) if places[one] == places[rank]]
-        if not alike:
+        candidates = [candidate for candidate in sorted(recorded) if places[candidate] == places[rank]]
+        if not candidates:
             raise SpecError("--ranks", ",".join(map(str, ranks)), f"also a rank that stands for rank {rank}")
-        of.append(max((one for one in alike if one <= rank), default=alike[0]))
-    return ShapedRecord(recorded, of, groups)
+        stand_in_of.append(max((candidate for candidate in candidates if candidate <= rank), default=candidates[0]))
+    return ShapedRecord(recorded, stand_in_of, groups)
 
 
 class Shaping:
-    """What runs programs by shapes, in the place of `traced`.
+    """A callable that records programs by shapes, in place of `traced`.
 
     Args:
-        ranks: that are recorded; found if none.
+        ranks: the ranks to record; if empty, `shaped` finds them.
     """
 
     def __init__(self, ranks: Sequence[int] = ()) -> None:
         self.ranks = tuple(ranks)
 
     def __call__(self, program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
-        """What all ranks do."""
-        of = shaped(program, workers, self.ranks, options)
-        standing = Counter(of.stands_for)
-        told = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(standing.items())[:MOST_TOLD])
-        more = f" and {len(standing) - MOST_TOLD} more" if len(standing) > MOST_TOLD else ""
-        first, *others = of.expanded()
-        first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {told}{more}"])
+        """Return the records of all ranks of a program."""
+        record = shaped(program, workers, self.ranks, options)
+        counts = Counter(record.stands_for)
+        listed = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(counts.items())[:MOST_TOLD])
+        more = f" and {len(counts) - MOST_TOLD} more" if len(counts) > MOST_TOLD else ""
+        first, *others = record.expanded()
+        first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
         return say_notes([first, *others])
 
 
 def ranks_named(text: str | None) -> tuple[int, ...]:
-    """Ranks as a user types them, with commas between.
+    """Return the ranks in a comma-separated list of a command line, sorted and without duplicates.
 
     Raises:
-        SpecError: other words.
+        SpecError: if the text is not a list of numbers.
     """
     try:
         return tuple(sorted({int(word) for word in text.split(",")})) if text is not None else ()
@@ -148,13 +150,13 @@ def ranks_named(text: str | None) -> tuple[int, ...]:
 def recorded_ranks(
     program: ForeignScript, workers: int, ranks: Sequence[int], folder: Path, known: set[int], options: TraceOptions
 ) -> list[int]:
-    """Record ranks, and those that they send objects to, all at the same time; each leaves a file.
+    """Record ranks, and the ranks with which they exchange objects, in parallel; each rank writes a file.
 
     Returns:
         The ranks that were recorded.
 
     Raises:
-        SynclineError: one of them failed.
+        SynclineError: if a rank fails.
     """
     running: dict[int, int] = {}
     started: list[int] = []
@@ -170,8 +172,10 @@ def recorded_ranks(
                 rank = running.pop(pid)
                 raise_if_interrupted()
                 if status:
-                    said = folder / f"refused-{rank}"
-                    raise SynclineError(said.read_text() if said.exists() else f"rank {rank} of {workers} failed")
+                    message_file = folder / f"refused-{rank}"
+                    raise SynclineError(
+                        message_file.read_text() if message_file.exists() else f"rank {rank} of {workers} failed"
+                    )
             elif not pid:
                 time.sleep(POLL_S)
                 raise_if_interrupted()
@@ -185,7 +189,7 @@ def recorded_ranks(
 
 
 def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:
-    """A process that lives a rank's life, leaves its record or why there is none, and ends."""
+    """Fork a process that runs one rank, writes its record or error, and ends; return its process id."""
     pid = forked()
     if pid:
         return pid
@@ -206,11 +210,11 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, optio
 
 
 def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
-    """Run a script as one of its ranks, listen, and leave the record and the groups in a file of the rank's number."""
+    """Run and record a script as one of its ranks, and write the record and the groups to a file."""
     from syncline.measure.recording import clocks, cuda, eager, operations, shaped_rank
     from syncline.measure.recording.recorder import RECORDER
 
-    begin_alike(threads=1, seed=0)  # which ranks are alike must not depend on chance
+    begin_alike(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
     eager.install_eager()
     clocks.install_clocks(options.clock == "allow")

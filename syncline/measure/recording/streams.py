@@ -1,7 +1,7 @@
-"""Streams and events for scripts that queue work on them, where there is one device, the CPU, that does all at once.
+"""Virtual streams and events for scripts that use them on a CPU, which executes all work immediately.
 
-They note which stream is current, what is queued behind what, and for what the host waits. ``torch.cpu`` has them
-instead of its own, which do nothing; whatever else speaks of streams can be given the same.
+They record the current stream, the order between streams, and the waits of the host. They replace the streams of
+``torch.cpu``, which do nothing, and can replace those of other devices.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from syncline.measure.recording.recorder import RECORDER, Refusal
 
 
 class VirtualStream:
-    """A stream.
+    """A virtual stream on which a script queues work.
 
     Args:
-        number: of one that is there already; a new one unless given, whatever device and priority are asked for.
+        number: the number of an existing stream; if None, the stream is new, whatever its device and priority are.
     """
 
     def __init__(self, *_: Any, number: int | None = None, **__: Any) -> None:
@@ -47,63 +47,63 @@ class VirtualStream:
         RECORDER.queue_on(self._before.pop())
 
     def wait_stream(self, stream: VirtualStream) -> None:
-        """What is queued here from now on comes after what is queued there so far."""
+        """Let later work of this stream wait for the queued work of another stream."""
         if stream.number != self.number:
             RECORDER.note(StreamWaited(RECORDER.mark(stream.number), self.number))
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
-        """An event behind what is queued here so far."""
+        """Record an event behind the queued work of this stream, and return the event."""
         event = event or VirtualEvent()
         event.record(self)
         return event
 
     def wait_event(self, event: VirtualEvent) -> None:
-        """What is queued here from now on comes after what the event is behind; nothing, if it was never recorded."""
+        """Let later work of this stream wait for an event; an event that was not recorded has no effect."""
         if event.mark is not None:
             RECORDER.note(StreamWaited(event.mark, self.number))
 
     def synchronize(self) -> None:
-        """The host waits for what is queued here so far."""
+        """Let the host wait for the queued work of this stream."""
         RECORDER.note(HostWaited(RECORDER.mark(self.number)))
 
     def query(self) -> bool:
-        """Refused: an answer would depend on the time that the recording took."""
+        """Refuse the question, because the answer would depend on the time of the recording."""
         raise Refusal("a stream's query() asks when; a record cannot know that. Use synchronize()")
 
 
 class VirtualEvent:
-    """An event: a place in a stream."""
+    """A virtual event: a position in a stream."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.mark: int | None = None
         self.recorded_s = 0.0
 
     def record(self, stream: VirtualStream | None = None) -> VirtualEvent:
-        """Be behind what is queued on a stream so far, the current one unless given."""
+        """Place the event behind the queued work of a stream, the current stream by default."""
         self.mark = RECORDER.mark(RECORDER.stream if stream is None else stream.number)
         self.recorded_s = time.perf_counter()
         return self
 
     def wait(self, stream: VirtualStream | None = None) -> None:
-        """A stream waits for it, the current one unless given."""
+        """Let a stream wait for the event, the current stream by default."""
         (stream or current_stream()).wait_event(self)
 
     def synchronize(self) -> None:
-        """The host waits for it."""
+        """Let the host wait for the event."""
         if self.mark is not None:
             RECORDER.note(HostWaited(self.mark))
 
     def query(self) -> bool:
-        """Refused: an answer would depend on the time that the recording took."""
+        """Refuse the question, because the answer would depend on the time of the recording."""
         raise Refusal("an event's query() asks when; a record cannot know that. Use synchronize()")
 
     def elapsed_time(self, end: VirtualEvent) -> float:
-        """Milliseconds between two events as they were recorded here, not on any simulated clock."""
+        """Return the milliseconds between two events during the recording, not on a simulated clock."""
         return 1e3 * (end.recorded_s - self.recorded_s)
 
 
 class StreamContext(AbstractContextManager[None]):
-    """What is computed and sent inside is queued on a stream; on the current one, if it is none."""
+    """A context in which work is queued on a stream; None keeps the current stream."""
 
     def __init__(self, stream: VirtualStream | None) -> None:
         self.stream = stream
@@ -118,40 +118,43 @@ class StreamContext(AbstractContextManager[None]):
 
 
 def current_stream(device: Any = None) -> VirtualStream:
-    """The stream on which what comes now is queued."""
+    """Return the current stream, on which new work is queued."""
     return VirtualStream(number=RECORDER.stream)
 
 
 def default_stream(device: Any = None) -> VirtualStream:
-    """The stream that a script has without asking."""
+    """Return the default stream, which has the number 0."""
     return VirtualStream(number=0)
 
 
 def set_stream(stream: VirtualStream | None) -> None:
-    """What comes now is queued on this stream."""
+    """Make a stream the current stream; None changes nothing."""
     if stream is not None:
         RECORDER.queue_on(stream.number)
 
 
 def synchronize(device: Any = None) -> None:
-    """The host waits for all that is queued anywhere."""
+    """Let the host wait for all queued work."""
     RECORDER.note(HostWaited(EVERYTHING))
 
 
 def install_streams() -> None:
-    """Give ``torch.cpu`` streams."""
-    given: dict[str, Any] = {
+    """Replace the streams of ``torch.cpu``, and record waits when tensors are read."""
+    replacements: dict[str, Any] = {
         "Stream": VirtualStream, "Event": VirtualEvent, "StreamContext": StreamContext, "stream": StreamContext,
         "current_stream": current_stream, "synchronize": synchronize,
     }  # fmt: skip
-    for name, what in given.items():
-        setattr(torch.cpu, name, what)
+    for name, replacement in replacements.items():
+        setattr(torch.cpu, name, replacement)
     for name in ("cpu", "tolist"):
         setattr(torch.Tensor, name, reading(getattr(torch.Tensor, name)))
 
 
 def reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of tensors that takes values to the host; where they are there already, nothing is dispatched."""
+    """Return a method of tensors that records that the host waits for the values.
+
+    If the values are in host memory already, the method dispatches no operation, so the counter does not see it.
+    """
 
     @functools.wraps(method)
     def reads(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Ranks that are waited for: one that fails ends all, and so do ranks that wait for each other for ever."""
+"""Supervision of traced ranks: a rank that fails ends all ranks, and so does a deadlock between ranks."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from syncline.interrupts import raise_if_interrupted
 from syncline.measure.recording.recorder import is_library
 
 GRACE_S = 5.0
-"""That ranks have to end by themselves after one has failed."""
+"""Seconds that ranks may take to end by themselves after a rank has failed."""
 
 POLL_S = 0.02
-"""Between two looks at who has ended."""
+"""Seconds between two checks for ranks that have ended."""
 
 LOOK_S = 2.0
-"""Between two looks at what the ranks have computed."""
+"""Seconds between two readings of the ranks' CPU time."""
 
 STUCK_S = 120.0
-"""For which no rank computes anything, and none of its children: all wait, and for nobody."""
+"""Seconds without computation in any rank or its children after which the ranks count as deadlocked."""
 
 IDLE = 0.01
-"""CPU seconds per second, of all ranks, below which nothing is computed: waiting threads look around now and then."""
+"""CPU seconds per second and rank below which the ranks count as idle; waiting threads poll now and then."""
 
 WHERE = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-"""Asks a rank where it is; scripts use others."""
+"""The signal that makes a rank write its stack; scripts rarely use it."""
 
 
 def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None = None) -> None:
-    """Wait for all; if one fails, or all wait for ever, end the others.
+    """Wait for all ranks to end; if a rank fails or the ranks deadlock, end the others.
 
     Args:
-        running: ranks by process.
-        folder: where ranks say why they failed and where they are.
-        stuck_s: seconds without computing; none: `STUCK_S`.
+        running: the ranks by process id.
+        folder: the folder in which ranks write why they failed and where they wait.
+        stuck_s: seconds without computation that count as a deadlock; `STUCK_S` if None.
 
     Raises:
-        SynclineError: what failed first, whose own words are on standard error.
+        SynclineError: if a rank fails, for the rank that failed first, with its message on standard error; or if the
+            ranks deadlock.
     """
     workers = len(running)
     idle = Idleness(STUCK_S if stuck_s is None else stuck_s)
@@ -53,14 +54,14 @@ def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None =
             raise_if_interrupted()
             if failed:
                 time.sleep(POLL_S)
-                raise_if_interrupted()  # the signal that ended the rank
-                failed |= ended_badly(running)  # what follows from the first failure may have ended sooner
+                raise_if_interrupted()  # the same signal may have ended the rank
+                failed |= ended_badly(running)  # a rank that fails as a consequence may end first
                 end_ranks(running)
-                rank, told = first_words(failed, folder)
-                sys.stderr.write(told["words"])
-                where = f" at {told['line']}" if told["line"] else ""
-                above = "; its own words are above" if told["words"] else ""
-                raise SynclineError(told["reason"] or f"rank {rank} of {workers} {failed[rank]}{where}{above}")
+                rank, note = first_words(failed, folder)
+                sys.stderr.write(note["words"])
+                where = f" at {note['line']}" if note["line"] else ""
+                hint = "; its own words are above" if note["words"] else ""
+                raise SynclineError(note["reason"] or f"rank {rank} of {workers} {failed[rank]}{where}{hint}")
             if running and idle.long(running):
                 where = stuck_at(running, workers, folder)
                 end_ranks(running)
@@ -74,7 +75,7 @@ def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None =
 
 
 def ended_badly(running: dict[int, int]) -> dict[int, str]:
-    """Ranks that have failed, and how; those that have ended run no more."""
+    """Remove ended ranks from ``running``, and return those that failed with the exit code or signal in words."""
     failed = {}
     for pid in list(running):
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -87,41 +88,41 @@ def ended_badly(running: dict[int, int]) -> dict[int, str]:
 
 
 def first_words(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
-    """The rank that failed first, and what `leave_words` has left of it: others fail since it is gone.
+    """Return the rank that failed first, and its note that `leave_words` wrote; other ranks fail as a consequence.
 
-    A rank that left no words was ended from outside, which comes before what follows from it.
+    A rank without a note was ended from outside and counts as the first.
     """
-    told: dict[tuple[float, int], dict[str, str]] = {}
+    notes: dict[tuple[float, int], dict[str, str]] = {}
     for rank in failed:
         file = folder / f"failed-{rank}"
-        left: dict[str, Any] = (
+        note: dict[str, Any] = (
             json.loads(file.read_text()) if file.exists() else {"at": 0.0, "words": "", "reason": "", "line": ""}
         )
-        told[left.pop("at"), rank] = left
-    first = min(told)
-    return first[1], told[first]
+        notes[note.pop("at"), rank] = note
+    first = min(notes)
+    return first[1], notes[first]
 
 
 def end_ranks(running: dict[int, int]) -> None:
-    """Ask ranks to end, and make those that do not within the grace."""
+    """Ask ranks to end by SIGTERM, and kill those that do not end within ``GRACE_S``."""
     for pid in running:
         os.kill(pid, signal.SIGTERM)
     until_s = time.monotonic() + GRACE_S
     while running:
-        how = signal.SIGKILL if time.monotonic() > until_s else None
+        kill_signal = signal.SIGKILL if time.monotonic() > until_s else None
         for pid in list(running):
-            if how is not None:
-                os.kill(pid, how)
-            if os.waitpid(pid, 0 if how is not None else os.WNOHANG)[0]:
+            if kill_signal is not None:
+                os.kill(pid, kill_signal)
+            if os.waitpid(pid, 0 if kill_signal is not None else os.WNOHANG)[0]:
                 running.pop(pid)
         time.sleep(POLL_S)
 
 
 class Idleness:
-    """How long ranks and their children have computed nothing.
+    """A timer of the seconds in which ranks and their children have computed nothing.
 
     Args:
-        limit_s: from when on it is long.
+        limit_s: seconds without computation after which `long` returns True.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -130,7 +131,7 @@ class Idleness:
         self.cpu_s = 0.0
 
     def long(self, running: dict[int, int]) -> bool:
-        """Whether the limit is passed; where the system does not tell CPU time, never."""
+        """Return whether the ranks have been idle for longer than the limit; False if CPU times are unavailable."""
         now_s = time.monotonic()
         if now_s < self.looked_s + min(LOOK_S, self.limit_s / 4):
             return False
@@ -142,33 +143,33 @@ class Idleness:
 
 
 def cpu_of(pids: list[int]) -> float | None:
-    """CPU seconds of processes and their living descendants; None where ``/proc`` does not tell."""
+    """Return the CPU seconds of processes and their living descendants; None if ``/proc`` is unavailable."""
     children: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    for one in Path("/proc").glob("[0-9]*/stat"):
+    for stat_file in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = one.read_text().rpartition(")")[2].split()
+            fields = stat_file.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        pid = int(one.parent.name)
+        pid = int(stat_file.parent.name)
         children.setdefault(int(fields[1]), []).append(pid)
         seconds[pid] = (int(fields[11]) + int(fields[12])) * tick_s
     if not seconds:
         return None
-    total, left = 0.0, list(pids)
-    while left:
-        pid = left.pop()
+    total, pending = 0.0, list(pids)
+    while pending:
+        pid = pending.pop()
         total += seconds.get(pid, 0.0)
-        left += children.get(pid, [])
+        pending += children.get(pid, [])
     return total
 
 
 def tells_where(folder: Path, rank: int) -> Any:
-    """Let this process write its lines when it is asked.
+    """Let this process write its stack to a file when it receives the signal ``WHERE``.
 
     Returns:
-        The file, to be kept open.
+        The file, which the caller must keep open.
     """
     file = (folder / f"where-{rank}").open("w")
     faulthandler.register(WHERE, file, all_threads=False)
@@ -176,7 +177,7 @@ def tells_where(folder: Path, rank: int) -> Any:
 
 
 def stuck_at(running: dict[int, int], workers: int, folder: Path) -> str:
-    """Where each rank waits, in words."""
+    """Return a sentence with the line at which each rank waits."""
     for pid in running:
         os.kill(pid, WHERE)
     time.sleep(0.5)
@@ -185,7 +186,7 @@ def stuck_at(running: dict[int, int], workers: int, folder: Path) -> str:
 
 
 def line_in(file: Path) -> str:
-    """Return the innermost line of a stack that is the user's, not a library's."""
+    """Return the innermost line of a stack that belongs to the user's files, not to a library."""
     try:
         text = file.read_text()
     except OSError:
