@@ -64,12 +64,12 @@ def charles() -> list[Row]:
         (largest,) = (one for one in every if one.parameters > 2e9 and one.replicas == replicas)
         own = refitted([one for one in few if one.replicas == replicas], ["parameters"])
         for name, law, printed in (("independent", own, alone), ("joint", joint, both)):
-            residual = float(abs(np.log(law.of(largest.setting) / largest.loss)))
+            residual = float(abs(np.log(law.value(largest.setting) / largest.loss)))
             what = f"residual at 2.4B, {name} fit, M = {replicas}"
             rows.append(Row(what, "Table 11", printed, round(residual, 4), "", f"{residual - printed:+.4f}"))
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for one in [*printed_losses("charles-2025", method), *printed_losses("charles-2025", method, "test")]:
-            told = law.of(one.setting)
+            told = law.value(one.setting)
             name = "data parallelism" if method == "ddp-adam" else f"DiLoCo, M = {one.replicas:g}"
             what = f"loss at {one.parameters / 1e9:g}B, {name}, by the printed fit"
             rows.append(Row(what, one.place, one.loss, round(told, 3), "nats per token", off(one.loss, told)))

@@ -78,12 +78,12 @@ def timed(gate: Gate, plan: dict[str, Any], one: Work) -> list[tuple[float, floa
         return start_s, begin_s, time.monotonic()
 
     start_s, _, end_s = once()
-    expected_s = gate.most(end_s - start_s)
+    expected_s = gate.max_over_ranks(end_s - start_s)
     if expected_s > plan["longest_s"]:
         return []
     if expected_s < 1:
         start_s, _, end_s = once()
-        expected_s = min(expected_s, gate.most(end_s - start_s))
+        expected_s = min(expected_s, gate.max_over_ranks(end_s - start_s))
     count = int(np.clip(plan["budget_s"] / max(expected_s, 1e-4), plan["fewest"], plan["most"]))
     return [once() for _ in range(count)]
 

@@ -116,7 +116,7 @@ def trace_command(
     """
     from syncline.api.traces import HARDWARE, NETWORKS, folder_name, replayed
     from syncline.measure.recording.ranks import TraceOptions, script_of, traced
-    from syncline.measure.recording.shapes import Shaping, ranks_named
+    from syncline.measure.recording.shapes import Shaping, parse_ranks
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
 
@@ -130,7 +130,7 @@ def trace_command(
         from syncline.errors import SpecError
 
         raise SpecError("--ranks", ranks, "--shapes beside it, as with real math all ranks are recorded")
-    run = Shaping(ranks_named(ranks)) if shapes else traced
+    run = Shaping(parse_ranks(ranks)) if shapes else traced
     most = MOST_SHAPED if shapes else MOST_WORKERS
     told = trace(programs, workers, asked, target, exact=out is not None, run=run, most=most, options=options)
     result = replayed("trace", told, asked)

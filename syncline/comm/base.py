@@ -15,7 +15,7 @@ from torch import Tensor
 
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, Cast, Dense, WireFormat
-from syncline.costmodel.traffic.call import Call, Ranks, parts_like
+from syncline.costmodel.traffic.call import Call, Ranks, groups_like
 from syncline.errors import SpecError
 from syncline.units import is_whole
 
@@ -218,7 +218,7 @@ def note_parts(
 ) -> None:  # fmt: skip
     """Note the collectives of all parts that are like ``part``, unless a part has only one worker."""
     check_call(xs, wire, details)
-    for group in parts_like(part, workers) if len(part) > 1 else ():
+    for group in groups_like(part, workers) if len(part) > 1 else ():
         note(ledger, collective, xs, wire, group, label, details)
 
 

@@ -23,7 +23,7 @@ class Devices(NamedTuple):
     gpus: int
     """Number of GPUs of this machine that are used."""
 
-    def of(self, local_rank: int) -> torch.device:
+    def for_process(self, local_rank: int) -> torch.device:
         """Return the device of a process; if there are fewer GPUs than processes, they share GPUs in turn."""
         return torch.device("cuda", local_rank % self.gpus) if self.kind == "cuda" else torch.device("cpu")
 

@@ -34,7 +34,7 @@ from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Membership
 from syncline.comm.transport import Completion, Transport
 from syncline.comm.wire import DENSE, WireFormat
-from syncline.costmodel.traffic.call import parts_like
+from syncline.costmodel.traffic.call import groups_like
 from syncline.errors import SpecError, SynclineError
 
 
@@ -285,7 +285,7 @@ class ProcessGroupCommunicator(Communicator):
         if self._rows > 1 or not isinstance(self._transport, TorchTransport):
             return None
         if part not in self._parts:
-            for ranks in parts_like(part, self.world_size):
+            for ranks in groups_like(part, self.world_size):
                 group = self._transport.part(ranks)
                 if self._rank in ranks:
                     self._parts[part] = ProcessGroupCommunicator(1, group, reproducible=self._reproducible)

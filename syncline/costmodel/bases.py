@@ -43,7 +43,7 @@ EXACT = Uncertainty(1.0, 1.0, 0, "as given")
 """Uncertainty of seconds that the user sets."""
 
 
-def computing(machine: Hardware | None, width: int | None, mfu: float | None = None) -> Uncertainty:
+def computing_uncertainty(machine: Hardware | None, width: int | None, mfu: float | None = None) -> Uncertainty:
     """Return the uncertainty of computing seconds on a machine.
 
     Args:
@@ -55,16 +55,16 @@ def computing(machine: Hardware | None, width: int | None, mfu: float | None = N
         return EXACT
     preset = HARDWARE.get(machine.name)
     if mfu is not None or preset is None or preset.mfu != machine.mfu:
-        return measured_computing()
+        return measured_computing_uncertainty()
     return known_uncertainty([LARGE_PRESETS if width is not None and width >= LARGE_WIDTH else SMALL_PRESETS])
 
 
-def measured_computing() -> Uncertainty:
+def measured_computing_uncertainty() -> Uncertainty:
     """Return the uncertainty of computing seconds that rest on timed steps."""
     return known_uncertainty([MEASURED_STEPS])
 
 
-def communicating(network: Network, algorithm: str | None) -> Uncertainty:
+def communication_uncertainty(network: Network, algorithm: str | None) -> Uncertainty:
     """Return the uncertainty of collectives on a network under an algorithm or a policy."""
     library = (algorithm or "").partition("-")[0]
     if library == "nccl" and algorithm != "nccl":

@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from syncline.costmodel import Hardware, TensorShape, dion_rank
-from syncline.costmodel.compute.layers import is_of
+from syncline.costmodel.compute.layers import matches_patterns
 from syncline.costmodel.compute.update_work import QR_FLOPS, UpdateWork
 from syncline.fields import Positive, Rate
 from syncline.methods.constructor import constructor
@@ -60,7 +60,7 @@ class LDAdamSpec(DataParallelBase):
         return self.label or f"ldadam{self._suffix}"
 
     def _projected(self, model: Tensors) -> list[TensorShape]:
-        return [t for t in tensors_of(model) if t.is_matrix and is_of(t.name, self.layers)]
+        return [t for t in tensors_of(model) if t.is_matrix and matches_patterns(t.name, self.layers)]
 
     def _rank(self, tensor: TensorShape) -> int:
         return dion_rank(*tensor.sides, self.rank_fraction)

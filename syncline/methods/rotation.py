@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline.costmodel import Hardware
-from syncline.costmodel.compute.layers import is_of
+from syncline.costmodel.compute.layers import matches_patterns
 from syncline.costmodel.compute.rotation import rotation_elements, rotation_work, stage_frequencies
 from syncline.costmodel.compute.update_work import UpdateWork
 from syncline.fields import Period, Positive, Rate, refusal
@@ -71,7 +71,7 @@ class RotationBase(DataParallelBase):
 
     def _rotated(self, model: Tensors) -> list[tuple[int, int]]:
         """Return rows and columns of the matrices that rotate."""
-        chosen = [t for t in tensors_of(model) if t.is_matrix and is_of(t.name, self.layers)]
+        chosen = [t for t in tensors_of(model) if t.is_matrix and matches_patterns(t.name, self.layers)]
         return [t.sides for t in chosen]
 
     @override

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.costmodel.compute.layers import is_of
+from syncline.costmodel.compute.layers import matches_patterns
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.orthogonal import newton_schulz
@@ -52,7 +52,7 @@ class MatrixSplit:
         if self.layers and not all(names):
             raise SpecError("layers", self.layers, "none, or parameters with names, as module.named_parameters() has")
         is_matrix = [
-            allowed and p.dim() - worker_axes >= 2 and p.numel() > 0 and is_of(name, self.layers)
+            allowed and p.dim() - worker_axes >= 2 and p.numel() > 0 and matches_patterns(name, self.layers)
             for p, name in zip(group["params"], names, strict=True)
         ]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []

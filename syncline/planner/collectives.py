@@ -28,7 +28,7 @@ from syncline.costmodel import (
     inner_sizes,
     wire_bytes,
 )
-from syncline.costmodel.bases import communicating
+from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
@@ -222,7 +222,7 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
         known_s = [last - last_start_s for last in last_s.values() if last is not None]
         seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
         algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
-        sure = communicating(on, algorithm)
+        sure = communication_uncertainty(on, algorithm)
         rows.append({
             "collective": kind,
             "algorithm": algorithm,

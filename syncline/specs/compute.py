@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
 from syncline.costmodel import HARDWARE, BatchTimes, Hardware, TensorShape, compute_s
-from syncline.costmodel.bases import computing
+from syncline.costmodel.bases import computing_uncertainty
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Spec, parsed, refusal
@@ -225,7 +225,7 @@ class ComputeSpec(Spec):
             width: of the model; None: not known.
         """
         given = self.seconds is not None or self.table is not None
-        return computing(None if given else self.machine, width, self.mfu)
+        return computing_uncertainty(None if given else self.machine, width, self.mfu)
 
     def note(self) -> str:
         """Where the seconds come from, unless the spec has them: a sentence for people, or nothing."""
@@ -235,7 +235,7 @@ class ComputeSpec(Spec):
 
     def warnings(self) -> list[str]:
         """Batch sizes of a table that take less time than smaller ones, a line each."""
-        pairs = self.table.falls_at if self.table is not None else []
+        pairs = self.table.decreasing_pairs if self.table is not None else []
         return [f"compute.table: a batch of {large:g} takes less time than one of {small:g}" for small, large in pairs]
 
     def sample(

@@ -252,7 +252,7 @@ class Training(ClockSpec, Experiment):
         """
         with within(path):
             exchanges = method.exchanges(1, self.workers)
-        sent = {exchange.label for exchange in exchanges if exchange.times(self.steps)}
+        sent = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
         late = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
         if not late or self.workers == 1:
             return []

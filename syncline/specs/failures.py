@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from syncline.sim.failures.outages import Outage
     from syncline.sim.failures.roster import FailingGroup
     from syncline.sim.failures.work import Saving
-from syncline.costmodel.reliability.fault_tolerant import GoingOn
+from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 
 Recovery = Literal["restart", "reform"]
 """How a synchronous method goes on."""
@@ -354,7 +354,7 @@ def down_s(failures: FailuresSpec) -> float:
 
 def group_going_on(
     failures: FailuresSpec, workers: int, load_s: float, step_s: float, copies: int | None = None, period: int = 1
-) -> GoingOn:
+) -> FaultTolerantGroup:
     """The copies of a training that goes on with those who are there.
 
     Args:
@@ -371,7 +371,7 @@ def group_going_on(
         max(each / rate.width(workers, failures.node, failures.sites), 1.0) / rate.mtbf_s
         for rate in failures.failure_rates()
     )
-    return GoingOn(
+    return FaultTolerantGroup(
         copies,
         1 / per_s if per_s else math.inf,
         failures.mtbf_s(workers),

@@ -7,7 +7,7 @@ import torch
 
 from syncline.comm import BF16, Absence, Membership, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
-from syncline.costmodel.traffic.call import bytes_of_worker, parts_like
+from syncline.costmodel.traffic.call import bytes_of_worker, groups_like
 from syncline.errors import SpecError
 from tests.optim.given import gaussian
 
@@ -31,7 +31,7 @@ def test_every_part_is_noted() -> None:
     comm = SimulatedCommunicator(M)
     comm.mean_within([X[:M].float()], SIZE, label="a")
     comm.all_gather_across(X[:M].float(), SIZE, label="b")
-    blocks, places = parts_like(range(SIZE), M), parts_like(range(0, M, SIZE), M)
+    blocks, places = groups_like(range(SIZE), M), groups_like(range(0, M, SIZE), M)
     expected = [Call(0, "all_reduce", 12, block, label="a") for block in blocks]
     expected += [Call(0, "all_gather", 12, place, label="b") for place in places]
     assert comm.ledger.records == expected

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from syncline.costmodel import HARDWARE, NETWORKS, GlooCosts, Link, bases
-from syncline.costmodel.bases import communicating, computing
+from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.numerics.uncertainty import uncertainties
 
@@ -31,16 +31,16 @@ LINE = Link(1e-3, 1.25e8, "mine")
     ],
 )
 def test_networks(network, algorithm, basis) -> None:  # type: ignore[no-untyped-def]
-    assert communicating(network, algorithm) is uncertainties()[basis]
+    assert communication_uncertainty(network, algorithm) is uncertainties()[basis]
 
 
 def test_machines() -> None:
     a100 = HARDWARE["a100"]
-    assert computing(a100, 4096) is uncertainties()[bases.LARGE_PRESETS]
-    assert computing(a100, 768) is computing(a100, None) is uncertainties()[bases.SMALL_PRESETS]
-    assert computing(a100, 4096, mfu=0.3) is uncertainties()[bases.MEASURED_STEPS]
-    assert computing(replace(a100, mfu=0.3), 4096) is computing(replace(a100, name="mine"), 64)
-    assert computing(None, 4096).half_width == 0
+    assert computing_uncertainty(a100, 4096) is uncertainties()[bases.LARGE_PRESETS]
+    assert computing_uncertainty(a100, 768) is computing_uncertainty(a100, None) is uncertainties()[bases.SMALL_PRESETS]
+    assert computing_uncertainty(a100, 4096, mfu=0.3) is uncertainties()[bases.MEASURED_STEPS]
+    assert computing_uncertainty(replace(a100, mfu=0.3), 4096) is computing_uncertainty(replace(a100, name="mine"), 64)
+    assert computing_uncertainty(None, 4096).half_width == 0
 
 
 def test_what_is_known_better_is_told_more_narrowly() -> None:

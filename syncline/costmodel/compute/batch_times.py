@@ -71,7 +71,7 @@ class BatchTimes:
         return seconds
 
     @property
-    def falls_at(self) -> list[tuple[float, float]]:
+    def decreasing_pairs(self) -> list[tuple[float, float]]:
         """Return the pairs of neighbouring sizes where the larger takes less time, surely a measurement error."""
         pairs = itertools.pairwise(self.sizes)
         return [(small, large) for small, large in pairs if self.times_s[large] < self.times_s[small]]

@@ -132,19 +132,19 @@ def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
         biases += parts if config.flag(field, default=False) else ()
     experts = {}
     if family.experts:
-        experts["experts"] = config.needed(family.experts)
-        experts["experts_per_token"] = config.needed("num_experts_per_tok")
+        experts["experts"] = config.required(family.experts)
+        experts["experts_per_token"] = config.required("num_experts_per_tok")
     if family.experts == "num_experts":
-        experts["expert_hidden"] = config.needed("moe_intermediate_size")
+        experts["expert_hidden"] = config.required("moe_intermediate_size")
     return experts | {
-        "layers": config.needed("num_hidden_layers"),
-        "width": config.needed("hidden_size"),
-        "heads": config.needed("num_attention_heads"),
-        "vocabulary": config.needed("vocab_size"),
+        "layers": config.required("num_hidden_layers"),
+        "width": config.required("hidden_size"),
+        "heads": config.required("num_attention_heads"),
+        "vocabulary": config.required("vocab_size"),
         "sequence": config.sequence("max_position_embeddings"),
-        "hidden": config.needed("intermediate_size"),
-        "kv_heads": config.whole("num_key_value_heads"),
-        "head_width": config.whole("head_dim") or family.head_width,
+        "hidden": config.required("intermediate_size"),
+        "kv_heads": config.integer("num_key_value_heads"),
+        "head_width": config.integer("head_dim") or family.head_width,
         "tied": config.flag("tie_word_embeddings", default=family.tied),
         "norms_per_layer": family.norms,
         "head_norms": family.head_norms,
@@ -156,45 +156,45 @@ def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
 
 
 def _deepseek(config: _Fields) -> dict[str, Any]:
-    heads = config.needed("num_attention_heads")
+    heads = config.required("num_attention_heads")
     biases = ("qkv", "out") if config.flag("attention_bias", default=False) else ()
-    config.whole("num_key_value_heads")  # read but unused: latent attention has as many as heads
+    config.integer("num_key_value_heads")  # read but unused: latent attention has as many as heads
     return {
-        "layers": config.needed("num_hidden_layers"),
-        "width": config.needed("hidden_size"),
+        "layers": config.required("num_hidden_layers"),
+        "width": config.required("hidden_size"),
         "heads": heads,
-        "vocabulary": config.needed("vocab_size"),
+        "vocabulary": config.required("vocab_size"),
         "sequence": config.sequence("max_position_embeddings"),
-        "hidden": config.needed("intermediate_size"),
-        "head_width": config.needed("qk_nope_head_dim"),
-        "rotary_width": config.needed("qk_rope_head_dim"),
-        "value_width": config.needed("v_head_dim"),
-        "key_rank": config.needed("kv_lora_rank"),
-        "query_rank": config.whole("q_lora_rank"),
+        "hidden": config.required("intermediate_size"),
+        "head_width": config.required("qk_nope_head_dim"),
+        "rotary_width": config.required("qk_rope_head_dim"),
+        "value_width": config.required("v_head_dim"),
+        "key_rank": config.required("kv_lora_rank"),
+        "query_rank": config.integer("q_lora_rank"),
         "tied": config.flag("tie_word_embeddings", default=False),
         "norms_per_layer": 2,
         "biases": biases,
         "gated": True,
         "fused_gate": False,
-        "experts": config.needed("n_routed_experts"),
-        "experts_per_token": config.needed("num_experts_per_tok"),
-        "expert_hidden": config.needed("moe_intermediate_size"),
-        "shared_experts": config.whole("n_shared_experts") or 0,
+        "experts": config.required("n_routed_experts"),
+        "experts_per_token": config.required("num_experts_per_tok"),
+        "expert_hidden": config.required("moe_intermediate_size"),
+        "shared_experts": config.integer("n_shared_experts") or 0,
         "dense_layers": config.count("first_k_dense_replace"),
     }
 
 
 def _gpt2(config: _Fields) -> dict[str, Any]:
-    positions = config.needed("n_positions")
+    positions = config.required("n_positions")
     return {
-        "layers": config.needed("n_layer"),
-        "width": config.needed("n_embd"),
-        "heads": config.needed("n_head"),
-        "vocabulary": config.needed("vocab_size"),
-        "sequence": config.whole("sequence") or positions,
+        "layers": config.required("n_layer"),
+        "width": config.required("n_embd"),
+        "heads": config.required("n_head"),
+        "vocabulary": config.required("vocab_size"),
+        "sequence": config.integer("sequence") or positions,
         "positions": positions,
         "position_embedding": True,
-        "hidden": config.whole("n_inner"),
+        "hidden": config.integer("n_inner"),
         "tied": config.flag("tie_word_embeddings", default=True),
         "norms_per_layer": 2,
         "biases": ("qkv", "out", "mlp", "norm"),
@@ -205,12 +205,12 @@ def _gpt2(config: _Fields) -> dict[str, Any]:
 def _gpt_neox(config: _Fields) -> dict[str, Any]:
     attention = ("qkv", "out") if config.flag("attention_bias", default=True) else ()
     return {
-        "layers": config.needed("num_hidden_layers"),
-        "width": config.needed("hidden_size"),
-        "heads": config.needed("num_attention_heads"),
-        "vocabulary": config.needed("vocab_size"),
+        "layers": config.required("num_hidden_layers"),
+        "width": config.required("hidden_size"),
+        "heads": config.required("num_attention_heads"),
+        "vocabulary": config.required("vocab_size"),
         "sequence": config.sequence("max_position_embeddings"),
-        "hidden": config.needed("intermediate_size"),
+        "hidden": config.required("intermediate_size"),
         "tied": config.flag("tie_word_embeddings", default=False),
         "norms_per_layer": 2,
         "biases": (*attention, "mlp", "norm"),
@@ -230,7 +230,7 @@ class _Fields:
         self.asked.add(name)
         return self.fields.get(name)
 
-    def whole(self, name: str) -> int | None:
+    def integer(self, name: str) -> int | None:
         value = self.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise SpecError(f"{self.path}.{name}", value, "a whole number, at least 1")
@@ -238,11 +238,11 @@ class _Fields:
 
     def count(self, name: str) -> int:
         """Return a whole number that may be 0, which is its default."""
-        return 0 if self.fields.get(name) == 0 else self.whole(name) or 0
+        return 0 if self.fields.get(name) == 0 else self.integer(name) or 0
 
-    def needed(self, name: str) -> int:
+    def required(self, name: str) -> int:
         """Return a size without a default; `finish` refuses a config without the field."""
-        value = self.whole(name)
+        value = self.integer(name)
         if value is None:
             self.lacking.append(name)
         return value or 1
@@ -261,8 +261,8 @@ class _Fields:
 
     def sequence(self, positions: str) -> int:
         """Return T: the field ``sequence``, or else the number of positions capped at `LONGEST`."""
-        tokens = self.whole("sequence")
-        return tokens or min(self.needed(positions), LONGEST)
+        tokens = self.integer("sequence")
+        return tokens or min(self.required(positions), LONGEST)
 
     def finish(self) -> None:
         """Refuse a misspelt field, whose name is close to an absent field, and a config without a required field."""

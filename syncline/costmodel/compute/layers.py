@@ -48,7 +48,7 @@ def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[boo
     return [any(fnmatchcase(name, pattern) for pattern in layers) for name in names]
 
 
-def is_of(name: str, patterns: Sequence[str]) -> bool:
+def matches_patterns(name: str, patterns: Sequence[str]) -> bool:
     """Return whether a parameter's name matches one of the patterns; without patterns every name matches.
 
     >>> is_of("0.up", ["*.up", "*.down"]), is_of("0.qkv", ["*.up"]), is_of("0.qkv", [])

@@ -70,13 +70,13 @@ def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     return runs
 
 
-def largest_divisor(length: int, at_most: int) -> int:
-    """Return the largest divisor of ``length`` that is not above ``at_most``.
+def largest_divisor(length: int, limit: int) -> int:
+    """Return the largest divisor of ``length`` that is not above ``limit``.
 
     >>> largest_divisor(768, 64), largest_divisor(50, 64), largest_divisor(97, 64)
     (64, 50, 1)
     """
-    return next(size for size in range(min(length, at_most), 0, -1) if length % size == 0)
+    return next(size for size in range(min(length, limit), 0, -1) if length % size == 0)
 
 
 def is_worth_factors(rows: int, columns: int, rank: int) -> bool:

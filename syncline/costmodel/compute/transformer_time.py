@@ -98,7 +98,7 @@ class Layouts:
         """Return N, the number of trainings."""
         return int(self.layers.size)
 
-    def of(self, index: NDArray[Any]) -> Layouts:
+    def select(self, index: NDArray[Any]) -> Layouts:
         """Return the trainings at these indices."""
         return Layouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
@@ -198,15 +198,15 @@ STEP_FIELDS = (
 """The other fitted constants."""
 
 
-def layer_s(of: Layouts, constants: StepConstants) -> NDArray[np.float64]:
+def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     """Return the seconds of one layer and micro-batch, forward and backward, ``(..., N)``."""
-    c, tokens = constants, 1.0 * of.micro_batch * of.sequence
-    products = 24 * tokens * of.width**2 + 4 * tokens * of.sequence * of.width
-    split_bytes = SCORE_BYTES * tokens * of.heads * of.sequence + SPLIT_BYTES * tokens * of.width
-    passes_bytes = split_bytes / of.tensor + WHOLE_BYTES * tokens * of.width
-    device_s = products / (of.tensor * c.matmul_flops) + passes_bytes / c.memory_bytes_per_s
-    passes = np.where(of.recomputed, 4, 3)
-    sums_s = 2 * (passes - 1) * np.where(of.tensor > 1, _sum_s(of, c), 0.0)
+    c, tokens = constants, 1.0 * layouts.micro_batch * layouts.sequence
+    products = 24 * tokens * layouts.width**2 + 4 * tokens * layouts.sequence * layouts.width
+    split_bytes = SCORE_BYTES * tokens * layouts.heads * layouts.sequence + SPLIT_BYTES * tokens * layouts.width
+    passes_bytes = split_bytes / layouts.tensor + WHOLE_BYTES * tokens * layouts.width
+    device_s = products / (layouts.tensor * c.matmul_flops) + passes_bytes / c.memory_bytes_per_s
+    passes = np.where(layouts.recomputed, 4, 3)
+    sums_s = 2 * (passes - 1) * np.where(layouts.tensor > 1, _sum_s(layouts, c), 0.0)
     return np.asarray(passes / 3 * (c.serial_s + np.maximum(c.launch_s, 3 * device_s)) + sums_s)
 
 
@@ -220,20 +220,24 @@ def _sum_s(layouts: Layouts, c: StepConstants) -> NDArray[np.float64]:
     return np.where((nbytes > c.tensor_calibrated_bytes) & np.isfinite(measured_s), measured_s, fitted_s)
 
 
-def step_s(of: Layouts, constants: StepConstants) -> NDArray[np.float64]:
+def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     """Return the seconds of a training step, ``(..., N)``, by the formulas of this module.
 
     Args:
-        of: N trainings with their layouts.
+        layouts: N trainings with their layouts.
         constants: constants of the machine; with arrays ``(B, 1)`` the result is ``(B, N)``.
     """
-    c, rate = constants, np.where(of.tensor > 1, constants.matmul_flops, constants.head_flops)
-    head_s = c.head_s + 6.0 * of.micro_batch * of.sequence * of.width * of.vocabulary / (of.tensor * rate)
-    send_s = 1.0 * WORD_BYTES * of.micro_batch * of.sequence * of.width / c.link_bytes_per_s
-    one_layer_s, head_s, send_s, after_s = np.broadcast_arrays(layer_s(of, c), head_s, send_s, _after_s(of, c, 0))
+    c, rate = constants, np.where(layouts.tensor > 1, constants.matmul_flops, constants.head_flops)
+    head_s = c.head_s + 6.0 * layouts.micro_batch * layouts.sequence * layouts.width * layouts.vocabulary / (
+        layouts.tensor * rate
+    )
+    send_s = 1.0 * WORD_BYTES * layouts.micro_batch * layouts.sequence * layouts.width / c.link_bytes_per_s
+    one_layer_s, head_s, send_s, after_s = np.broadcast_arrays(
+        layer_s(layouts, c), head_s, send_s, _after_s(layouts, c, 0)
+    )
     seconds = np.empty(after_s.shape)
-    for (stages, microbatches), index in _alike(of).items():
-        group = of.of(index)
+    for (stages, microbatches), index in _alike(layouts).items():
+        group = layouts.select(index)
         blocks_s = np.stack([one_layer_s[..., index] * group.layers_of(stage) for stage in range(stages)])
         backward = np.where(group.recomputed, 3 / 4, 2 / 3)
         forward_s, backward_s = blocks_s * (1 - backward), blocks_s * backward

@@ -70,7 +70,7 @@ def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
     return UpdateWork(sum(newton_schulz_flops(*tensor.sides) for tensor in tensors if tensor.is_matrix))
 
 
-def low_rank_work(rows: int, columns: int, rank: int, products: int, every: float = 1) -> UpdateWork:
+def low_rank_work(rows: int, columns: int, rank: int, products: int, interval: float = 1) -> UpdateWork:
     """Return the work per step of a power iteration, ``P = orth(M Q)``, ``R = M^T P``, and of further products.
 
         products 2 m n r + QR of m x r,   8/3 m r^2
@@ -80,9 +80,9 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int, every: floa
         columns: n.
         rank: r.
         products: number of products of M or its factors, 2 m n r FLOPs each, with the two of the iteration.
-        every: steps between two iterations.
+        interval: steps between two iterations.
 
     >>> low_rank_work(4, 2, 1, 3).step  # three products of 16 FLOPs
     48.0
     """
-    return UpdateWork(products * 2.0 * rows * columns * rank / every, 0.0, QR_FLOPS * rows * rank * rank / every)
+    return UpdateWork(products * 2.0 * rows * columns * rank / interval, 0.0, QR_FLOPS * rows * rank * rank / interval)

@@ -27,43 +27,43 @@ SCALE_S, SCALE_BYTE_S = 1e-4, 1e-10
 """Units of the unknowns: seconds per message or call, and seconds per byte."""
 
 
-def errors(of: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
+def errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
     """Return the relative errors of the prediction, ``model / measured - 1``, ``(N,)``."""
-    of = list(of)
-    return _forms_s(of, costs) / np.array([call.seconds for call in of]) - 1
+    calls = list(calls)
+    return _forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
 
 
-def fit_costs(of: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
+def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     """Return the software costs that fit these measurements best.
 
     Args:
-        of: measurements. Each collective needs several sizes, which separate the cost per byte from that per call.
+        calls: measurements. Each collective needs several sizes, which separate the cost per byte from that per call.
         rounds: number of reweighted least-squares iterations.
 
     Raises:
         SpecError: no measurement, or a time that is not above 0.
     """
-    if not of:
+    if not calls:
         raise SpecError("measured", "nothing", "at least one measurement")
-    check_times(of)
-    workers = sorted({call.workers for call in of})
-    kinds = sorted({call.kind for call in of})
-    measured_s = np.array([call.seconds for call in of])
-    linear = cost_columns(of, workers, kinds)
+    check_times(calls)
+    workers = sorted({call.workers for call in calls})
+    kinds = sorted({call.kind for call in calls})
+    measured_s = np.array([call.seconds for call in calls])
+    linear = cost_columns(calls, workers, kinds)
     scale = np.array([SCALE_S] * (1 + len(workers)) + [SCALE_BYTE_S] * len(kinds))
     unknown = np.zeros(len(scale))
     for _ in range(rounds):
-        bare_s, slope = _latencies(of, unknown[0])
+        bare_s, slope = _latencies(calls, unknown[0])
         misfit = 1 - (bare_s + linear @ unknown[1:]) / measured_s
         unknown = (
             _better(np.column_stack([slope, linear]) / measured_s[:, None] * scale, misfit, unknown / scale) * scale
         )
     message_s, *values = unknown.tolist()
     costs = costs_of(workers, kinds, values, message_s)
-    bare_s, _ = _latencies(of, message_s)
+    bare_s, _ = _latencies(calls, message_s)
     for kind in kinds:
         costs = _with_calls(
-            costs, kind, [(call, s) for call, s in zip(of, bare_s, strict=True) if call.kind == kind], rounds
+            costs, kind, [(call, s) for call, s in zip(calls, bare_s, strict=True) if call.kind == kind], rounds
         )
     return costs
 

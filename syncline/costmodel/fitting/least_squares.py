@@ -51,7 +51,7 @@ def relative_fit(
     measured: ArrayLike,
     starts: ArrayLike,
     *,
-    most: ArrayLike = np.inf,
+    upper: ArrayLike = np.inf,
     scale: float = 0.01,
     iterations: int = 200,
 ) -> Fit:
@@ -62,7 +62,7 @@ def relative_fit(
         measured: measured values, ``(N,)``, positive.
         starts: initial constants, ``(n,)``, or ``(S, n)`` for several starts, positive; n at most N. A model that
             contains a maximum or a minimum can have several local minima of the cost.
-        most: upper bounds of the constants, ``(n,)``.
+        upper: upper bounds of the constants, ``(n,)``.
         scale: s, relative error of the measurements, above which a point counts less than its square.
         iterations: largest number of iterations from each start.
 
@@ -80,7 +80,7 @@ def relative_fit(
     if truth.size < x.shape[1]:
         expected = f"at least as many measurements as there are constants, {x.shape[1]}"
         raise SpecError("measured", truth.size, expected)
-    highest = np.log(np.broadcast_to(np.asarray(most, dtype=float), x.shape[1:]))
+    highest = np.log(np.broadcast_to(np.asarray(upper, dtype=float), x.shape[1:]))
     fits = (_descend(predict, truth, np.log(start), highest, scale, iterations) for start in x)
     return min(fits, key=lambda fit: fit.cost)
 

@@ -63,7 +63,7 @@ class LinkFit(NamedTuple):
 
 
 def predicted_s(
-    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, runs: str = "gloo"
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, library: str = "gloo"
 ) -> FloatOrArray:
     """Return the seconds of a collective or of a message.
 
@@ -73,40 +73,40 @@ def predicted_s(
         nbytes: n, payload bytes.
         link: each worker's link.
         costs: costs of gloo's software.
-        runs: ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
+        library: ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
     """
-    if runs == "gloo":
+    if library == "gloo":
         return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)
     return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
 
 
-def fit_link(of: Sequence[TimedCall], link: Link | None = None, runs: str = "gloo") -> LinkFit:
+def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str = "gloo") -> LinkFit:
     """Return the link and the software costs that fit these measurements best.
 
     Args:
-        of: timed messages or broadcasts of several sizes, and other collectives of several sizes.
+        calls: timed messages or broadcasts of several sizes, and other collectives of several sizes.
         link: link with known alpha and B, which stay fixed; then only software costs are fitted, also that per message.
-        runs: library that was measured: ``gloo``, or ``textbook`` for a library without a model of its software, such
+        library: library that was measured: ``gloo``, or ``textbook`` for one without a model of its software, such
             as NCCL; then only latency and bandwidth are fitted.
 
     Raises:
         SpecError: no messages and no broadcasts, sizes that do not determine a bandwidth, or a time of 0.
     """
-    for call in of:
+    for call in calls:
         if call.kind != SEND and call.kind not in GLOO:
             raise SpecError("measured.kind", call.kind, one_of((SEND, *GLOO), str(call.kind)))
-    check_times(of)
+    check_times(calls)
     if link is not None:
-        collectives = [call._replace(link=link) for call in of if call.kind != SEND]
-        costs = fit_costs(collectives) if runs == "gloo" else FREE
-        return LinkFit(link, costs, _errors(of, link, costs, runs), {})
-    workers = sorted({call.workers for call in of if call.kind != SEND}) if runs == "gloo" else []
-    kinds = sorted({call.kind for call in of} - set(BARE)) if runs == "gloo" else []
-    linear = cost_columns(of, workers, kinds)
+        collectives = [call._replace(link=link) for call in calls if call.kind != SEND]
+        costs = fit_costs(collectives) if library == "gloo" else FREE
+        return LinkFit(link, costs, _errors(calls, link, costs, library), {})
+    workers = sorted({call.workers for call in calls if call.kind != SEND}) if library == "gloo" else []
+    kinds = sorted({call.kind for call in calls} - set(BARE)) if library == "gloo" else []
+    linear = cost_columns(calls, workers, kinds)
     rest = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
-    starts = [[*start, *rest] for start in _starts(of)]
-    measured_s = np.array([call.seconds for call in of])
-    fit = relative_fit(_model(of, linear, runs), measured_s, starts, scale=SCALE)
+    starts = [[*start, *rest] for start in _starts(calls)]
+    measured_s = np.array([call.seconds for call in calls])
+    fit = relative_fit(_model(calls, linear, library), measured_s, starts, scale=SCALE)
     alpha, rate, *costs_s = fit.constants.tolist()
     shares = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
     values = np.where(shares > NOTHING, costs_s, 0.0).tolist()
@@ -116,7 +116,7 @@ def fit_link(of: Sequence[TimedCall], link: Link | None = None, runs: str = "glo
     is_used = [True, True, *(value > 0 for value in values)]
     spread = {name: float(s) for name, s, used in zip(names, fit.spread, is_used, strict=True) if used}
     fitted = Link(alpha, rate)
-    return LinkFit(fitted, costs, _errors(of, fitted, costs, runs), spread)
+    return LinkFit(fitted, costs, _errors(calls, fitted, costs, library), spread)
 
 
 def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, runs: str) -> Floats:
@@ -152,7 +152,7 @@ def _model(calls: Sequence[TimedCall], linear: Floats, runs: str) -> Callable[[F
         link = Link(constants[0], constants[1])
         seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
         for kind, rows in groups:
-            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes[rows], link, runs=runs)
+            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes[rows], link, library=runs)
         return seconds
 
     return predict

@@ -34,25 +34,25 @@ class TimedCall(NamedTuple):
     link: Link | None = None
 
 
-def check_times(of: Sequence[TimedCall]) -> None:
+def check_times(calls: Sequence[TimedCall]) -> None:
     """Refuse measurements whose time is not positive.
 
     Raises:
         SpecError: a time that is not above 0.
     """
-    for call in of:
+    for call in calls:
         if not call.seconds > 0:
             raise SpecError("measured.seconds", call.seconds, "a time above 0")
 
 
-def cost_columns(of: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
+def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
     """Return the coefficients of each cost per call, by P, and per byte, by collective, ``(N, costs)``."""
     return np.array([
         [
             *(float(call.kind != SEND and call.workers == p) for p in workers),
             *(float(tensor_bytes(call.kind, call.workers, call.nbytes)) * (call.kind == kind) for kind in kinds),
         ]
-        for call in of
+        for call in calls
     ])  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network
     return link.latency_s + link.overhead_s + nbytes / link.goodput_bytes_per_s
 
 
-def crosses(network: Network, ranks: range, workers: int) -> int:
+def outermost_level(network: Network, ranks: range, workers: int) -> int:
     """Return the outermost level that a group crosses, counted from 0, or -1 for a group of one member."""
     if len(ranks) == 1:
         return -1

@@ -42,7 +42,9 @@ def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
     return None if sizes is None else tuple(int(size) for size in np.cumprod(sizes))
 
 
-def level_bytes(collective: str, payload_bytes: float, ranks: range, workers: int, of: Sequence[int]) -> Floats:
+def level_bytes(
+    collective: str, payload_bytes: float, ranks: range, workers: int, unit_workers: Sequence[int]
+) -> Floats:
     """Return the bytes that leave units at each level, ``(levels,)``, summed over all groups.
 
     Args:
@@ -50,7 +52,7 @@ def level_bytes(collective: str, payload_bytes: float, ranks: range, workers: in
         payload_bytes: n, payload bytes of a member.
         ranks: ranks of the first group.
         workers: P, number of workers, all in groups of the same pattern.
-        of: workers in a unit of each level, by `capacities`.
+        unit_workers: workers in a unit of each level, by `capacities`.
 
     Raises:
         SpecError: a collective without a rule.
@@ -59,9 +61,9 @@ def level_bytes(collective: str, payload_bytes: float, ranks: range, workers: in
     [0.0, 800.0]
     """
     members, groups = len(ranks), workers // max(1, len(ranks))
-    nbytes = np.zeros(len(of))
+    nbytes = np.zeros(len(unit_workers))
     below = 1
-    for level, capacity in enumerate(of):
+    for level, capacity in enumerate(unit_workers):
         counts = [len(range(0, min(size, ranks.stop), ranks.step)) for size in (below, capacity)]
         inner, outer = max(1, counts[0]), counts[1]
         units, parents = outer / inner, members / outer
@@ -82,11 +84,11 @@ def level_bytes(collective: str, payload_bytes: float, ranks: range, workers: in
     return nbytes
 
 
-def message_levels(ranks: range, of: Sequence[int]) -> list[int]:
+def message_levels(ranks: range, unit_workers: Sequence[int]) -> list[int]:
     """Return, for each member of a group but the last, the outermost level that its message to the next crosses.
 
     >>> message_levels(range(0, 8, 2), (4, 8))
     [0, 1, 0]
     """
     pairs = pairwise(ranks)
-    return [next(n for n, size in enumerate(of) if rank // size == peer // size) for rank, peer in pairs]
+    return [next(n for n, size in enumerate(unit_workers) if rank // size == peer // size) for rank, peer in pairs]

@@ -128,7 +128,7 @@ def model_memory(
     )
 
 
-def shared_out(memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: float) -> Memory:
+def sharded_memory(memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: float) -> Memory:
     """Return the memory of a worker under sharding over P workers.
 
     A worker keeps 1/P of the optimizer state, with ``gradients`` also of the gradients, with ``full`` also of the
@@ -178,24 +178,24 @@ def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
     return call.payload_bytes * (1.0 + received.get(call.collective, 0.0))
 
 
-def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, together: bool = False) -> FloatOrArray:
+def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, concurrent: bool = False) -> FloatOrArray:
     """Return the bytes of wire buffers: those of the largest call, because each call frees its buffers at its end.
 
     Args:
         patterns: call patterns of the steps, by `calls_by_step`.
         workers: P; a single worker needs no buffers.
-        together: whether all calls of a step are in flight at once, as in a stream, so that their buffers add up.
+        concurrent: whether all calls of a step are in flight at once, as in a stream, so that their buffers add up.
     """
     sizes_by_step = ([call_bytes(call, workers) for call in pattern.calls] for pattern in patterns)
     largest: FloatOrArray = 0.0
     for sizes in sizes_by_step:
-        for size in [sum(sizes)] if together else sizes:
+        for size in [sum(sizes)] if concurrent else sizes:
             largest = np.maximum(largest, size)
     return np.where(np.greater(workers, 1), largest, 0.0)[()]
 
 
 def activation_bytes(
-    shape: ModelShape, sequences: float, kept: Activations = "stored", bytes_per_number: int = 2
+    shape: ModelShape, sequences: float, policy: Activations = "stored", bytes_per_number: int = 2
 ) -> float:
     """Return an estimate of the bytes of activations that a transformer keeps for its backward pass.
 
@@ -215,18 +215,18 @@ def activation_bytes(
     Args:
         shape: shape of the model.
         sequences: b, sequences whose activations are kept at once: those of one micro-batch.
-        kept: ``stored``, ``selective`` or ``recomputed``, see above.
+        policy: ``stored``, ``selective`` or ``recomputed``, see above.
         bytes_per_number: w, 2 for bf16 and fp16, 4 for fp32.
 
     Raises:
-        SpecError: an unknown ``kept``.
+        SpecError: an unknown ``policy``.
 
     Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
     equation 1 and Table 2; generalised to any w and e by separating its 16-bit numbers from its masks.
     """
     choices = ("stored", "selective", "recomputed")
-    if kept not in choices:
-        raise SpecError("memory.activations", kept, one_of(choices, kept))
+    if policy not in choices:
+        raise SpecError("memory.activations", policy, one_of(choices, policy))
     w, tokens, gate = bytes_per_number, shape.sequence * sequences, 2 if shape.gated else 1
     inputs = tokens * shape.width * w
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
@@ -240,8 +240,8 @@ def activation_bytes(
         "stored": shape.layers * (light + scores),
         "selective": shape.layers * light,
         "recomputed": shape.layers * inputs + light + scores,
-    }[kept]
-    if kept != "recomputed":
+    }[policy]
+    if policy != "recomputed":
         layers += dense_extra
     return layers + tokens * (shape.width + 4 * shape.vocabulary) + 2 * inputs
 

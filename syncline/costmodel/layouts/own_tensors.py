@@ -26,7 +26,7 @@ WHOLE = ("router", "query_down", "key_value_down", "positions")
 """Tensors that every worker holds whole, besides norms; a bias is split as the rows of its matrix."""
 
 
-class OwnTensors(NamedTuple):
+class WorkerTensors(NamedTuple):
     """The tensors of one worker, with a mask that selects the experts' tensors.
 
     Attributes:
@@ -61,12 +61,12 @@ def _cut(tensor: TensorShape, t: int) -> TensorShape:
 
 
 @lru_cache(maxsize=512)
-def own_tensors(model: ModelShape, layout: Layout) -> OwnTensors:
+def worker_tensors(model: ModelShape, layout: Layout) -> WorkerTensors:
     """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages."""
     return max(_of_stages(model, layout), key=lambda stage_tensors: stage_tensors.elements)
 
 
-def _of_stages(model: ModelShape, layout: Layout) -> list[OwnTensors]:
+def _of_stages(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
     k, t, e = layout.pipeline, layout.tensor, layout.expert
     stages: list[tuple[list[TensorShape], list[bool]]] = [([], []) for _ in range(k)]
 
@@ -92,15 +92,15 @@ def _of_stages(model: ModelShape, layout: Layout) -> list[OwnTensors]:
             add(k - 1, tensor)
     if model.tied and k > 1:
         add(k - 1, TensorShape("head", (model.vocabulary, model.width)))
-    return [OwnTensors(tuple(tensors), tuple(experts)) for tensors, experts in stages]
+    return [WorkerTensors(tuple(tensors), tuple(experts)) for tensors, experts in stages]
 
 
-def own_activation_bytes(
+def worker_activation_bytes(
     model: ModelShape,
     layout: Layout,
     sequences: float,
     micro_batches: float,
-    kept: Activations = "selective",
+    policy: Activations = "selective",
     bytes_per_number: int = 2,
 ) -> float:
     """Return the bytes of activations that a worker keeps for the backward pass, at the stage that keeps most.
@@ -114,7 +114,7 @@ def own_activation_bytes(
         layout: layout of the replica.
         sequences: b, sequences of a step on the workers of one data-parallel rank.
         micro_batches: M, number of micro-batches of these sequences.
-        kept: see `activation_bytes`.
+        policy: see `activation_bytes`.
         bytes_per_number: 2 for bf16 and fp16.
 
     Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4.2,
@@ -124,7 +124,7 @@ def own_activation_bytes(
     tokens, w = b * model.sequence, bytes_per_number
     ends = tokens * (model.width + 4 * model.vocabulary) + 2 * w * tokens * model.width
     stage_layers = -(-model.layers // k)
-    layers = (activation_bytes(model, b, kept, w) - ends) * _part(model, stage_layers, kept, w, b)
+    layers = (activation_bytes(model, b, policy, w) - ends) * _part(model, stage_layers, policy, w, b)
     first_stage = min(micro_batches, k) * (1 + (k - 1) / (k * v) if v > 1 else 1.0) * layers
     split = layout.tensor * layout.context
     if k == 1:

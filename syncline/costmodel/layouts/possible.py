@@ -13,9 +13,9 @@ def possible_layouts(
     model: ModelShape,
     workers: int,
     *,
-    most_tensor: int = 8,
-    most_pipeline: int = 64,
-    most_context: int = 1,
+    max_tensor: int = 8,
+    max_pipeline: int = 64,
+    max_context: int = 1,
     chunks: tuple[int, ...] = (1,),
 ) -> Iterator[Layout]:
     """Yield every layout whose replicas use all P workers, with expert parallelism if the model has experts.
@@ -23,18 +23,18 @@ def possible_layouts(
     Args:
         model: shape of the model.
         workers: P.
-        most_tensor: largest t, usually the workers of a node.
-        most_pipeline: largest k.
-        most_context: largest c.
+        max_tensor: largest t, usually the workers of a node.
+        max_pipeline: largest k.
+        max_context: largest c.
         chunks: values of v to try in layouts with a pipeline.
 
     >>> from syncline.costmodel.compute.models import MODELS
     >>> [one.describe() for one in possible_layouts(MODELS["gpt2"], 4, most_tensor=2, most_pipeline=1)]
     ['one worker', 'data 2', 'data 4', 'tensor 2', 'tensor 2, data 2']
     """
-    for t in _divisors(workers, most_tensor):
-        for c in _divisors(workers // t, most_context):
-            for k in _divisors(workers // (t * c), min(most_pipeline, model.layers)):
+    for t in _divisors(workers, max_tensor):
+        for c in _divisors(workers // t, max_context):
+            for k in _divisors(workers // (t * c), min(max_pipeline, model.layers)):
                 for d in _divisors(workers // (t * c * k), workers):
                     experts = _divisors(c * d, model.experts) if model.experts > 1 else [1]
                     for e in experts:

@@ -42,7 +42,7 @@ from syncline.costmodel.layouts.stage_sizes import blocks_of_stages, stage_flops
 from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
-class InsideCall(NamedTuple):
+class ReplicaCall(NamedTuple):
     """A collective inside a replica that a stage waits for, with its number of calls.
 
     Attributes:
@@ -64,7 +64,7 @@ class InsideCall(NamedTuple):
     experts: bool = False
 
 
-class InsideTimes(NamedTuple):
+class ReplicaTimes(NamedTuple):
     """Components of a step inside a replica in seconds, each a number or an array.
 
     Attributes:
@@ -84,9 +84,9 @@ class InsideTimes(NamedTuple):
     pipeline_s: FloatOrArray = 0.0
 
 
-def inside_calls(
+def replica_calls(
     model: ModelShape, layout: Layout, micro_tokens: float, bytes_per_number: int = 2, recomputed: bool = False
-) -> list[InsideCall]:
+) -> list[ReplicaCall]:
     """Return the collectives of a micro-batch inside a replica, without gradients and messages between stages.
 
     Args:
@@ -99,18 +99,18 @@ def inside_calls(
     t, c, w = layout.tensor, layout.context, bytes_per_number
     shard_bytes = w * micro_tokens * model.width / (t * c)
     recompute = int(recomputed)
-    calls: list[InsideCall] = []
+    calls: list[ReplicaCall] = []
     if t > 1:
         per_layer = 4 + 2 * recompute
-        calls.append(InsideCall("tensor", "all_gather", layout.tensor_group, shard_bytes, per_layer, 1))
-        calls.append(InsideCall("tensor", "reduce_scatter", layout.tensor_group, t * shard_bytes, per_layer, 1))
+        calls.append(ReplicaCall("tensor", "all_gather", layout.tensor_group, shard_bytes, per_layer, 1))
+        calls.append(ReplicaCall("tensor", "reduce_scatter", layout.tensor_group, t * shard_bytes, per_layer, 1))
     if c > 1:
         key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
-        calls.append(InsideCall("context", "all_gather", layout.context_group, key_bytes, 2 + recompute))
-        calls.append(InsideCall("context", "reduce_scatter", layout.context_group, c * key_bytes, 1))
+        calls.append(ReplicaCall("context", "all_gather", layout.context_group, key_bytes, 2 + recompute))
+        calls.append(ReplicaCall("context", "reduce_scatter", layout.context_group, c * key_bytes, 1))
     if layout.expert > 1:
         routed = shard_bytes * model.experts_per_token
-        calls.append(InsideCall("expert", "all_to_all", layout.expert_group, routed, 4 + 2 * recompute, experts=True))
+        calls.append(ReplicaCall("expert", "all_to_all", layout.expert_group, routed, 4 + 2 * recompute, experts=True))
     return calls
 
 
@@ -123,17 +123,17 @@ def _stages(model: ModelShape, layout: Layout) -> tuple[NDArray[np.float64], NDA
     return flops / flops.sum(), np.array([len(run) for run in blocks]), np.array(experts)
 
 
-def inside_times(
+def replica_times(
     model: ModelShape,
     layout: Layout,
     compute_s: FloatOrArray,
     micro_batches: int,
     micro_tokens: float,
-    collective_s: Callable[[InsideCall], FloatOrArray],
+    collective_s: Callable[[ReplicaCall], FloatOrArray],
     message_s: Callable[[float], FloatOrArray],
     bytes_per_number: int = 2,
     recomputed: bool = False,
-) -> InsideTimes:
+) -> ReplicaTimes:
     """Return the seconds of a step inside a replica and their components.
 
     Args:
@@ -157,7 +157,7 @@ def inside_times(
     work_s = compute_s
     waits: dict[str, list[FloatOrArray]] = {}
     shares, layers, with_experts = _stages(model, layout)
-    for call in inside_calls(model, layout, micro_tokens, bytes_per_number, recomputed):
+    for call in replica_calls(model, layout, micro_tokens, bytes_per_number, recomputed):
         call_s = collective_s(call)
         layer_counts = with_experts if call.experts else layers
         counts = call.per_layer * layer_counts
@@ -177,7 +177,7 @@ def inside_times(
         slowest_waits = {why: m * wait[slowest] for why, wait in waits.items()}
     tensor_s, context_s, expert_s = (slowest_waits.get(why, 0.0) for why in ("tensor", "context", "expert"))
     rest_s = step_s - work_s - tensor_s - context_s - expert_s if k > 1 else 0.0 * work_s
-    return InsideTimes(step_s, work_s, tensor_s, context_s, expert_s, rest_s)
+    return ReplicaTimes(step_s, work_s, tensor_s, context_s, expert_s, rest_s)
 
 
 def _one_f_one_b(stage_s: list[FloatOrArray], microbatches: int, sent_s: FloatOrArray, chunks: int) -> FloatOrArray:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.network.link import Link, star
 from syncline.costmodel.network.paths import ByValue, DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
-from syncline.costmodel.numerics.bounded_cache import by_value, kept
+from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
 from syncline.errors import SpecError
 
 __all__ = ["ByValue", "DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "among", "topology"]
@@ -28,7 +28,7 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
     made: Topology
     if not hasattr(network, "among"):
         made = network
-    elif by_value(network):
+    elif is_hashed_by_value(network):
         made = _among(network, workers)  # type: ignore[arg-type]
     else:  # hashed by its identity, it could change
         made = network.among(workers)
@@ -39,10 +39,10 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
 
 def _nbytes_of(made: Topology) -> float:
     """About what it takes in memory, with its value; unknown of one that grows as it is asked for paths."""
-    return 1e3 + 100.0 * made.workers if by_value(made) else math.inf
+    return 1e3 + 100.0 * made.workers if is_hashed_by_value(made) else math.inf
 
 
-@kept(64e6, _nbytes_of)
+@bounded_cache(64e6, _nbytes_of)
 def _among(network: Network, workers: int) -> Topology:
     return network.among(workers)
 

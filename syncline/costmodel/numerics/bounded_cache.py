@@ -13,17 +13,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Remembered(Generic[P, T]):
+class BoundedCache(Generic[P, T]):
     """A function with a cache of its results by argument values; the least recently used result is evicted first.
 
     Args:
         function: function of hashable arguments; callers must not change its results.
-        most_bytes: limit for all results together, in bytes; a larger result is not cached.
+        max_bytes: limit for all results together, in bytes; a larger result is not cached.
         nbytes_of: function from a result to its bytes.
     """
 
-    def __init__(self, function: Callable[P, T], most_bytes: float, nbytes_of: Callable[[T], float]) -> None:
-        self._function, self._most_bytes, self._nbytes_of = function, most_bytes, nbytes_of
+    def __init__(self, function: Callable[P, T], max_bytes: float, nbytes_of: Callable[[T], float]) -> None:
+        self._function, self._most_bytes, self._nbytes_of = function, max_bytes, nbytes_of
         self._results: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
         self._lock = Lock()
         self.nbytes = 0.0
@@ -54,15 +54,17 @@ class Remembered(Generic[P, T]):
             self.nbytes = 0.0
 
 
-def kept(most_bytes: float, nbytes_of: Callable[[Any], float]) -> Callable[[Callable[P, T]], Remembered[P, T]]:
+def bounded_cache(
+    max_bytes: float, nbytes_of: Callable[[Any], float]
+) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
     """Return a decorator that makes a function a `Remembered` with this limit."""
-    return lambda function: Remembered(function, most_bytes, nbytes_of)
+    return lambda function: BoundedCache(function, max_bytes, nbytes_of)
 
 
-def by_value(of: object) -> bool:
+def is_hashed_by_value(value: object) -> bool:
     """Return whether an object is hashed by its value instead of its identity."""
     try:
-        return type(of).__hash__ is not object.__hash__ and hash(of) is not None
+        return type(value).__hash__ is not object.__hash__ and hash(value) is not None
     except TypeError:
         return False
 

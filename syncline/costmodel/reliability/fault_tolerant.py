@@ -9,7 +9,7 @@ from syncline.costmodel.numerics.arrays import require
 
 
 @dataclass(frozen=True)
-class GoingOn:
+class FaultTolerantGroup:
     """Copies of a model, each on some workers, which regroup without a copy that fails.
 
     The time between failures is exponential. A copy is present for ``a = e^(-R / m) / (1 + D / m)`` of the time, where
@@ -53,16 +53,16 @@ class GoingOn:
             require(getattr(self, name) > 0, name.removesuffix("_s"), getattr(self, name), "a positive time")
 
     @property
-    def here(self) -> float:
+    def availability(self) -> float:
         """Return a, the fraction of the time for which a copy is present."""
         down_s = self.down_s + self.step_s / 2
         return math.exp(-self.restart_s / self.copy_mtbf_s) / (1 + down_s / self.copy_mtbf_s)
 
     @property
-    def share(self) -> float:
+    def useful_share(self) -> float:
         """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
-        paused = math.exp(-self.pause_s / self.any_mtbf_s) * _kept(self.step_s / self.any_mtbf_s)
-        return self.here * paused * _kept((self.period - 1) * self.step_s / self.copy_mtbf_s)
+        paused = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
+        return self.availability * paused * _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
 
     @property
     def lost_mtbf_s(self) -> float:
@@ -71,12 +71,12 @@ class GoingOn:
         Independent failures cause ``R a / m (1 - a)^(R - 1)`` losses per second, besides failures of all copies at
         once.
         """
-        by_chance = self.copies * self.here / self.copy_mtbf_s * (1 - self.here) ** (self.copies - 1)
+        by_chance = self.copies * self.availability / self.copy_mtbf_s * (1 - self.availability) ** (self.copies - 1)
         per_s = by_chance + 1 / self.all_mtbf_s
         return 1 / per_s if per_s else math.inf
 
 
-def _kept(x: float) -> float:
+def _completed_fraction(x: float) -> float:
     """Return ``x / (e^x - 1)``, the fraction of time in completed stretches of x mean times between failures."""
     if x > MOST:
         return 0.0

@@ -81,6 +81,6 @@ class LossFit:
         return None if isinstance(self.law, AdditiveLaw) else 20.0
 
 
-def times(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:
+def log_bounds(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:
     """Return the logarithms of the lower and the upper bound after ``folds`` e-folds."""
     return float(np.log(uncertainty.low)) * folds, float(np.log(uncertainty.high)) * folds

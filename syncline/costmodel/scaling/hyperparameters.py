@@ -73,7 +73,7 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
     if not parameters > 0:
         raise SpecError("parameters", parameters, "a positive number")
     if replicas is None:
-        return DDP_BATCH.of({"parameters": parameters})
+        return DDP_BATCH.value({"parameters": parameters})
     if not replicas > 0:
         raise SpecError("replicas", replicas, "a positive number")
-    return DILOCO_BATCH.of({"parameters": parameters, "replicas": replicas})
+    return DILOCO_BATCH.value({"parameters": parameters, "replicas": replicas})

@@ -26,7 +26,7 @@ class PowerLaw:
     scale: float
     exponents: Mapping[str, float] = field(default_factory=dict)
 
-    def of(self, setting: Setting) -> float:
+    def value(self, setting: Setting) -> float:
         """Return the value of the law in a setting."""
         powers = [setting[name] ** exponent for name, exponent in self.exponents.items()]
         return self.scale * float(np.prod(powers))
@@ -52,7 +52,7 @@ class AdditiveLaw:
     b: float
     beta: float
 
-    def of(self, setting: Setting) -> float:
+    def value(self, setting: Setting) -> float:
         """Return the value of the law in a setting."""
         return self.floor + self.a * setting["parameters"] ** -self.alpha + self.b * setting["tokens"] ** -self.beta
 

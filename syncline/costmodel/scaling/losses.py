@@ -87,5 +87,5 @@ def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_o
     for value in sorted({row.setting[left_out] for row in losses}):
         seen = [row for row in losses if row.setting[left_out] != value]
         law = fitted_power_law([row.setting for row in seen], [row.loss for row in seen], names)
-        errors += [law.of(row.setting) / row.loss - 1 for row in losses if row.setting[left_out] == value]
+        errors += [law.value(row.setting) / row.loss - 1 for row in losses if row.setting[left_out] == value]
     return errors

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange, times
+from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange, log_bounds
 from syncline.costmodel.scaling.laws import AdditiveLaw
 from syncline.costmodel.scaling.published import TOKEN_LAWS, fit_named
 from syncline.errors import SpecError
@@ -45,7 +45,7 @@ class TrainingAtScale:
             if value is not None and not (is_number and 0 < value < float("inf")):
                 raise SpecError(name, value, "a positive number")
 
-    def by(self, fit: LossFit) -> TrainingAtScale:
+    def completed_by(self, fit: LossFit) -> TrainingAtScale:
         """Return the training with the fit's tokens and period in place of None."""
         tokens, period = self.tokens, self.period
         if tokens is None:
@@ -65,11 +65,11 @@ class TrainingAtScale:
             "period": float(self.period),
         }
         if fit.best_batch is not None and self.batch_tokens is not None:
-            fields["batch_over_best"] = self.batch_tokens / fit.best_batch.of(fields)
+            fields["batch_over_best"] = self.batch_tokens / fit.best_batch.value(fields)
         return fields
 
 
-class Beyond(NamedTuple):
+class FieldOutside(NamedTuple):
     """A field of a training whose value is outside the range of a fit."""
 
     field: str
@@ -100,7 +100,7 @@ class PredictedLoss:
     basis: str
     fit: LossFit
     trained: TrainingAtScale
-    beyond: tuple[Beyond, ...]
+    beyond: tuple[FieldOutside, ...]
 
     @property
     def extrapolation(self) -> bool:
@@ -117,7 +117,7 @@ class PredictedLoss:
             "replicas": trained.replicas if "replicas" in self.fit.seen else None,
             "period": trained.period if "period" in self.fit.seen else None,
             "batch_tokens": trained.batch_tokens,
-            "best_batch_tokens": self.fit.best_batch and self.fit.best_batch.of(trained.fields(self.fit)),
+            "best_batch_tokens": self.fit.best_batch and self.fit.best_batch.value(trained.fields(self.fit)),
             "loss": self.loss,
             "loss_low": self.low,
             "loss_high": self.high,
@@ -148,19 +148,19 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
     (2.473, 2.44, 2.51, False)
     """
     chosen = fit_named(fit, trained.method)
-    complete = trained.by(chosen)
+    complete = trained.completed_by(chosen)
     fields = complete.fields(chosen)
     outside = list(_outside(chosen, fields))
     if outside and not extrapolate:
         name, value, span = outside[0]
         expected = f"{span}, which fit {chosen.name!r} has seen; beyond is extrapolation, which 'extrapolate' asks for"
         raise SpecError(name, float(f"{value:.12g}"), expected)
-    loss = chosen.law.of(fields)
+    loss = chosen.law.value(fields)
     lows, highs, bases, beyond = [np.log(chosen.within.low)], [np.log(chosen.within.high)], [chosen.within.basis], []
     for name, value, span in outside:
         shift, low, high, basis = _drift(chosen, fields, name, span)
         loss *= float(np.exp(shift))
-        beyond.append(Beyond(name, value, span.low, span.high, span.beyond(value), basis))
+        beyond.append(FieldOutside(name, value, span.low, span.high, span.beyond(value), basis))
         if basis is None:
             bases.append(f"{name}: nobody knows")
         else:
@@ -195,7 +195,7 @@ def _drift(
     if drift is None:
         return 0.0, 0.0, 0.0, None
     folds = float(np.log(factor))
-    low, high = times(drift.uncertainty, abs(folds))
+    low, high = log_bounds(drift.uncertainty, abs(folds))
     return drift.exponent * folds, low, high, drift.uncertainty.basis
 
 
@@ -205,10 +205,10 @@ def _as_laws_say(
     """Return the shift from the edge of the range by laws of parameters and tokens, with their spread as bounds."""
     field = "tokens" if name == "tokens_per_parameter" else name
     edge = fields | {field: fields[field] / factor}
-    logs = [float(np.log(law.of(fields) / law.of(edge))) for law in TOKEN_LAWS.values()]
+    logs = [float(np.log(law.value(fields) / law.value(edge))) for law in TOKEN_LAWS.values()]
     basis = f"spread of {len(logs)} laws of parameters and tokens ({', '.join(TOKEN_LAWS)})"
     if isinstance(fit.law, AdditiveLaw):  # which predicts the shift itself
-        fit_log = float(np.log(fit.law.of(fields) / fit.law.of(edge)))
+        fit_log = float(np.log(fit.law.value(fields) / fit.law.value(edge)))
         return 0.0, min(*logs, fit_log) - fit_log, max(*logs, fit_log) - fit_log, basis
     middle = float(np.mean(logs))
     return middle, min(logs) - middle, max(logs) - middle, basis

@@ -67,7 +67,7 @@ def per_efold(law: PowerLaw, losses: Sequence[MeasuredLoss], folds: Sequence[flo
         folds: distance of each loss from the range, in e-folds.
         basis: description of the losses.
     """
-    errors = [(law.of(row.setting) / row.loss) ** (1 / fold) - 1 for row, fold in zip(losses, folds, strict=True)]
+    errors = [(law.value(row.setting) / row.loss) ** (1 / fold) - 1 for row, fold in zip(losses, folds, strict=True)]
     return uncertainty_of(errors, basis)
 
 
@@ -76,7 +76,7 @@ def _larger() -> Drift:
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for row in printed_losses("charles-2025", method, "test"):
             fold = float(np.log(CHARLES_SIZES.beyond(row.parameters)))
-            errors.append((law.of(row.setting) / row.loss) ** (1 / fold) - 1)
+            errors.append((law.value(row.setting) / row.loss) ** (1 / fold) - 1)
     return Drift(0.0, uncertainty_of(errors, "8 losses of 4B and 10B (Table 5), which the fits say too low"))
 
 

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.costmodel.scaling.fits import Drift, LossFit, times
+from syncline.costmodel.scaling.fits import Drift, LossFit, log_bounds
 from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
 from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
@@ -73,14 +73,14 @@ def relative_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate:
     ddp = predicted_loss(TrainingAtScale("ddp-adam", trained.parameters, tokens), base.name, extrapolate)
     ratio = predicted.loss / ddp.loss
     within = _within(predicted.fit.family, trained.method)
-    logs, bases, bounded = [times(within, 1.0)], [within.basis], True
+    logs, bases, bounded = [log_bounds(within, 1.0)], [within.basis], True
     for beyond in predicted.beyond:
         drift = _drift(predicted.fit, beyond.field)
         if drift is None:
             bases.append(f"{beyond.field}: nobody knows")
             bounded = False
             continue
-        logs.append(times(drift, abs(float(np.log(beyond.factor)))))
+        logs.append(log_bounds(drift, abs(float(np.log(beyond.factor)))))
         bases.append(f"{beyond.field}: {drift.basis}")
     low, high = (float(np.hypot.reduce(side)) for side in zip(*logs, strict=True))
     bounds = float(ratio * np.exp(-low)), float(ratio * np.exp(high))
@@ -111,7 +111,7 @@ def _within(family: str, method: str) -> Uncertainty:
         base = _without(ddp, size, ["parameters"])
         for row in losses:
             if row.parameters == size:
-                predicted = law.of(row.setting) / base.of(row.setting)
+                predicted = law.value(row.setting) / base.value(row.setting)
                 errors.append(predicted / (row.loss / base_loss) - 1)
     return uncertainty_of(errors, f"each size left out, {len(errors)} ratios to data parallelism")
 
@@ -127,7 +127,7 @@ def _larger() -> Uncertainty:
     measured = {row.parameters: row.loss for row in printed_losses("charles-2025", "ddp-adam", "test")}
     errors = []
     for row in printed_losses("charles-2025", "diloco", "test"):
-        predicted = CHARLES_DILOCO.of(row.setting) / CHARLES_DDP.of(row.setting)
+        predicted = CHARLES_DILOCO.value(row.setting) / CHARLES_DDP.value(row.setting)
         fold = float(np.log(CHARLES_SIZES.beyond(row.parameters)))
         errors.append((predicted / (row.loss / measured[row.parameters])) ** (1 / fold) - 1)
     return uncertainty_of(errors, f"{len(errors)} ratios at 4B and 10B (Table 5 of Charles et al.)")

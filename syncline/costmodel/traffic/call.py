@@ -64,7 +64,7 @@ class Call(NamedTuple):
         return None if self.group is None else len(self.group)
 
     @classmethod
-    def of(cls, fields: Iterable[Any]) -> Call:
+    def from_fields(cls, fields: Iterable[Any]) -> Call:
         """Return the call with these field values in order, as a file stores them: the group is a list of ranks."""
         call = cls(*fields)
         return call if call.group is None else call._replace(group=tuple(call.group))
@@ -102,7 +102,7 @@ def _is_size(nbytes: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
+def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     """Return the ranks of a group, or None if the group is all P workers in order.
 
     Raises:
@@ -116,7 +116,7 @@ def ranks_of_part(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     return None if ranks == tuple(range(workers)) else ranks
 
 
-def parts_like(part: range, workers: int) -> list[range]:
+def groups_like(part: range, workers: int) -> list[range]:
     """Return every group of P workers that has the pattern of a first group: blocks, or strided groups.
 
     Args:

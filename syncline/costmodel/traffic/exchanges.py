@@ -22,7 +22,7 @@ from syncline.costmodel.collectives.cost import Rule, collective_s, fastest_s
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
-from syncline.costmodel.traffic.call import Call, Ranks, parts_like
+from syncline.costmodel.traffic.call import Call, Ranks, groups_like
 from syncline.errors import SpecError
 
 
@@ -97,7 +97,7 @@ class Exchange:
         due = ((step + 1 - self.offset) % self.period == 0) & (step >= self.start)
         return due if self.stop is None else due & (step < self.stop)
 
-    def times(self, steps: int) -> int:
+    def num_runs(self, steps: int) -> int:
         """Return the number of runs in the first T steps: ``floor((end - o) / K) - floor((begin - o) / K)``.
 
         Here ``end = min(T, stop)`` and ``begin = min(start, end)``.
@@ -114,7 +114,7 @@ class CallPattern(NamedTuple):
     steps: int
 
 
-def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
+def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
     """Join the exchanges that are due at one step into calls, in the order of each call's first exchange.
 
     An exchange with parts gives the calls of all parts of ``group``; without a group, it gives the call of the first
@@ -123,7 +123,7 @@ def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = N
     calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
         if exchange.part is not None:
-            parts = [exchange.part] if group is None else parts_like(exchange.part, len(group))
+            parts = [exchange.part] if group is None else groups_like(exchange.part, len(group))
             calls |= {(index, number): exchange.call(step, part) for number, part in enumerate(parts)}
             continue
         join_key = exchange.collective, exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
@@ -135,7 +135,7 @@ def joined(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = N
 
 def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = None) -> tuple[Call, ...]:
     """Return the calls after step ``step`` (from 0) among the ranks of a group; None means all workers."""
-    return joined((exchange for exchange in exchanges if exchange.is_due(step)), step, group)
+    return join_exchanges((exchange for exchange in exchanges if exchange.is_due(step)), step, group)
 
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
@@ -172,7 +172,9 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
             first, before = patterns.get(due, (step, 0))
             patterns[due] = first, before + count
     return [
-        CallPattern(joined((exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due), step), count)
+        CallPattern(
+            join_exchanges((exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due), step), count
+        )
         for due, (step, count) in sorted(patterns.items())
     ]
 
@@ -282,7 +284,7 @@ def call_s(
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
     """Return the mean payload bytes per worker and step over T steps: ``sum n * times / T``; 0 if T is 0."""
-    return sum(exchange.payload_bytes * exchange.times(_checked(steps)) for exchange in exchanges) / max(steps, 1)
+    return sum(exchange.payload_bytes * exchange.num_runs(_checked(steps)) for exchange in exchanges) / max(steps, 1)
 
 
 def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:

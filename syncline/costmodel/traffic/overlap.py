@@ -18,7 +18,7 @@ import numpy as np
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.exchanges import Exchange, due_steps, joined, phase_cycles
+from syncline.costmodel.traffic.exchanges import Exchange, due_steps, join_exchanges, phase_cycles
 from syncline.errors import SpecError, one_of
 
 Overlap = Literal["none", "ddp", "async"]
@@ -126,7 +126,7 @@ class PricedCall(NamedTuple):
     after_idling: AfterIdling | None = None
 
 
-def split(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
+def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
     """Split a call for an overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step.
 
     Raises:
@@ -176,12 +176,12 @@ def way_points(items: Sequence[T], call: Callable[[T], Call]) -> list[WayPoint[T
         item_call = call(item)
         if item_call.ready < 1:
             points.append(WayPoint(item_call.ready, False, item))
-        if is_awaited_inside(item_call):
+        if is_awaited_in_step(item_call):
             points.append(WayPoint(item_call.needed, True, item))
     return sorted(points, key=lambda point: point[:2])
 
 
-def is_awaited_inside(call: Call) -> bool:
+def is_awaited_in_step(call: Call) -> bool:
     """Return whether a worker waits for the call before the computing of the step ends."""
     return call.needed < 1 and not call.wait_steps
 
@@ -212,7 +212,7 @@ class Worker:
         self.pending: dict[int, list[FloatOrArray]] = {}  # step after which a worker waits: end times of calls
 
     @property
-    def left_s(self) -> FloatOrArray:
+    def remaining_s(self) -> FloatOrArray:
         """Return the seconds that the network still needs for calls that the worker has not waited for."""
         return np.maximum(0.0, self.free_s - self.now_s)
 
@@ -236,7 +236,7 @@ class Worker:
             encoded = encoded + priced.encode_s
             self._start(priced, begin + fraction * self.compute_s + encoded + waited, number)
             done[index] = self.free_s
-            needed = needed if priced.call.wait_steps or is_awaited_inside(priced.call) else self.free_s
+            needed = needed if priced.call.wait_steps or is_awaited_in_step(priced.call) else self.free_s
         self.now_s = begin + self.compute_s + encoded + waited + self.trigger_s
         self._wait(needed)
         for priced in timed:
@@ -273,7 +273,7 @@ class Worker:
         self.pending = {step: [end_s - now for end_s in ends] for step, ends in self.pending.items()}
         self.now_s = 0.0
 
-    def ahead(self, number: int) -> list[tuple[int, FloatOrArray]]:
+    def future_state(self, number: int) -> list[tuple[int, FloatOrArray]]:
         """Return the state that decides the future of a worker whose clock begins at step ``number``.
 
         It is a list of (steps ahead, seconds): the time at which the network is free, as step -1, then the end of each
@@ -325,7 +325,7 @@ def worker_after(
         before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
         while now < end:
             worker.rebase()
-            state, exposed, opened = worker.ahead(now), worker.exposed_s, worker.opened_s
+            state, exposed, opened = worker.future_state(now), worker.exposed_s, worker.opened_s
             if before and _alike(before[0], state, near_s):
                 times = (end - now) // cycle
                 worker.exposed_s = exposed + times * (exposed - before[1])
@@ -339,7 +339,7 @@ def worker_after(
                 worker.skip(step - now)
                 due = tuple(bool(exchange.is_due(step)) for exchange in exchanges)
                 if due not in timed_calls:
-                    calls = joined(exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due)
+                    calls = join_exchanges(exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due)
                     timed_calls[due] = [priced for call in calls for priced in timed(call)]
                 worker.step(step, timed_calls[due])
                 now = step + 1

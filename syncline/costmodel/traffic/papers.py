@@ -68,8 +68,8 @@ def half_life(beta: FloatOrArray) -> FloatOrArray:
     return math.log(0.5) / np.log(beta)
 
 
-def half_life_period(beta: float, at_least: int = 1) -> int:
-    """Return the steps between averages of a state with decay ``beta``: its rounded half-life, at least ``at_least``.
+def half_life_period(beta: float, min_period: int = 1) -> int:
+    """Return the steps between averages of a state with decay ``beta``: its rounded half-life, at least ``min_period``.
 
     A ``beta`` of 0 counts as a half-life of one step.
 
@@ -78,7 +78,7 @@ def half_life_period(beta: float, at_least: int = 1) -> int:
     >>> [half_life_period(beta, at_least=32) for beta in (0.95, 0.99, 0.999, 0.9999)]
     [32, 69, 693, 6931]
     """
-    return max(at_least, round(float(half_life(beta))) if beta > 0 else 1)
+    return max(min_period, round(float(half_life(beta))) if beta > 0 else 1)
 
 
 def mt_dao_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:

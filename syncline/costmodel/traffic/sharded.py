@@ -41,7 +41,7 @@ def sharded_exchanges(
     units: Sequence[Bucket],
     micro_batches: int = 1,
     *,
-    beside: bool = True,
+    overlapped: bool = True,
     forward_share: float = FORWARD_SHARE,
 ) -> list[Exchange]:
     """Return the exchanges of a worker in a step.
@@ -53,7 +53,7 @@ def sharded_exchanges(
         sharding: ``optimizer``, ``gradients`` or ``full``.
         units: buckets of one micro-batch, each sent in one collective, see `gradient_buckets`.
         micro_batches: B, number of micro-batches, one after another in a step.
-        beside: whether collectives overlap with computing; else all follow the computing.
+        overlapped: whether collectives overlap with computing; else all follow the computing.
         forward_share: fraction of a micro-batch's computing before its backward pass.
 
     Raises:
@@ -76,7 +76,7 @@ def sharded_exchanges(
     part = 1.0 / micro_batches
 
     def send(collective: str, label: str, nbytes: float, begin: float, ready: float, needed: float) -> None:
-        start, need = (begin + part * ready, begin + part * needed) if beside else (1.0, 1.0)
+        start, need = (begin + part * ready, begin + part * needed) if overlapped else (1.0, 1.0)
         # Sums of thirds may round above the end of the step.
         start, need = min(start, 1.0), min(need, 1.0)
         exchanges.append(Exchange(nbytes, 1, label, collective, joins=False, ready=start, needed=max(start, need)))

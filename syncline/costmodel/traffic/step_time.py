@@ -15,7 +15,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, call_s, calls_by_step
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, split, worker_after
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, split_call, worker_after
 from syncline.errors import SpecError
 
 
@@ -119,7 +119,7 @@ def mean_step(
                 0.0 if encode_bytes_per_s is None else part.encoded_bytes / encode_bytes_per_s,
                 opening(part),
             )
-            for part in split(call, overlap, buckets)
+            for part in split_call(call, overlap, buckets)
         ]
 
     return priced_step(compute_s, exchanges, calls_by_step(exchanges, steps), steps, timed, trigger_s, optimizer_s)
@@ -159,7 +159,7 @@ def priced_step(
     hidden_s: FloatOrArray = 0.0
     if overlaps or longest_s >= 0:
         worker = worker_after(compute_s, exchanges, steps, timed, trigger_s, max(longest_s, 0.0), optimizer_s)
-        communication_s = communication_s + worker.opened_s - worker.left_s
+        communication_s = communication_s + worker.opened_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
     return StepTime(
         compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps, optimizer_s=optimizer_s

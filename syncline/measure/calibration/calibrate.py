@@ -150,7 +150,7 @@ def measure(
     """
     torch.set_num_threads(plan.threads)
     devices = how.devices(place.local_processes)
-    device = devices.of(place.local_rank)
+    device = devices.for_process(place.local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     with group(store, place, devices.backend, 1.5 * how.timeout_s + 10.0), torch.random.fork_rng(devices=[]):
@@ -177,7 +177,7 @@ def measure(
 
         rows = time_collectives(plan.timing, gate, device, on_point)
         progress.step(len(plan.parts) - 1, len(plan.parts))
-        gate.most(0)  # no rank leaves while others still communicate
+        gate.max_over_ranks(0)  # no rank leaves while others still communicate
     return {
         "workers": place.processes,
         "steps": [rank["steps"] for rank in ranks],

@@ -146,15 +146,15 @@ class Gate:
         took = []
         for _ in range(AGREEMENTS):
             begin = self.now()
-            self.most(0)
+            self.max_over_ranks(0)
             took.append(self.now() - begin)
-        self._lead_ns = LEAD_NS + 2 * self.most(int(np.median(took)))
+        self._lead_ns = LEAD_NS + 2 * self.max_over_ranks(int(np.median(took)))
 
     def now(self) -> int:
         """Return the time of rank 0's clock in nanoseconds, as this rank estimates it."""
         return time.monotonic_ns() - self._offset_ns
 
-    def most(self, value: int) -> int:
+    def max_over_ranks(self, value: int) -> int:
         """Return the largest of all ranks' values."""
         largest = torch.tensor([value], dtype=torch.int64)
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
@@ -162,7 +162,7 @@ class Gate:
 
     def start(self) -> int:
         """Wait for the common start, and return the time in nanoseconds at which this rank begins."""
-        start = self.most(self.now() + self._lead_ns)
+        start = self.max_over_ranks(self.now() + self._lead_ns)
         time.sleep(max(0, start - AWAKE_NS - self.now()) / 1e9)
         while self.now() < start:
             os.sched_yield() if hasattr(os, "sched_yield") else None  # a rank that shares this core may need it
@@ -171,7 +171,7 @@ class Gate:
     def gather(self, values: Any) -> list[Any]:
         """Return the values of each rank; they travel as JSON, which turns a tuple into a list."""
         content = torch.frombuffer(bytearray(json.dumps(values).encode()), dtype=torch.uint8)
-        padded = torch.zeros(self.most(len(content)), dtype=torch.uint8)  # the zeros follow the JSON
+        padded = torch.zeros(self.max_over_ranks(len(content)), dtype=torch.uint8)  # the zeros follow the JSON
         padded[: len(content)] = content
         contents = [torch.empty_like(padded) for _ in range(dist.get_world_size(self._group))]
         dist.all_gather(contents, padded, group=self._group)
@@ -211,7 +211,7 @@ def time_collectives(
             on_point(turn * len(times) + number)
             if kind in given_up and counts[kind, size] < 1:
                 continue
-            run = partial(_once, work(kind, size, ranks, rank, device).run, gate, device)
+            run = partial(_timed_run, work(kind, size, ranks, rank, device).run, gate, device)
             if counts[kind, size] < 0:
                 counts[kind, size] = _count(run, gate, timing)
             if counts[kind, size] == 0:
@@ -230,7 +230,7 @@ def time_collectives(
     return rows
 
 
-def _once(run: Callable[[], object], gate: Gate, device: torch.device) -> tuple[int, int]:
+def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> tuple[int, int]:
     """Return the start and end times in nanoseconds of one run of a collective on this rank."""
     begin = gate.start()
     run()
@@ -245,21 +245,21 @@ def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> in
     The function runs the collective twice to measure it, which also warms it up.
     """
     begin, end = run()
-    if gate.most(end - begin) > 1e9 * timing.longest_s:
+    if gate.max_over_ranks(end - begin) > 1e9 * timing.longest_s:
         return 0
     before = gate.now()
     run()
-    took_s = gate.most(gate.now() - before) / 1e9
+    took_s = gate.max_over_ranks(gate.now() - before) / 1e9
     return math.ceil(float(np.clip(timing.budget_s / took_s, timing.fewest, timing.most)) / TIMING_TURNS)
 
 
-def summary(told: Sequence[Sequence[tuple[int, int]]], one: Work) -> dict[str, Any]:
+def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dict[str, Any]:
     """Return statistics of the times of a collective over the ranks that take part in it.
 
     The times are the start and end of each repetition on each rank in nanoseconds, ``(P, repetitions, 2)``. The half of
     the repetitions with the least skew between the ranks' start times counts, and at least three of them.
     """
-    times = np.array([told[rank] for rank in dict.fromkeys(one.ranks)])
+    times = np.array([rank_times[rank] for rank in dict.fromkeys(timed.ranks)])
     skews_ns = np.ptp(times[..., 0], axis=0)
     selected = np.argsort(skews_ns, kind="stable")[: max(3, math.ceil(len(skews_ns) / 2))]
     taken_s = (times[:, selected, 1].max(axis=0) - times[:, selected, 0].max(axis=0)) / 1e9

@@ -45,7 +45,7 @@ class RankPart:
         """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""
         self._line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
-            "laps": watch.taken(), "ledger": calls, **also,
+            "laps": watch.take_laps(), "ledger": calls, **also,
         })  # fmt: skip
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ def read_parts(
     trained = Trained(
         spec.method.name,
         History.side_by_side(parts),
-        [Call.of(fields) for line in lines for fields in line["ledger"]],
+        [Call.from_fields(fields) for line in lines for fields in line["ledger"]],
         facts["problem"],
         facts["flops_per_step"],
         wall_s,

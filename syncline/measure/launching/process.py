@@ -136,7 +136,7 @@ def take_part(
     """
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     mine = how.devices(place.local_processes)
-    device = mine.of(place.local_rank)
+    device = mine.for_process(place.local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     # The watching process ends a training that hangs; this timeout is for a run without one.

@@ -76,7 +76,7 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
     store, place = join_store(port, how.meeting_s), Place(rank, spec.stages, rank, spec.stages)
     machines = meet(spec, how, store, place)
     mine = how.devices(spec.stages)
-    device = mine.of(rank)
+    device = mine.for_process(rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     progress = Progress.shared(folder / "progress", spec.stages, rank)
@@ -90,7 +90,7 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
                 dist.barrier()  # repeats begin together, so that each has its own timeline
                 play_stage(stages.schedule, rank, math, stages.message, watch)
                 losses = {i: float(loss) for i, loss in math.losses.items()}
-                line = {"schedule": name, "repeat": number, "laps": watch.taken(), "losses": losses}
+                line = {"schedule": name, "repeat": number, "laps": watch.take_laps(), "losses": losses}
                 file.write(json.dumps(line | {"offset_ns": offset_ns}) + "\n")
                 file.flush()
             if how.keep_parameters:

@@ -243,7 +243,7 @@ class _Lead:
             if not started and now_s - begun_s > max(START_S, self._timeout_s):
                 return Failure(int(np.argmin(seen)), None, "did not begin")
             if started and now_s - changed_s > self._timeout_s:
-                return self._still((self._stopped() or self.progress.behind())[0])
+                return self._still((self._stopped() or self.progress.lagging_ranks())[0])
         self._look()
         return None
 

@@ -70,7 +70,7 @@ def play_stage(
             if source is not None:
                 received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch, group)
                 math.incoming(stage, task, received.to(device))
-            watch.begin(task.microbatch, _what(schedule, task))
+            watch.begin(task.microbatch, _activity_name(schedule, task))
             math.effect(stage, task)()
             watch.end()
             if target is not None:
@@ -84,7 +84,7 @@ def play_stage(
             hook.remove()
 
 
-def _what(schedule: Schedule, task: PipelineTask) -> str:
+def _activity_name(schedule: Schedule, task: PipelineTask) -> str:
     return task.kind if schedule.chunks == 1 else f"{task.kind}.{task.chunk}"
 
 

@@ -65,7 +65,7 @@ class Progress:
         """Return the current step of a rank, from 0."""
         return int(self.words[rank, STEP])
 
-    def behind(self) -> list[int]:
+    def lagging_ranks(self) -> list[int]:
         """Return the ranks with the least progress, for which the other ranks wait."""
         outside = self.words[:, INSIDE] == 0
         fewest_changes = self.words[:, COUNT] == self.words[:, COUNT].min()

@@ -67,7 +67,7 @@ class Register:
         place = int(self.words[DRAWN].sum())
         return StepNumber(place, place - int(self.words[LOST].sum()))
 
-    def lose(self, worker: int, arrived: int) -> int:
+    def mark_lost(self, worker: int, arrived: int) -> int:
         """Mark a failed worker's steps that have not arrived as lost, and return the number of newly lost steps."""
         with self._locked():
             lost = int(self.words[DRAWN, worker]) - arrived - int(self.words[LOST, worker])
@@ -86,6 +86,6 @@ class Register:
         """Record that a worker does not come back."""
         self.words[GONE, worker] = 1
 
-    def gone(self) -> set[int]:
+    def gone_workers(self) -> set[int]:
         """Return the workers that do not come back."""
         return {int(worker) for worker in np.flatnonzero(self.words[GONE])}

@@ -15,7 +15,7 @@ from syncline.interrupts import children_without_signals, fork_server, raise_if_
 from syncline.measure.processes.launch import PRELOAD
 from syncline.measure.processes.progress import CHANGED_NS, COUNT, INSIDE, Progress
 from syncline.measure.processes.register import Register
-from syncline.measure.processes.watchdog import POLL_S, START_S, Failure, guarded, how_it_ended, left_early
+from syncline.measure.processes.watchdog import POLL_S, START_S, Failure, ended_early, exit_description, run_guarded
 
 ENDING_S = 10.0
 """Seconds that workers may take to end after their server has ended."""
@@ -117,7 +117,9 @@ class ServedProcesses:
 
     def _start(self, rank: int) -> None:
         target, args = self.targets[rank]
-        process: BaseProcess = self.context.Process(target=guarded, args=(rank, target, args, self.folder), daemon=True)
+        process: BaseProcess = self.context.Process(
+            target=run_guarded, args=(rank, target, args, self.folder), daemon=True
+        )
         changes = int(self.progress.words[rank, COUNT])
         with children_without_signals():
             process.start()  # the first start waits until the fork server has imported everything
@@ -130,8 +132,8 @@ class ServedProcesses:
             on_poll(self.progress)
             server = self.processes[self.workers]
             if server.exitcode is not None:
-                if left_early(self.workers, server, self.folder):
-                    return self._last_words()
+                if ended_early(self.workers, server, self.folder):
+                    return self._server_failure()
                 self._end()
                 return None
             for rank in range(self.workers):
@@ -139,22 +141,22 @@ class ServedProcesses:
                 if rank in self.over or process.exitcode is None:
                     continue
                 if (self.folder / f"{rank}.failed").exists():
-                    return self._said(rank)
-                if left_early(rank, process, self.folder):
-                    self._left(rank)
+                    return self._reported_failure(rank)
+                if ended_early(rank, process, self.folder):
+                    self._handle_death(rank)
                 else:
                     self.over.add(rank)
-            failure = self._still()
+            failure = self._stall_failure()
             if failure is not None:
                 return failure
             running = [process.sentinel for process in self.processes.values() if process.is_alive()]
             connection.wait(running, POLL_S)
 
-    def _left(self, rank: int) -> None:
+    def _handle_death(self, rank: int) -> None:
         """Record that a worker died for the server to see, and restart the worker unless it is gone for good."""
         restarts = sum(departure.worker == rank for departure in self.ended.departures)
         returns = restarts < self.rejoins
-        ending = how_it_ended(self.processes[rank].exitcode)
+        ending = exit_description(self.processes[rank].exitcode)
         self.ended.departures.append(Departure(rank, time.monotonic() - self.begun_s, ending, returns))
         if not returns:
             self.over.add(rank)
@@ -163,7 +165,7 @@ class ServedProcesses:
         if returns:
             self._start(rank)
 
-    def _still(self) -> Failure | None:
+    def _stall_failure(self) -> Failure | None:
         """End the process of a worker without progress; return a failure if the server or all processes stand still."""
         now_ns, all_begun = time.monotonic_ns(), True
         for rank, process in self.processes.items():
@@ -190,15 +192,15 @@ class ServedProcesses:
     def _start_s(self) -> float:
         return max(START_S, self.timeout_s)
 
-    def _last_words(self) -> Failure:
+    def _server_failure(self) -> Failure:
         """Return the failure of the server, or of the worker whose failure ended the server."""
         notes = [json.loads(path.read_text()) for path in self.folder.glob("*.failed")]
         if not notes:
-            ending = how_it_ended(self.processes[self.workers].exitcode)
+            ending = exit_description(self.processes[self.workers].exitcode)
             return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", who=SERVER)
-        return self._said(min(notes)[1])
+        return self._reported_failure(min(notes)[1])
 
-    def _said(self, rank: int) -> Failure:
+    def _reported_failure(self, rank: int) -> Failure:
         _, _, mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
         if mistake:
             return Failure(rank, None, text, mistake=True)

@@ -64,9 +64,9 @@ class Stopwatch:
         """
         return self._clock()
 
-    def begin(self, step: int, what: str = "compute") -> None:
+    def begin(self, step: int, activity: str = "compute") -> None:
         """Begin a step with its gradients, or with another kind of computation."""
-        self._step, self._what = step, what
+        self._step, self._what = step, activity
         self.progress.step(step, self.done)
         self.begun_ns = self._since_ns = self.now_ns()
 
@@ -110,7 +110,7 @@ class Stopwatch:
         """Record the time during which a collective was in progress on the network."""
         self._note("network", call.collective, call.label, start_ns, end_ns, int(call.payload_bytes), call.step)
 
-    def taken(self) -> list[Lap]:
+    def take_laps(self) -> list[Lap]:
         """Return and clear the laps since the last call."""
         laps, self.laps = self.laps, []
         return laps

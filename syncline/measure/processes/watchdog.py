@@ -70,7 +70,7 @@ def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
     note.replace(folder / f"{rank}.failed")
 
 
-def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
+def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
     """Run ``target(rank, *args)`` in a watched process, which ends with its parent, and exit the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a fork server of another caller may not block it
     end_with_parent()
@@ -84,7 +84,7 @@ def guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) ->
     os._exit(0)
 
 
-def left_early(rank: int, process: BaseProcess, folder: Path) -> bool:
+def ended_early(rank: int, process: BaseProcess, folder: Path) -> bool:
     """Return whether a process ended before its work did, whatever its exit code."""
     return process.exitcode is not None and not (folder / f"{rank}.through").exists()
 
@@ -118,7 +118,7 @@ def watched(
     # The fork server has loaded torch but computed nothing, so processes start at once.
     context = fork_server([*PRELOAD, *preload])
     started: list[BaseProcess] = [
-        context.Process(target=guarded, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
+        context.Process(target=run_guarded, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
     ]
     try:
         with children_without_signals():
@@ -143,7 +143,7 @@ def _watch(
     begun_s = time.monotonic()
     while True:
         running = [process.sentinel for process in processes if process.is_alive()]
-        if any(left_early(rank, process, folder) for rank, process in enumerate(processes)):
+        if any(ended_early(rank, process, folder) for rank, process in enumerate(processes)):
             return _first_failure(processes, progress, folder)
         raise_if_interrupted()
         if on_poll is not None:
@@ -170,8 +170,8 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
     notes = [json.loads(path.read_text()) for path in folder.glob("*.failed")]
     reported = {note[1] for note in notes}
     for rank, process in enumerate(processes):
-        if rank not in reported and left_early(rank, process, folder):
-            return Failure(rank, _step(progress, rank), f"died ({how_it_ended(process.exitcode)})")
+        if rank not in reported and ended_early(rank, process, folder):
+            return Failure(rank, _step(progress, rank), f"died ({exit_description(process.exitcode)})")
     _, rank, mistake, text, _ = min(notes)
     return Failure(rank, _step(progress, rank), f"failed ({text})" if not mistake else text, mistake)
 
@@ -180,7 +180,7 @@ def _step(progress: Progress, rank: int) -> int | None:
     return progress.step_of(rank) if rank in progress.started() else None
 
 
-def how_it_ended(code: int | None) -> str:
+def exit_description(code: int | None) -> str:
     """Return an exit code or a signal in words."""
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
@@ -189,7 +189,7 @@ def how_it_ended(code: int | None) -> str:
 
 def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
     stopped = [rank for rank, process in enumerate(processes) if _state(process.pid) == "T"]
-    behind = stopped or progress.behind()
+    behind = stopped or progress.lagging_ranks()
     duration = f"for {timeout_s:g} s"
     if len(behind) == 1:
         return Failure(behind[0], progress.step_of(behind[0]), f"did nothing {duration}, and the others waited for it,")

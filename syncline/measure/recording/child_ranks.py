@@ -43,7 +43,7 @@ class Identity:
     rank: TracedRank | None = None
 
 
-def leave_words(folder: Path, rank: int, words: str = "", reason: str = "", line: str = "") -> None:
+def write_failure(folder: Path, rank: int, words: str = "", reason: str = "", line: str = "") -> None:
     """Write the error of a failed rank to a file, with the time.
 
     Args:
@@ -66,7 +66,7 @@ def end_if_child() -> None:
 
     reason = f"{user_line()}: a process that the script started joins a group; {ADVICE}"
     with suppress(OSError):  # another child has ended the trace already
-        leave_words(rank.folder, rank.rank, reason=reason)
+        write_failure(rank.folder, rank.rank, reason=reason)
         os.kill(rank.pid, signal.SIGKILL)
     os._exit(1)
 
@@ -89,11 +89,11 @@ class ChildTarget:
             from torch.distributed import distributed_c10d as groups
 
             for name in ("rendezvous", "_new_process_group_helper"):
-                setattr(groups, name, ending_first(getattr(groups, name)))
+                setattr(groups, name, ending_child_first(getattr(groups, name)))
         return self.target(*args, **kwargs)
 
 
-def ending_first(call: Callable[..., Any]) -> Callable[..., Any]:
+def ending_child_first(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that first ends a child of a rank and otherwise calls the given function."""
 
     def called(*args: Any, **kwargs: Any) -> Any:

@@ -25,7 +25,7 @@ INTERVALS = ("process_time", "thread_time")
 COMPARE = dis.opmap["COMPARE_OP"]
 
 
-def of_script(frame: FrameType | None) -> bool:
+def is_script_frame(frame: FrameType | None) -> bool:
     """Return whether a frame is of the script; libraries may use clocks, for example for a progress bar."""
     return frame is not None and not is_library(frame.f_code.co_filename)
 
@@ -73,7 +73,7 @@ def _compared(name: str) -> Callable[..., Any]:
     def compared(self: float, other: Any) -> Any:
         frame = sys._getframe(1)
         with_constant = isinstance(self, ClockTime) and not isinstance(other, ClockReading)
-        if not with_constant and of_script(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE:
+        if not with_constant and is_script_frame(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE:
             if not ClockReading.may_decide:
                 raise Refusal(
                     "decides by the clock; a record knows nothing of the time on another network. A clock may be"
@@ -92,11 +92,11 @@ for _name in ("lt", "le", "gt", "ge"):
     setattr(ClockReading, f"__{_name}__", _compared(_name))
 
 
-def telling(clock: Callable[[], float], kind: type[ClockReading]) -> Callable[[], float]:
+def script_clock(clock: Callable[[], float], kind: type[ClockReading]) -> Callable[[], float]:
     """Return a clock that returns readings of the given kind to the script, and plain numbers to libraries."""
 
     def read() -> float:
-        return kind(clock()) if of_script(sys._getframe(1)) else clock()
+        return kind(clock()) if is_script_frame(sys._getframe(1)) else clock()
 
     return read
 
@@ -110,4 +110,4 @@ def install_clocks(may_decide: bool = False) -> None:
     ClockReading.may_decide = may_decide
     for kind, names in ((ClockTime, POINTS), (ClockReading, INTERVALS)):
         for name in names:
-            setattr(time, name, telling(getattr(time, name), kind))
+            setattr(time, name, script_clock(getattr(time, name), kind))

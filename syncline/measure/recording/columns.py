@@ -70,8 +70,8 @@ COUNTS = ("stream", "segment", "call", "payload_bytes", "group", "number", "peer
 class TracedGroups:
     """A numbered list of groups with name and ranks; groups of messages have a name and no ranks."""
 
-    def __init__(self, known: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-        self.listed = list(known)
+    def __init__(self, groups: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
+        self.listed = list(groups)
         self._numbers = {group: number for number, group in enumerate(self.listed)}
 
     def number(self, name: str, ranks: tuple[int, ...] = ()) -> int:

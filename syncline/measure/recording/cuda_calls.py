@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from syncline.measure.recording import cuda_streams
-from syncline.measure.recording.cuda_devices import Current, cuda_of, device_count, from_torch, marked
+from syncline.measure.recording.cuda_devices import Current, cuda_of, device_count, from_torch, marked_device
 from syncline.measure.recording.recorder import RECORDER, Refusal, user_line
 
 GPU = SimpleNamespace(
@@ -74,7 +74,7 @@ class DeviceOfTensor(CurrentDevice):
     """A stand-in for ``torch.cuda.device_of``: a context in which ``cuda`` means the GPU of a tensor."""
 
     def __init__(self, obj: torch.Tensor) -> None:
-        super().__init__(marked(obj))
+        super().__init__(marked_device(obj))
 
 
 def manual_seed(seed: int) -> None:
@@ -98,7 +98,7 @@ def memory_stats(*_: Any, **__: Any) -> dict[str, int]:
     return defaultdict(int)
 
 
-def cuda_answers() -> dict[str, Any]:
+def cuda_replacements() -> dict[str, Any]:
     """Return the replacements of functions of ``torch.cuda``, by name.
 
     Files of torch get the original results of the functions in `TRUTHS`.
@@ -136,7 +136,7 @@ def cuda_answers() -> dict[str, Any]:
         "default_generators": (torch.default_generator,) * device_count(),
         "is_current_stream_capturing": lambda: False,
         "cudart": lambda: SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0),
-        **cuda_streams.stream_answers(),
+        **cuda_streams.stream_replacements(),
     }
 
 
@@ -144,16 +144,16 @@ TRUTHS = frozenset({"is_available", "is_initialized", "device_count", "current_d
 """Functions whose original results the files of torch get, so that torch takes the code paths of a CPU."""
 
 
-def refusing(plain: Any, sentence: str) -> Any:
+def refusing(original: Any, sentence: str) -> Any:
     """Return a replacement for a function or class of torch that refuses calls; a class still works as a type."""
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Refusal(sentence)
 
-    return type(plain.__name__, (plain,), {"__new__": refused}) if isinstance(plain, type) else refused
+    return type(original.__name__, (original,), {"__new__": refused}) if isinstance(original, type) else refused
 
 
-def truthful(answer: Callable[..., Any], truth: Callable[..., Any]) -> Callable[..., Any]:
+def original_for_torch(answer: Callable[..., Any], truth: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls ``truth`` for files of torch, and ``answer`` for all other files."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -164,12 +164,12 @@ def truthful(answer: Callable[..., Any], truth: Callable[..., Any]) -> Callable[
 
 def install_cuda_calls() -> None:
     """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
-    for name, replacement in cuda_answers().items():
+    for name, replacement in cuda_replacements().items():
         original = getattr(torch.cuda, name, None)
         setattr(
             torch.cuda,
             name,
-            truthful(replacement, original) if name in TRUTHS and original is not None else replacement,
+            original_for_torch(replacement, original) if name in TRUTHS and original is not None else replacement,
         )
     for module in (torch.cuda, torch.accelerator):
         for name in NOTHING:
@@ -204,7 +204,7 @@ def accelerator() -> None:
         "current_device_idx": lambda: Current.index,
     }
     for name, answer in answers.items():
-        setattr(torch.accelerator, name, truthful(answer, getattr(torch.accelerator, name)))
+        setattr(torch.accelerator, name, original_for_torch(answer, getattr(torch.accelerator, name)))
     for name, answer in {
         "set_device_index": set_device,
         "set_device_idx": set_device,

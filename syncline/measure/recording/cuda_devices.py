@@ -80,7 +80,7 @@ def mark(value: Any, device: torch.device | None) -> None:
             continue
 
 
-def marked(x: Tensor) -> torch.device | None:
+def marked_device(x: Tensor) -> torch.device | None:
     """Return the GPU that a tensor is marked with, or None."""
     try:
         return getattr(x.untyped_storage(), "traced_device", None)
@@ -99,16 +99,16 @@ def from_torch(depth: int) -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(TORCHS)
 
 
-def on_its_way(x: Tensor, to: torch.device | None, copied: Tensor, at_once: bool = False) -> Tensor:
+def moved_tensor(x: Tensor, device: torch.device | None, copied: Tensor, is_asynchronous: bool = False) -> Tensor:
     """Return the result of a move of ``x`` to a device: a copy if the device differs, marked with the device.
 
     The host waits for values that come from a GPU, unless the move is asynchronous.
     """
-    if to is None and not at_once and marked(x) is not None:
+    if device is None and not is_asynchronous and marked_device(x) is not None:
         RECORDER.host_waits()
-    if marked(x) != to and copied.untyped_storage()._cdata == x.untyped_storage()._cdata:
+    if marked_device(x) != device and copied.untyped_storage()._cdata == x.untyped_storage()._cdata:
         copied = copied.clone()
-    mark(copied, to)
+    mark(copied, device)
     return copied
 
 
@@ -118,29 +118,31 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if "device" in kwargs:
         target, kwargs = kwargs["device"], kwargs | {"device": on_cpu(kwargs["device"])}
     elif rest and isinstance(rest[0], Tensor):
-        target = marked(rest[0]) or rest[0].device
+        target = marked_device(rest[0]) or rest[0].device
     elif rest and "other" not in kwargs and not isinstance(rest[0], torch.dtype):
         target, rest[0] = rest[0], on_cpu(rest[0])
     elif "other" in kwargs:
-        target = marked(kwargs["other"]) or kwargs["other"].device
+        target = marked_device(kwargs["other"]) or kwargs["other"].device
     else:
         target = None
     out = f(x, *rest, **kwargs)
     if not Current.touched:
         return out
-    return on_its_way(x, marked(x) if target is None else cuda_of(target), out, bool(kwargs.get("non_blocking")))
+    return moved_tensor(
+        x, marked_device(x) if target is None else cuda_of(target), out, bool(kwargs.get("non_blocking"))
+    )
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Return the result of ``Tensor.cuda``: the tensor, or a copy, marked with a GPU."""
     x, *rest = args
     device = kwargs.get("device", rest[0] if rest else None)
-    return on_its_way(x, cuda_of("cuda" if device is None else device), x)
+    return moved_tensor(x, cuda_of("cuda" if device is None else device), x)
 
 
 def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Return the result of ``Tensor.cpu``: the tensor, or a copy if the tensor is marked with a GPU."""
-    return on_its_way(args[0], None, args[0])
+    return moved_tensor(args[0], None, args[0])
 
 
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -148,36 +150,36 @@ def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     x, *rest = args
     if not rest and "dtype" not in kwargs:
         name: str = f(x)
-        return name if marked(x) is None else name.replace("torch.", "torch.cuda.", 1)
+        return name if marked_device(x) is None else name.replace("torch.", "torch.cuda.", 1)
     dtype = rest[0] if rest else kwargs["dtype"]
     name = dtype if isinstance(dtype, str) else ""
     out = f(x, name.replace(".cuda", "") or dtype)
-    return on_its_way(x, cuda_of("cuda") if ".cuda" in name else None if name else marked(x), out)
+    return moved_tensor(x, cuda_of("cuda") if ".cuda" in name else None if name else marked_device(x), out)
 
 
-def pinned(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def pinned_copy(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Return the result of ``Tensor.pin_memory``, a copy of the tensor."""
     copy: Tensor = args[0].clone()
     return copy
 
 
-def says_device(x: Tensor) -> torch.device:
+def visible_device(x: Tensor) -> torch.device:
     """Return the device of a tensor as the script sees it."""
-    return marked(x) or x.device
+    return marked_device(x) or x.device
 
 
-def says_cuda(x: Tensor) -> bool:
+def is_visibly_cuda(x: Tensor) -> bool:
     """Return whether a tensor is on a GPU as the script sees it."""
-    return marked(x) is not None or x.is_cuda
+    return marked_device(x) is not None or x.is_cuda
 
 
-def says_number(x: Tensor) -> int:
+def visible_index(x: Tensor) -> int:
     """Return the index of a tensor's device as the script sees it."""
-    device = marked(x)
+    device = marked_device(x)
     return x.get_device() if device is None else device.index
 
 
-def device_made(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def torch_device(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of ``torch.device``, which takes a plain number as the index of a GPU."""
     if len(args) == 1 and not kwargs and isinstance(args[0], int):
         return torch.device("cuda", args[0])
@@ -190,14 +192,14 @@ class CudaOnCpu(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.moves: dict[Any, Callable[..., Any]] = {
-            Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, Tensor.pin_memory: pinned,
-            torch.device: device_made,
+            Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, Tensor.pin_memory: pinned_copy,
+            torch.device: torch_device,
         }  # fmt: skip
         # The script gets these answers; files of torch get the originals.
         self.questions: dict[Any, Callable[[Tensor], Any]] = {
-            Tensor.device.__get__: says_device,
-            Tensor.is_cuda.__get__: says_cuda,  # type: ignore[attr-defined]
-            Tensor.get_device: says_number,
+            Tensor.device.__get__: visible_device,
+            Tensor.is_cuda.__get__: is_visibly_cuda,  # type: ignore[attr-defined]
+            Tensor.get_device: visible_index,
         }
 
     def __torch_function__(
@@ -221,7 +223,7 @@ class CudaOnCpu(TorchFunctionMode):
             elif isinstance(out, Tensor | list | tuple) and not (
                 args and out is args[0]
             ):  # an in-place operation keeps the device
-                device = next((gpu for x in tensors_in(args) if (gpu := marked(x)) is not None), None)
+                device = next((gpu for x in tensors_in(args) if (gpu := marked_device(x)) is not None), None)
                 if device is None and Current.default is not None and not any(True for _ in tensors_in(args)):
                     device = Current.default
                 if device is not None:

@@ -40,7 +40,7 @@ class CudaEvent(streams.VirtualEvent):
         return ClockReading(super().elapsed_time(end))
 
 
-def stream_answers() -> dict[str, Any]:
+def stream_replacements() -> dict[str, Any]:
     """Return the replacements of the stream functions and classes of ``torch.cuda``, by name."""
     return {
         "Stream": CudaStream,

@@ -12,7 +12,7 @@ import torch.distributed.launcher.api
 import torch.multiprocessing
 
 from syncline.measure.recording.child_ranks import ADVICE, install_child_ranks
-from syncline.measure.recording.forks import draw_anew
+from syncline.measure.recording.forks import reset_torch_generator
 from syncline.measure.recording.recorder import RECORDER, Refusal
 
 
@@ -21,8 +21,8 @@ def install_eager() -> None:
     torch.compile = uncompiled
     torch.nn.Module.compile = compile_module  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
-        module.spawn = module.start_processes = spawned  # type: ignore[attr-defined]
-    setattr(torch.distributed.launcher.api, "launch_agent", launching)  # noqa: B010 - a type that mypy knows otherwise
+        module.spawn = module.start_processes = run_spawned  # type: ignore[attr-defined]
+    setattr(torch.distributed.launcher.api, "launch_agent", refuse_launch)  # noqa: B010 - a type that mypy knows otherwise
     install_child_ranks()
 
 
@@ -41,12 +41,12 @@ def compile_module(self: torch.nn.Module, *_: Any, **__: Any) -> None:
     uncompiled(self)
 
 
-def launching(*_: Any, **__: Any) -> None:
+def refuse_launch(*_: Any, **__: Any) -> None:
     """Raise a refusal in place of ``elastic_launch``, which torchrun calls too."""
     raise Refusal(f"elastic_launch starts ranks; {ADVICE}")
 
 
-def spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any) -> None:
+def run_spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any) -> None:
     """Run the function of ``torch.multiprocessing.spawn`` in this rank, as the process with the rank's number.
 
     The function starts with a freshly seeded generator.
@@ -60,7 +60,7 @@ def spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool 
         raise Refusal(f"spawns {nprocs} processes, of {workers} ranks: use --workers {nprocs}")
     if not join:
         raise Refusal("spawns with join=False; a rank is the process that it would spawn: use join=True")
-    draw_anew()
+    reset_torch_generator()
     fn(rank, *args)
     if rank:
         raise SystemExit(0)

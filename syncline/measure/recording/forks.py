@@ -15,7 +15,7 @@ HARD = 2
 """The constant ``omp_pause_hard`` of OpenMP 5: its threads end, and are created again when they are needed."""
 
 
-def forked() -> int:
+def fork_process() -> int:
     """Fork this process after ending OpenMP's threads, which a child would wait for but does not have.
 
     The child ends with this process.
@@ -35,7 +35,7 @@ def forked() -> int:
     return pid
 
 
-def begin_as_a_process() -> None:
+def set_up_child() -> None:
     """Set up signals and output in a forked child.
 
     The child ignores Ctrl-C, ends on SIGTERM, and writes line by line to standard error.
@@ -48,7 +48,7 @@ def begin_as_a_process() -> None:
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
 
 
-def begin_alike(threads: int, seed: int) -> None:
+def reset_child_state(threads: int, seed: int) -> None:
     """Set the threads of a forked child, and reset its random generators, so that they do not depend on the parent.
 
     Args:
@@ -62,10 +62,10 @@ def begin_alike(threads: int, seed: int) -> None:
     torch.set_num_threads(threads)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the script's global state
-    draw_anew()
+    reset_torch_generator()
 
 
-def draw_anew() -> None:
+def reset_torch_generator() -> None:
     """Reset torch's generator to the state that it has in a new process."""
     import torch
 

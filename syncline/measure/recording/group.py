@@ -75,7 +75,7 @@ def size_of(tensors: Sequence[Tensor]) -> int:
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
-def listed(tensors: Any) -> list[Tensor]:
+def as_list(tensors: Any) -> list[Tensor]:
     """Return a list of tensors, with one element for a single tensor."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
@@ -135,7 +135,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> TracedWork:
         """All-reduce tensors with gloo; a mean, which gloo lacks, is a sum and a division."""
-        inputs, options = listed(tensors), AllreduceOptions()
+        inputs, options = as_list(tensors), AllreduceOptions()
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
         options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
 
@@ -153,23 +153,25 @@ class TracedGroup(dist.ProcessGroup):
 
     def broadcast(self, tensors: Any, opts: Any) -> TracedWork:
         """Broadcast tensors with gloo."""
-        inputs = listed(tensors)
+        inputs = as_list(tensors)
         return self._collective("broadcast", size_of(inputs), lambda: self.inner.broadcast(inputs, opts))
 
     def reduce(self, tensors: Any, opts: Any) -> TracedWork:
         """Reduce tensors with gloo, and record a broadcast, which has the same cost in reverse."""
-        inputs = listed(tensors)
+        inputs = as_list(tensors)
         return self._collective("broadcast", size_of(inputs), lambda: self.inner.reduce(inputs, opts), "reduce")
 
-    def allgather(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
+    def allgather(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather lists of tensors with gloo.
 
         If the parts have several shapes, which NCCL allows, the method broadcasts each part.
         """
         options = opts or AllgatherOptions()
         if len({part.shape for part in outs[0]}) > 1:
-            return self._collective("all_gather", size_of(given), lambda: self._gathered_one_by_one(outs[0], given[0]))
-        return self._collective("all_gather", size_of(given), lambda: self.inner.allgather(outs, given, options))
+            return self._collective(
+                "all_gather", size_of(inputs), lambda: self._gathered_one_by_one(outs[0], inputs[0])
+            )
+        return self._collective("all_gather", size_of(inputs), lambda: self.inner.allgather(outs, inputs, options))
 
     def _gathered_one_by_one(self, parts: Sequence[Tensor], local_part: Tensor) -> Any:
         work = None
@@ -182,38 +184,38 @@ class TracedGroup(dist.ProcessGroup):
             work.wait()
         return work
 
-    def all_gather_single(self, out: Tensor, given: Tensor, opts: Any = None) -> TracedWork:
+    def all_gather_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
         """All-gather tensors into one output tensor with gloo."""
         parts = list(torch.chunk(out.view(-1), len(self.ranks)))
-        local_parts = [given.reshape(-1)]
+        local_parts = [tensor.reshape(-1)]
         return self._collective(
-            "all_gather", size_of([given]), lambda: self.inner.allgather([parts], local_parts, AllgatherOptions())
+            "all_gather", size_of([tensor]), lambda: self.inner.allgather([parts], local_parts, AllgatherOptions())
         )
 
     _allgather_base = all_gather_single
 
-    def all_gather_single_coalesced(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
+    def all_gather_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather several tensors, one after another."""
-        return [self.all_gather_single(out, tensor) for out, tensor in zip(outs, given, strict=True)][-1]
+        return [self.all_gather_single(out, tensor) for out, tensor in zip(outs, inputs, strict=True)][-1]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(self, outs: Any, given: Any, opts: Any) -> TracedWork:
+    def gather(self, outs: Any, inputs: Any, opts: Any) -> TracedWork:
         """Gather tensors at one rank with gloo."""
-        return self._collective("gather", size_of(given), lambda: self.inner.gather(outs, given, opts))
+        return self._collective("gather", size_of(inputs), lambda: self.inner.gather(outs, inputs, opts))
 
-    def scatter(self, outs: Any, given: Any, opts: Any) -> TracedWork:
+    def scatter(self, outs: Any, inputs: Any, opts: Any) -> TracedWork:
         """Scatter tensors from one rank with gloo, and record a gather, which has the same cost in reverse."""
-        return self._collective("gather", size_of(outs), lambda: self.inner.scatter(outs, given, opts), "scatter")
+        return self._collective("gather", size_of(outs), lambda: self.inner.scatter(outs, inputs, opts), "scatter")
 
-    def reduce_scatter_single(self, out: Tensor, given: Tensor, opts: Any = None) -> TracedWork:
+    def reduce_scatter_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
         """Reduce-scatter one tensor, which gloo lacks, by an all-reduce of a copy."""
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
         options = AllreduceOptions()
         options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
 
         def run() -> Any:
-            copy = given.contiguous().clone()
+            copy = tensor.contiguous().clone()
             work = self.inner.allreduce([copy], options)
             work.wait()
             part = torch.chunk(copy.view(-1), len(self.ranks))[self.own]
@@ -221,26 +223,28 @@ class TracedGroup(dist.ProcessGroup):
                 out.detach().view(-1).copy_(part / len(self.ranks) if op == dist.ReduceOp.AVG else part)
             return work
 
-        return self._collective("reduce_scatter", size_of([given]), run)
+        return self._collective("reduce_scatter", size_of([tensor]), run)
 
     _reduce_scatter_base = reduce_scatter_single
 
-    def reduce_scatter(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
+    def reduce_scatter(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """Reduce-scatter a list of tensors, one for each rank."""
-        return self.reduce_scatter_single(outs[0], torch.cat([x.reshape(-1) for x in given[0]]), opts)
+        return self.reduce_scatter_single(outs[0], torch.cat([x.reshape(-1) for x in inputs[0]]), opts)
 
-    def reduce_scatter_single_coalesced(self, outs: Any, given: Any, opts: Any = None) -> TracedWork:
+    def reduce_scatter_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """Reduce-scatter several tensors, one after another."""
-        return [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, given, strict=True)][-1]
+        return [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, inputs, strict=True)][-1]
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def all_to_all_single(self, out: Tensor, given: Tensor, there: Any, here: Any, opts: Any = None) -> TracedWork:
+    def all_to_all_single(
+        self, out: Tensor, tensor: Tensor, output_splits: Any, input_splits: Any, opts: Any = None
+    ) -> TracedWork:
         """Exchange blocks of one tensor between all ranks with gloo."""
         return self._collective(
             "all_to_all",
-            size_of([given]),
-            lambda: self.inner.alltoall_base(out, given, there, here, AllToAllOptions()),
+            size_of([tensor]),
+            lambda: self.inner.alltoall_base(out, tensor, output_splits, input_splits, AllToAllOptions()),
         )
 
     alltoall_base = all_to_all_single
@@ -253,7 +257,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """Send tensors to another rank with gloo."""
-        inputs, call = listed(tensors), RECORDER.new_call()
+        inputs, call = as_list(tensors), RECORDER.new_call()
         nbytes, key = size_of(inputs), self._tag(self.own, to)
         RECORDER.note(MessageSent(call, self.ranks[to], nbytes, key, site(), RECORDER.stream))
         with RECORDER.silence():
@@ -261,7 +265,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
         """Receive tensors from another rank with gloo."""
-        outputs, call = listed(tensors), RECORDER.new_call()
+        outputs, call = as_list(tensors), RECORDER.new_call()
         RECORDER.note(MessageAwaited(call, self.ranks[source], self._tag(source, self.own), site(), RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(self.inner.recv(outputs, source, tag), call)

@@ -39,10 +39,10 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
     install_streams()
     dist.Backend.register_backend(NAME, make_group, extended_api=True, devices=["cpu"])
     for name, make in (
-        ("init_process_group", starting),
-        ("new_group", grouping),
-        ("get_backend", told_backend),
-        ("monitored_barrier", asking_who_is_late),
+        ("init_process_group", traced_init_process_group),
+        ("new_group", traced_new_group),
+        ("get_backend", requested_backend_getter),
+        ("monitored_barrier", refusing_monitored_barrier),
     ):
         plain = getattr(distributed_c10d, name)
         replace_everywhere(plain, make(plain))
@@ -61,7 +61,7 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
     register_optimizer_step_pre_hook(begins)
     register_optimizer_step_post_hook(ends)
     if losses:
-        torch.autograd.backward = noting_losses(torch.autograd.backward)
+        torch.autograd.backward = loss_recording_backward(torch.autograd.backward)
 
 
 def replace_everywhere(old: Any, new: Any) -> None:
@@ -86,7 +86,7 @@ def check_backend(backend: Any) -> None:
         raise Refusal(f"backend: got {str(backend)!r}; a traced script may ask for 'gloo' or 'nccl', or for none")
 
 
-def starting(init: Callable[..., Any]) -> Callable[..., Any]:
+def traced_init_process_group(init: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function ``init_process_group`` that uses the backend of the trace."""
 
     @functools.wraps(init)
@@ -103,7 +103,7 @@ def starting(init: Callable[..., Any]) -> Callable[..., Any]:
     return init_process_group
 
 
-def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
+def traced_new_group(new: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function ``new_group`` that uses the backend of the trace."""
 
     @functools.wraps(new)
@@ -120,7 +120,7 @@ def grouping(new: Callable[..., Any]) -> Callable[..., Any]:
     return new_group
 
 
-def told_backend(get: Callable[..., Any]) -> Callable[..., Any]:
+def requested_backend_getter(get: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function ``get_backend`` that returns the backend that the script requested."""
 
     @functools.wraps(get)
@@ -134,7 +134,7 @@ def told_backend(get: Callable[..., Any]) -> Callable[..., Any]:
     return get_backend
 
 
-def asking_who_is_late(_: Callable[..., Any]) -> Callable[..., Any]:
+def refusing_monitored_barrier(_: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement for ``monitored_barrier`` that refuses it; a record cannot know which rank is late."""
 
     def monitored_barrier(*_: Any, **__: Any) -> None:
@@ -143,7 +143,7 @@ def asking_who_is_late(_: Callable[..., Any]) -> Callable[..., Any]:
     return monitored_barrier
 
 
-def noting_losses(backward: Callable[..., Any]) -> Callable[..., Any]:
+def loss_recording_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function ``autograd.backward`` that records the loss if it is one number."""
 
     @functools.wraps(backward)

@@ -31,13 +31,13 @@ class Families:
     """The groups of a script, sorted by family.
 
     Args:
-        made: name and ranks of every group, in the order of creation.
+        groups: name and ranks of every group, in the order of creation.
     """
 
-    def __init__(self, made: Iterable[tuple[str, Sequence[int]]]) -> None:
+    def __init__(self, groups: Iterable[tuple[str, Sequence[int]]]) -> None:
         self.families: list[list[Group]] = []
         seen: set[int] = set()
-        for name, ranks in made:
+        for name, ranks in groups:
             if not self.families or seen & set(ranks):
                 self.families.append([])
                 seen = set()
@@ -50,7 +50,7 @@ class Families:
         """Return the number of a group's family."""
         return self._family[name]
 
-    def of(self, rank: int, family: int) -> Group | None:
+    def group_of(self, rank: int, family: int) -> Group | None:
         """Return the group of a rank in a family, or None if the rank is in none."""
         return self._of[family].get(rank)
 
@@ -81,7 +81,7 @@ class Families:
 
         def target_group(name: str) -> Group:
             if name not in groups:
-                group = self.of(rank, self.family(name))
+                group = self.group_of(rank, self.family(name))
                 if group is None:
                     raise SynclineError(
                         f"rank {rank} is in no group like {name!r}, of the rank that is to stand for it"
@@ -109,9 +109,9 @@ class Families:
         return replace(record, events=[translated(event) for event in record.events])
 
 
-def same(one: RankRecord, other: RankRecord) -> bool:
+def have_same_events(record: RankRecord, other: RankRecord) -> bool:
     """Return whether two ranks have the same events and operations."""
-    return one.events == other.events and one.segments == other.segments
+    return record.events == other.events and record.segments == other.segments
 
 
 def stand_ins(
@@ -154,14 +154,14 @@ def _spread(
     """
     first, last = ranks[0], ranks[-1]
     record_more([rank for rank in (first, last) if rank not in records])
-    if same(families.as_if(records[first], last), records[last]):
+    if have_same_events(families.as_if(records[first], last), records[last]):
         for rank in ranks:
             substitutes[rank] = first
     elif len(ranks) > 2:
         # Usually only the first rank differs, because it writes the log; else split the ranks in halves.
         if ranks[1] not in records:
             record_more([ranks[1]])
-        first_differs_alone = same(families.as_if(records[ranks[1]], last), records[last])
+        first_differs_alone = have_same_events(families.as_if(records[ranks[1]], last), records[last])
         cut = 1 if first_differs_alone else len(ranks) // 2
         _spread(families, ranks[:cut], records, record_more, substitutes)
         _spread(families, ranks[cut:], records, record_more, substitutes)

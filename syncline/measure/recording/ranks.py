@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import temporary_folder
-from syncline.measure.recording.child_ranks import Identity, TracedRank, leave_words
+from syncline.measure.recording.child_ranks import Identity, TracedRank, write_failure
 from syncline.measure.recording.columns import read_rank, write_rank
-from syncline.measure.recording.forks import begin_alike, begin_as_a_process, forked
-from syncline.measure.recording.record import RankRecord, say_notes
+from syncline.measure.recording.forks import fork_process, reset_child_state, set_up_child
+from syncline.measure.recording.record import RankRecord, print_notes
 from syncline.measure.recording.recorder import Refusal, is_library
-from syncline.measure.recording.watch import tells_where, watched_ranks
+from syncline.measure.recording.watch import register_stack_signal, watched_ranks
 from syncline.registry import refuse_code
 
 
@@ -98,7 +98,7 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
         port = free_port()
         ranks: dict[int, int] = {}
         for rank in range(workers):
-            pid = forked()
+            pid = fork_process()
             if not pid:
                 be_rank(program, rank, workers, port, folder, options)
             ranks[pid] = rank
@@ -108,7 +108,7 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
                 raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
         records = [read_rank(folder / f"{rank}", rank) for rank in range(workers)]
     share_medians(records)
-    return say_notes(records)
+    return print_notes(records)
 
 
 def import_before_forking() -> None:
@@ -141,8 +141,8 @@ def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: 
     code = 1
     Identity.rank = TracedRank(folder, rank, os.getpid())
     try:
-        begin_as_a_process()
-        where = tells_where(folder, rank)
+        set_up_child()
+        where = register_stack_signal(folder, rank)
         rank_environment(rank, workers, port, options)
         keep_at_exit(lambda: write_rank(folder / f"{rank}", rank, finished_record()))
         run_recorded(program, rank, options)
@@ -152,12 +152,12 @@ def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: 
         code = 0
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1
-        leave_words(folder, rank, f"{ending.code}\n" if isinstance(ending.code, str) else "")
+        write_failure(folder, rank, f"{ending.code}\n" if isinstance(ending.code, str) else "")
     except Refusal as refusal:
-        leave_words(folder, rank, reason=str(refusal))
+        write_failure(folder, rank, reason=str(refusal))
     except BaseException as error:
         words = "".join(traceback.format_exception(without_our_frames(error)))
-        leave_words(folder, rank, words, line=failing_line(error))
+        write_failure(folder, rank, words, line=failing_line(error))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -228,7 +228,7 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
     from syncline.measure.recording import clocks, cuda, eager, hooks, measured, operations
     from syncline.measure.recording.recorder import RECORDER
 
-    begin_alike(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
+    reset_child_state(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
     eager.install_eager()

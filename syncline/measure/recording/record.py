@@ -161,7 +161,7 @@ def notes_of(ranks: Iterable[RankRecord]) -> list[str]:
     return list(dict.fromkeys(note for rank in ranks for note in rank.notes))
 
 
-def say_notes(ranks: list[RankRecord]) -> list[RankRecord]:
+def print_notes(ranks: list[RankRecord]) -> list[RankRecord]:
     """Print the notes to standard error, and return the records."""
     for note in notes_of(ranks):
         print(f"note: {note}", file=sys.stderr)

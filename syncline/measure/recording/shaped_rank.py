@@ -29,10 +29,10 @@ from syncline.measure.recording.recorder import RECORDER, Refusal, site
 POLL_S, PATIENCE_S = 0.02, 300.0
 
 
-class Nothing:
+class NullGroup:
     """A process group that sends nothing, and also a completed call of that group."""
 
-    def __getattr__(self, name: str) -> Callable[..., Nothing]:
+    def __getattr__(self, name: str) -> Callable[..., NullGroup]:
         return lambda *args, **kwargs: self
 
     def get_future(self) -> Any:
@@ -56,7 +56,7 @@ class ShapedGroups:
     def group(self, options: Any, group_options: Any = None) -> TracedGroup:
         """Create the process group that torch asks the backend for when a script makes a group."""
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-        return TracedGroup(Nothing(), options.group_rank, ranks, options.group_id)
+        return TracedGroup(NullGroup(), options.group_rank, ranks, options.group_id)
 
     def noting(self, helper: Callable[..., Any]) -> Callable[..., Any]:
         """Return torch's function that creates groups, which every rank calls for every group, with recording."""
@@ -77,7 +77,7 @@ class ShapedCounter(OperationCounter):
         try:
             out = super().__torch_dispatch__(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException) as error:
-            if func is torch.ops.aten._local_scalar_dense.default and asked_by_an_optimizer():
+            if func is torch.ops.aten._local_scalar_dense.default and is_called_by_optimizer():
                 return 1.0  # the number of steps, on which no shape depends
             raise NeedsValues(func) from error
         if func.namespace == "_c10d_functional" and out is not NotImplemented:
@@ -100,7 +100,7 @@ class NeedsValues(Refusal):
         )
 
 
-def asked_by_an_optimizer() -> bool:
+def is_called_by_optimizer() -> bool:
     """Return whether an optimizer of torch is the nearest caller outside torch's dispatch code."""
     frame: Any = sys._getframe(2)
     while frame is not None and "/torch/optim/" not in frame.f_code.co_filename:
@@ -161,7 +161,7 @@ class Objects:
         self.counts[source, to] = number + 1
         return self.folder / f"object-{source}-{to}-{number}"
 
-    def want(self, rank: int) -> None:
+    def request_record(self, rank: int) -> None:
         """Request that another rank is recorded too."""
         (self.folder / f"want-{rank}").touch()
 
@@ -172,7 +172,7 @@ class Objects:
         with unset_fake_temporarily(), RECORDER.silence():
             file.with_name("." + file.name).write_bytes(pickle.dumps(objects))
         file.with_name("." + file.name).rename(file)
-        self.want(to)
+        self.request_record(to)
 
     def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **rest: Any) -> int:
         """Receive objects from another rank, in place of ``recv_object_list``.
@@ -182,7 +182,7 @@ class Objects:
         """
         source = peer(src, rest.get("group_src"), group)
         file, until_s = self._file(source, self.rank), time.monotonic() + PATIENCE_S
-        self.want(source)
+        self.request_record(source)
         while not file.exists():
             if time.monotonic() > until_s:
                 raise Refusal(f"rank {self.rank} waits for an object that rank {source} never sends")
@@ -200,7 +200,7 @@ def peer(rank: int | None, in_group: int | None, group: Any) -> int:
     return int(dist.get_global_rank(group or world, int(in_group or 0)))
 
 
-def refused(name: str) -> Callable[..., Any]:
+def refusal_of(name: str) -> Callable[..., Any]:
     """Return a replacement that refuses a function, because the function needs objects of several ranks."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -209,7 +209,7 @@ def refused(name: str) -> Callable[..., Any]:
     return call
 
 
-def without_fakes(call: Callable[..., Any]) -> Callable[..., Any]:
+def on_real_tensors(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that runs a function on real tensors, such as the ranks of a mesh."""
 
     def real(*args: Any, **kwargs: Any) -> Any:
@@ -219,7 +219,7 @@ def without_fakes(call: Callable[..., Any]) -> Callable[..., Any]:
     return real
 
 
-def starting_alone(init: Callable[..., Any], rank: int, workers: int) -> Callable[..., Any]:
+def init_without_peers(init: Callable[..., Any], rank: int, workers: int) -> Callable[..., Any]:
     """Return the function ``init_process_group`` that waits for no other rank."""
 
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -247,11 +247,14 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     c10d: Any = distributed_c10d
     c10d._new_process_group_helper = groups.noting(c10d._new_process_group_helper)
     for name, call in (
-        ("init_process_group", starting_alone(c10d.init_process_group, rank, workers)),
+        ("init_process_group", init_without_peers(c10d.init_process_group, rank, workers)),
         ("send_object_list", objects.send),
         ("recv_object_list", objects.receive),
-        *((function, refused(function)) for function in ("all_gather_object", "gather_object", "scatter_object_list")),
-        ("broadcast_object_list", refused("broadcast_object_list")),
+        *(
+            (function, refusal_of(function))
+            for function in ("all_gather_object", "gather_object", "scatter_object_list")
+        ),
+        ("broadcast_object_list", refusal_of("broadcast_object_list")),
     ):
         setattr(c10d, name, call)
         setattr(dist, name, call)
@@ -260,16 +263,18 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
         if name in vars(mesh):
             method = vars(mesh)[name]
             static = isinstance(method, staticmethod)
-            real = without_fakes(method.__func__ if static else method)
+            real = on_real_tensors(method.__func__ if static else method)
             setattr(mesh, name, staticmethod(real) if static else real)
-    hooks.replace_everywhere(device_mesh.init_device_mesh, without_fakes(device_mesh.init_device_mesh))
-    PipelineStage._warmup_backward_result = agreeing(PipelineStage._warmup_backward_result)  # type: ignore[method-assign]
-    torch.nn.Module._apply = applied  # type: ignore[method-assign]
+    hooks.replace_everywhere(device_mesh.init_device_mesh, on_real_tensors(device_mesh.init_device_mesh))
+    PipelineStage._warmup_backward_result = static_shape_vote(PipelineStage._warmup_backward_result)  # type: ignore[method-assign]
+    torch.nn.Module._apply = apply_to_tensors  # type: ignore[method-assign]
     shaped_ddp.replace_ddp()
     return groups
 
 
-def applied(module: torch.nn.Module, call: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+def apply_to_tensors(
+    module: torch.nn.Module, call: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+) -> Any:
     """Convert the parameters and buffers of a module, in place of ``Module._apply``.
 
     Modules use it to change device or type. Torch's version swaps memory, which fake tensors do not have.
@@ -293,15 +298,15 @@ def applied(module: torch.nn.Module, call: Callable[[torch.Tensor], torch.Tensor
 class StageVote:
     """A vote of pipeline stages in a message without a value; the result is the vote of this stage."""
 
-    def __init__(self, sent: Any, says: int) -> None:
-        self.sent, self.says = sent, says
+    def __init__(self, sent: Any, vote: int) -> None:
+        self.sent, self.says = sent, vote
 
     def item(self) -> int:
         """Return the vote, like the method of a tensor."""
         return self.says
 
 
-def agreeing(result: Callable[..., Any]) -> Callable[..., Any]:
+def static_shape_vote(result: Callable[..., Any]) -> Callable[..., Any]:
     """Return the end of a vote of pipeline stages on static shapes.
 
     All stages run the same script, so each is assumed to vote as this stage does.

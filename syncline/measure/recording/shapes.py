@@ -21,7 +21,7 @@ from pathlib import Path
 from syncline.errors import SpecError, SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import raise_if_interrupted
-from syncline.measure.recording.forks import begin_alike, begin_as_a_process, forked
+from syncline.measure.recording.forks import fork_process, reset_child_state, set_up_child
 from syncline.measure.recording.rank_equivalence import Families, stand_ins
 from syncline.measure.recording.ranks import (
     DEFAULT_OPTIONS,
@@ -34,7 +34,7 @@ from syncline.measure.recording.ranks import (
     rank_environment,
     run_script,
 )
-from syncline.measure.recording.record import RankRecord, say_notes
+from syncline.measure.recording.record import RankRecord, print_notes
 
 POLL_S = 0.02
 
@@ -132,10 +132,10 @@ class Shaping:
         more = f" and {len(counts) - MOST_TOLD} more" if len(counts) > MOST_TOLD else ""
         first, *others = record.expanded()
         first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
-        return say_notes([first, *others])
+        return print_notes([first, *others])
 
 
-def ranks_named(text: str | None) -> tuple[int, ...]:
+def parse_ranks(text: str | None) -> tuple[int, ...]:
     """Return the ranks in a comma-separated list of a command line, sorted and without duplicates.
 
     Raises:
@@ -148,7 +148,7 @@ def ranks_named(text: str | None) -> tuple[int, ...]:
 
 
 def recorded_ranks(
-    program: ForeignScript, workers: int, ranks: Sequence[int], folder: Path, known: set[int], options: TraceOptions
+    program: ForeignScript, workers: int, ranks: Sequence[int], folder: Path, recorded: set[int], options: TraceOptions
 ) -> list[int]:
     """Record ranks, and the ranks with which they exchange objects, in parallel; each rank writes a file.
 
@@ -164,7 +164,7 @@ def recorded_ranks(
     try:
         while todo or running:
             for rank in todo:
-                if rank not in started and rank not in known:
+                if rank not in started and rank not in recorded:
                     started.append(rank)
                     running[_forked(program, rank, workers, folder, options)] = rank
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -180,7 +180,7 @@ def recorded_ranks(
                 time.sleep(POLL_S)
                 raise_if_interrupted()
             todo = [int(file.name.removeprefix("want-")) for file in folder.glob("want-*")]
-            todo = [rank for rank in todo if rank not in started and rank not in known]
+            todo = [rank for rank in todo if rank not in started and rank not in recorded]
     finally:
         for pid in running:
             os.kill(pid, signal.SIGKILL)
@@ -190,12 +190,12 @@ def recorded_ranks(
 
 def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:
     """Fork a process that runs one rank, writes its record or error, and ends; return its process id."""
-    pid = forked()
+    pid = fork_process()
     if pid:
         return pid
     code = 1
     try:
-        begin_as_a_process()
+        set_up_child()
         rank_environment(rank, workers, 29500, options)
         _life(program, rank, workers, folder, options)
         code = 0
@@ -214,7 +214,7 @@ def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options
     from syncline.measure.recording import clocks, cuda, eager, operations, shaped_rank
     from syncline.measure.recording.recorder import RECORDER
 
-    begin_alike(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
+    reset_child_state(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
     eager.install_eager()
     clocks.install_clocks(options.clock == "allow")

@@ -50,20 +50,20 @@ def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None =
     idle = Idleness(STUCK_S if stuck_s is None else stuck_s)
     try:
         while running:
-            failed = ended_badly(running)
+            failed = reap_failed_ranks(running)
             raise_if_interrupted()
             if failed:
                 time.sleep(POLL_S)
                 raise_if_interrupted()  # the same signal may have ended the rank
-                failed |= ended_badly(running)  # a rank that fails as a consequence may end first
+                failed |= reap_failed_ranks(running)  # a rank that fails as a consequence may end first
                 end_ranks(running)
-                rank, note = first_words(failed, folder)
+                rank, note = first_failure(failed, folder)
                 sys.stderr.write(note["words"])
                 where = f" at {note['line']}" if note["line"] else ""
                 hint = "; its own words are above" if note["words"] else ""
                 raise SynclineError(note["reason"] or f"rank {rank} of {workers} {failed[rank]}{where}{hint}")
-            if running and idle.long(running):
-                where = stuck_at(running, workers, folder)
+            if running and idle.is_over_limit(running):
+                where = waiting_lines(running, workers, folder)
                 end_ranks(running)
                 raise SynclineError(f"no rank has computed anything for {idle.limit_s:g} s: {where}")
             time.sleep(POLL_S)
@@ -74,7 +74,7 @@ def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None =
         raise
 
 
-def ended_badly(running: dict[int, int]) -> dict[int, str]:
+def reap_failed_ranks(running: dict[int, int]) -> dict[int, str]:
     """Remove ended ranks from ``running``, and return those that failed with the exit code or signal in words."""
     failed = {}
     for pid in list(running):
@@ -87,7 +87,7 @@ def ended_badly(running: dict[int, int]) -> dict[int, str]:
     return failed
 
 
-def first_words(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
+def first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
     """Return the rank that failed first, and its note that `leave_words` wrote; other ranks fail as a consequence.
 
     A rank without a note was ended from outside and counts as the first.
@@ -130,7 +130,7 @@ class Idleness:
         self.looked_s = self.since_s = time.monotonic()
         self.cpu_s = 0.0
 
-    def long(self, running: dict[int, int]) -> bool:
+    def is_over_limit(self, running: dict[int, int]) -> bool:
         """Return whether the ranks have been idle for longer than the limit; False if CPU times are unavailable."""
         now_s = time.monotonic()
         if now_s < self.looked_s + min(LOOK_S, self.limit_s / 4):
@@ -165,7 +165,7 @@ def cpu_of(pids: list[int]) -> float | None:
     return total
 
 
-def tells_where(folder: Path, rank: int) -> Any:
+def register_stack_signal(folder: Path, rank: int) -> Any:
     """Let this process write its stack to a file when it receives the signal ``WHERE``.
 
     Returns:
@@ -176,7 +176,7 @@ def tells_where(folder: Path, rank: int) -> Any:
     return file
 
 
-def stuck_at(running: dict[int, int], workers: int, folder: Path) -> str:
+def waiting_lines(running: dict[int, int], workers: int, folder: Path) -> str:
     """Return a sentence with the line at which each rank waits."""
     for pid in running:
         os.kill(pid, WHERE)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.bases import communicating, computing, measured_computing
+from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty, measured_computing_uncertainty
 from syncline.costmodel.collectives.policies import unless_named
 from syncline.costmodel.network.paths import Floats
 from syncline.measure.recording.record import Lost
@@ -74,8 +74,12 @@ def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[
 def _with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> TimedReplay:
     replayed, clock = replay_timed(record, on, question)
     machine = question.hardware
-    k = measured_computing() if isinstance(machine, MeasuredComputing) else computing(machine, None)
-    c = communicating(on, unless_named(question.algorithm, on))
+    k = (
+        measured_computing_uncertainty()
+        if isinstance(machine, MeasuredComputing)
+        else computing_uncertainty(machine, None)
+    )
+    c = communication_uncertainty(on, unless_named(question.algorithm, on))
     varied = [
         np.array((clock if factors == AS_PREDICTED else replay_timed(record, on, question, factors)[1]).step_time_s)
         for factors in at_bounds(k, c)

@@ -90,7 +90,7 @@ def _fitted(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Consta
     measured = [float(row["time_ms"]) / 1e3 for row in rows]
     start = [getattr(P3, name) for name in names]
     ceilings = [1.0 if name in ("efficiency", "stored_part", "pieces_part") else np.inf for name in names]
-    fit = relative_fit(predict, measured, start, most=ceilings, scale=SCALE)
+    fit = relative_fit(predict, measured, start, upper=ceilings, scale=SCALE)
     return replace(fixed, **dict(zip(names, fit.constants.tolist(), strict=True)))
 
 

@@ -75,8 +75,8 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     carried: dict[Call, tuple[tuple[str, float], ...]] = {}
     for line in steps:
         for fields, requests in line["carried"]:
-            carried.setdefault(whenever(Call.of(fields)), tuple((kind, size) for kind, size in requests))
-    sent = tuple(tuple(whenever(Call.of(fields)) for fields, _ in line["carried"]) for line in steps)
+            carried.setdefault(whenever(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests))
+    sent = tuple(tuple(whenever(Call.from_fields(fields)) for fields, _ in line["carried"]) for line in steps)
     step_s = np.stack([run.steps["step_s"] for run in every]) - stood_in_s
     inside_s = np.stack([run.steps["exposed_communication_s"] for run in every]) - stood_in_s
     return Software(step_s, np.maximum(inside_s, 0.0), sent, carried)

@@ -155,7 +155,7 @@ def _fit(
 
     starts = [replace(constants, launch_s=launch_s) if "launch_s" in names else constants for launch_s in LAUNCHES_S]
     begin = [[getattr(start, name) for name in names] for start in starts]
-    return relative_fit(predict, measured, begin, most=[_ceiling(name, machine) or np.inf for name in names])
+    return relative_fit(predict, measured, begin, upper=[_ceiling(name, machine) or np.inf for name in names])
 
 
 def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> tuple[float, 
     factors = []
     for law in TOKEN_LAWS.values():
         setting = {"parameters": parameters, "tokens": tokens}
-        rest = law.of(setting) / ratio - law.floor - law.a * parameters**-law.alpha
+        rest = law.value(setting) / ratio - law.floor - law.a * parameters**-law.alpha
         if rest <= 0:
             return None
         factors.append((rest / law.b) ** (-1 / law.beta) / tokens)

@@ -144,7 +144,7 @@ def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
 def layouts_tried(question: AdviceQuestion) -> Iterator[Layout]:
     """Yield the layouts that split matrices only inside innermost units, and give workers whole sequences."""
     inner = unit_sizes(question.network, question.workers)[0]
-    for layout in possible_layouts(question.model, question.workers, most_tensor=inner):
+    for layout in possible_layouts(question.model, question.workers, max_tensor=inner):
         if sequences_short(question, layout) is None:
             yield layout
 

@@ -20,7 +20,7 @@ from syncline.costmodel.layouts.groups import group_carried
 from syncline.costmodel.layouts.level_bytes import capacities
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
-from syncline.costmodel.traffic.overlap import PricedCall, split
+from syncline.costmodel.traffic.overlap import PricedCall, split_call
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
@@ -157,7 +157,7 @@ class Replay:
 
     def _timed(self, call: Call) -> list[PricedCall]:
         out = []
-        for part in split(call, self.spec.overlap, self.traffic.buckets):
+        for part in split_call(call, self.spec.overlap, self.traffic.buckets):
             key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._played:
                 alone = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from syncline.costmodel.reliability.checkpoints import expected_wall_s
-from syncline.costmodel.reliability.fault_tolerant import GoingOn
+from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.sim.failures.work import Saving
 from syncline.specs.failures import FailuresSpec, down_s, has_formula
 
@@ -32,7 +32,11 @@ def restarted_goodput(
 
 
 def reformed_goodput(
-    failures: FailuresSpec, on: GoingOn, saving: Saving, interval_s: float | None, work_s: float | None = None
+    failures: FailuresSpec,
+    on: FaultTolerantGroup,
+    saving: Saving,
+    interval_s: float | None,
+    work_s: float | None = None,
 ) -> float | None:
     """Return the goodput of a training that continues with the workers that remain; None if no formula holds.
 
@@ -48,5 +52,5 @@ def reformed_goodput(
     lost_s, stop_s = on.lost_mtbf_s, 0.0 if interval_s is None else saving.stop_s
     interval_s = work_s if interval_s is None else interval_s
     if interval_s is None:
-        return on.share if math.isinf(lost_s) else None
-    return on.share / expected_wall_s(1.0, interval_s, stop_s, on.restart_s, lost_s, on.down_s)
+        return on.useful_share if math.isinf(lost_s) else None
+    return on.useful_share / expected_wall_s(1.0, interval_s, stop_s, on.restart_s, lost_s, on.down_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from syncline.costmodel.reliability.fault_tolerant import GoingOn
+from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.planner.goodput.goodput import FailingTraining, WhatIsLeft
 from syncline.sim.failures.outages import Outage
@@ -96,7 +96,7 @@ def of_copies(outages: Iterator[Outage], each: int) -> Iterator[Outage]:
         yield outage._replace(first=outage.first // each, stop=-(-outage.stop // each))
 
 
-def _going_on(failures: FailuresSpec, training: FailingTraining, saving: Saving) -> GoingOn:
+def _going_on(failures: FailuresSpec, training: FailingTraining, saving: Saving) -> FaultTolerantGroup:
     return group_going_on(
         failures, training.workers, saving.load_s, training.step_s, training.copies, training.exchanges_every
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel import ModelShape, Network, StepTime
-from syncline.costmodel.bases import communicating
+from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
@@ -47,7 +47,7 @@ def _computing(spec: ProjectSpec) -> Uncertainty:
 
 def of_networks(plan: ProjectionPlan, networks: Sequence[Network]) -> Sides:
     """Return the uncertainty of communication on each network."""
-    return sides([communicating(network, plan.spec.algorithm_on(network)) for network in networks])
+    return sides([communication_uncertainty(network, plan.spec.algorithm_on(network)) for network in networks])
 
 
 def varied(
@@ -77,9 +77,9 @@ def based_on(k: Sides, c: Sides) -> tuple[Indices, list[str]]:
     """Return the index ``(S, N)`` of each setting's basis text on each network, and the texts."""
     texts: dict[str, int] = {}
     codes = [
-        texts.setdefault(basis_text(computing, communicating), len(texts))
+        texts.setdefault(basis_text(computing, communication_uncertainty), len(texts))
         for computing in k.basis
-        for communicating in c.basis
+        for communication_uncertainty in c.basis
     ]
     return np.array(codes, dtype=np.int64).reshape(len(k.basis), len(c.basis)), list(texts)
 

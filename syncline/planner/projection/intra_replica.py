@@ -13,8 +13,8 @@ from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany
 from syncline.costmodel.layouts.groups import group_carried, message_s
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.own_tensors import own_tensors
-from syncline.costmodel.layouts.replica_step import InsideCall, InsideTimes, inside_times
+from syncline.costmodel.layouts.own_tensors import worker_tensors
+from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, replica_times
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.overlap import bytes_per_gradient
 from syncline.planner.bounds import Factors
@@ -36,7 +36,7 @@ class Inside:
     def __init__(self, specs: Sequence[ProjectSpec], layout: Layout) -> None:
         spec = specs[0]
         self.layout, self.model = layout, layout.check(spec.model)
-        self.own = own_tensors(self.model, layout)
+        self.own = worker_tensors(self.model, layout)
         self.tokens = spec.tokens_per_worker * layout.workers // layout.data
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
         self.recomputed = spec.memory.activations == "recomputed"
@@ -44,7 +44,7 @@ class Inside:
     def times(
         self, compute_s: FloatOrArray, micro_batches: Indices, workers: Indices, settings: Indices, network: Network,
         ndim: int, off: Factors, algorithm: Algorithms,
-    ) -> InsideTimes:  # fmt: skip
+    ) -> ReplicaTimes:  # fmt: skip
         """Return the seconds of a step inside a replica, along the settings.
 
         Args:
@@ -68,7 +68,7 @@ class Inside:
             if isinstance(slower, np.ndarray) and slower.ndim == 2 and len(slower) == len(settings):
                 slower = slower[rows]
 
-            def call_s(call: InsideCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
+            def call_s(call: ReplicaCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
                 priced = group_carried(call.collective, call.ranks, count, call.payload_bytes, links, algorithm)
                 return slower * priced.seconds
 
@@ -76,19 +76,19 @@ class Inside:
                 return slower * message_s(self.layout.pipeline_group, count, nbytes, links)
 
             try:
-                inside = inside_times(
+                inside = replica_times(
                     self.model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
                     self.bytes_per_number, self.recomputed,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
-                inside = InsideTimes(*(np.nan * computed[rows] for _ in InsideTimes._fields))
+                inside = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))
             parts.append((rows, inside))
         if len(parts) == 1:
             return parts[0][1]
         return _joined(parts, len(settings), ndim)
 
 
-def _joined(parts: Sequence[tuple[list[int], InsideTimes]], count: int, ndim: int) -> InsideTimes:
+def _joined(parts: Sequence[tuple[list[int], ReplicaTimes]], count: int, ndim: int) -> ReplicaTimes:
     columns = []
     for pieces in zip(*(times for _, times in parts), strict=True):
         arrays = [np.asarray(piece, dtype=np.float64) for piece in pieces]
@@ -97,7 +97,7 @@ def _joined(parts: Sequence[tuple[list[int], InsideTimes]], count: int, ndim: in
         for (rows, _), array in zip(parts, arrays, strict=True):
             joined[rows] = array
         columns.append(joined)
-    return InsideTimes(*columns)
+    return ReplicaTimes(*columns)
 
 
 def carried_by_groups(

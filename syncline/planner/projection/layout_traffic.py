@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Exchange, ModelShape, call_bytes, model_memory
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import MODEL_BYTES
-from syncline.costmodel.layouts.own_tensors import OwnTensors, own_activation_bytes
+from syncline.costmodel.layouts.own_tensors import WorkerTensors, worker_activation_bytes
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
@@ -45,7 +45,7 @@ class Copied(NamedTuple):
     group: range
 
 
-def parts_of(own: OwnTensors, layout: Layout) -> list[Copied]:
+def parts_of(own: WorkerTensors, layout: Layout) -> list[Copied]:
     """Return a worker's parameters by the group with copies of them; experts are a separate part."""
     experts = own.expert_elements
     if layout.expert == 1 or not experts:
@@ -57,7 +57,7 @@ def parts_of(own: OwnTensors, layout: Layout) -> list[Copied]:
 def laid_out(
     specs: Sequence[ProjectSpec],
     method: MethodBase,
-    own: OwnTensors,
+    own: WorkerTensors,
     layout: Layout,
     workers: Indices,
     able: NDArray[np.bool_],
@@ -124,7 +124,7 @@ def laid_out(
             kind, overlapped = SHARDINGS[sharding], spec.overlap != "none"
             if not inside and sharding:
                 n, w = averaged_bytes * own.elements, parameter_bytes * own.elements
-                return sharded_exchanges(n, w, count // layout.workers, kind, units, micro, beside=overlapped)
+                return sharded_exchanges(n, w, count // layout.workers, kind, units, micro, overlapped=overlapped)
             out: list[Exchange] = []
             for part in parts if inside else ():
                 if len(part.group) > 1:
@@ -152,7 +152,7 @@ def _inside(
     """Return the exchanges of every step between the workers of a replica that have the same parameters."""
     if kind == "none":
         return [Exchange(gradient_bytes, label="gradient inside", in_backward=True, part=group)]
-    sent = sharded_exchanges(gradient_bytes, parameter_bytes, len(group), kind, units, micro, beside=overlapped)
+    sent = sharded_exchanges(gradient_bytes, parameter_bytes, len(group), kind, units, micro, overlapped=overlapped)
     return [replace(exchange, part=group) for exchange in sent]
 
 
@@ -179,7 +179,7 @@ def _between(
             )
 
 
-def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: OwnTensors) -> Room:
+def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors) -> Room:
     """Return a worker's memory budget in each setting.
 
     A worker keeps `Room.activations_bytes` divided by the number of micro-batches.
@@ -195,7 +195,7 @@ def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: OwnTensors) ->
         if memory_spec.activations is not None:
             micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
             width = 2 if memory_spec.counted_in(spec.number_format) == "mixed" else 4
-            micro_bytes = own_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
+            micro_bytes = worker_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
             activations = micro * micro_bytes
         return np.inf if limit is None else limit, sequences, activations
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from syncline.costmodel import Network
 from syncline.costmodel.layouts.level_bytes import capacities, level_bytes, message_levels
-from syncline.costmodel.layouts.replica_step import inside_calls
+from syncline.costmodel.layouts.replica_step import replica_calls
 from syncline.costmodel.layouts.stage_sizes import blocks_of_stages
 from syncline.costmodel.network.paths import Floats
 from syncline.planner.projection.plan import ProjectionPlan
@@ -35,7 +35,9 @@ def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) ->
         for exchange in traffic.exchanges:
             group = plan.layout.replica_group(workers) if exchange.part is None else exchange.part
             sent = (
-                float(np.reshape(exchange.payload_bytes, (-1,))[0]) * exchange.times(plan.spec.steps) / plan.spec.steps
+                float(np.reshape(exchange.payload_bytes, (-1,))[0])
+                * exchange.num_runs(plan.spec.steps)
+                / plan.spec.steps
             )
             totals += level_bytes(exchange.collective, sent, group, workers, unit_sizes)
     return totals if plan.inside is None else totals + _inside(plan, number, workers, unit_sizes)
@@ -48,7 +50,7 @@ def _inside(plan: ProjectionPlan, number: int, workers: int, unit_sizes: tuple[i
     tokens, k = inside.tokens / micro, layout.pipeline
     blocks = blocks_of_stages(inside.model, k, layout.chunks)
     totals = np.zeros(len(unit_sizes))
-    for call in inside_calls(inside.model, layout, tokens, inside.bytes_per_number, inside.recomputed):
+    for call in replica_calls(inside.model, layout, tokens, inside.bytes_per_number, inside.recomputed):
         layers = sum(
             sum(block >= inside.model.dense_layers for block in stage) if call.experts else len(stage)
             for stage in blocks

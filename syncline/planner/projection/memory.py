@@ -41,7 +41,7 @@ def memory_of(
         method.kept_elements(tensors, workers) - errors,
         errors,
         spec.counted_in("fp32") if spec else "fp32",
-        largest_call_bytes(patterns, workers, together=sends_together(method)),
+        largest_call_bytes(patterns, workers, concurrent=sends_together(method)),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Memory, ModelShape
-from syncline.costmodel.layouts.memory import shared_out
+from syncline.costmodel.layouts.memory import sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
@@ -90,7 +90,7 @@ def held(
     choices: Sequence[str] = auto if shares else SHARDINGS[:1]
     if shares and asked.sharding != "auto":
         choices = (asked.sharding,)
-    memories = [shared_out(whole, choice, workers, unit_bytes) for choice in choices]
+    memories = [sharded_memory(whole, choice, workers, unit_bytes) for choice in choices]
     state_bytes = [np.broadcast_to(memory.total_bytes - memory.activations_bytes, limit.shape) for memory in memories]
     max_micro = np.full(limit.shape, asked.micro_batches) if asked.micro_batches else np.maximum(np.floor(sequences), 1)
     fits = [nbytes + activations / max_micro <= limit for nbytes in state_bytes]

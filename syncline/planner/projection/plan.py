@@ -19,11 +19,11 @@ from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany, carried
 from syncline.costmodel.layouts.memory import RECOMPUTED
-from syncline.costmodel.layouts.replica_step import InsideTimes
+from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
-from syncline.costmodel.traffic.overlap import PricedCall, split
+from syncline.costmodel.traffic.overlap import PricedCall, split_call
 from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
@@ -207,7 +207,7 @@ class ProjectionPlan:
 
         def timed(call: Call) -> list[PricedCall]:
             out = []
-            for part in split(call, self.spec.overlap, traffic.buckets):
+            for part in split_call(call, self.spec.overlap, traffic.buckets):
                 key = told_apart_by(part)
                 if key not in costs:
                     costs[key] = takes(part)
@@ -238,13 +238,13 @@ class ProjectionPlan:
             busy_s = busy_s + first.exposed_communication_s
         return Scheduled(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
 
-    def inside_times(self, number: int, network: Network) -> InsideTimes | None:
+    def inside_times(self, number: int, network: Network) -> ReplicaTimes | None:
         """Return the times of each setting's step inside a replica by a method, or None if a replica is one worker."""
         if self.inside is None:
             return None
         return self._inside(number, network, np.arange(len(self.specs)), axes_of(network), AS_PREDICTED)
 
-    def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> InsideTimes:
+    def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> ReplicaTimes:
         assert self.inside is not None
         compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
         micro = self.held[number].micro_batches
@@ -305,7 +305,7 @@ class ProjectionPlan:
         for traffic in self.traffic[number]:
             settings = traffic.settings
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
-                for part in split(call, self.spec.overlap, traffic.buckets):
+                for part in split_call(call, self.spec.overlap, traffic.buckets):
                     priced = self.carried(part, network, settings, traffic.place[settings], ndim, known)
                     code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
                     new_codes = np.reshape(

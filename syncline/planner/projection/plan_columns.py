@@ -40,7 +40,7 @@ TIMES = (
 """Fields of a `syncline.costmodel.StepTime` with a column."""
 
 INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
-"""Fields of `syncline.costmodel.layouts.replica_step.InsideTimes`; ``inside_s`` is their sum."""
+"""Fields of `syncline.costmodel.layouts.replica_step.ReplicaTimes`; ``inside_s`` is their sum."""
 
 FITS = (None, False, True)
 

@@ -72,7 +72,13 @@ def carried_and_held(
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
             return sharded_exchanges(
-                gradient_bytes, parameter_bytes, count, SHARDINGS[sharding], units, micro, beside=spec.overlap != "none"
+                gradient_bytes,
+                parameter_bytes,
+                count,
+                SHARDINGS[sharding],
+                units,
+                micro,
+                overlapped=spec.overlap != "none",
             )
 
         split_traffics += traffic_of(method, tensors, workers, selected, spec.steps, exchanges)

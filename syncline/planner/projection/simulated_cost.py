@@ -9,7 +9,7 @@ from syncline.costmodel import Network
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
-from syncline.costmodel.traffic.call import Call, parts_like
+from syncline.costmodel.traffic.call import Call, groups_like
 
 MOST_PLAYED = {"lockstep": 4_000_000, "events": 300_000}
 """Limit on the messages of one collective that each evaluator simulates: they take a second or two."""
@@ -70,14 +70,14 @@ def played_parts_s(
 
     Args:
         kind: one of `syncline.costmodel.COLLECTIVES`.
-        part: the first part, see `syncline.costmodel.traffic.call.parts_like`.
+        part: the first part, see `syncline.costmodel.traffic.call.groups_like`.
         workers: P, the number of workers.
         nbytes: n, the bytes of the collective.
         network: network that joins all workers.
         algorithm: algorithm of the collective.
         rule: condition under which a message starts.
     """
-    parts = parts_like(part, workers)
+    parts = groups_like(part, workers)
     messages = len(parts) * most_messages(kind, algorithm, len(part), network, nbytes)
     if messages > MOST_PLAYED["events"]:
         return math.nan, f"{kind} by {algorithm} among {len(parts):,} parts: {messages:,} messages are too many to play"

@@ -227,7 +227,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     exchanges = method.exchanges(tensors_of(spec.model.tensors), spec.workers)
     if any(exchange.part is not None for exchange in exchanges):
         return None
-    payloads = [exchange.payload_bytes * exchange.times(spec.steps) for exchange in exchanges]
+    payloads = [exchange.payload_bytes * exchange.num_runs(spec.steps) for exchange in exchanges]
     if not (sent := sum(payloads)):
         return 0.0
     out = sum(

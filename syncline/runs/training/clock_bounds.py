@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.bases import communicating, measured_computing
+from syncline.costmodel.bases import communication_uncertainty, measured_computing_uncertainty
 from syncline.planner.bounds import AS_PREDICTED, Factors, Varied, at_bounds, basis_text, between
 from syncline.sim import Clock
 from syncline.specs import Training
@@ -26,8 +26,8 @@ def clock_bounds(
         again: function that times the training with computing and communication varied by factors.
         measured: whether the seconds of computing were measured.
     """
-    k = measured_computing() if measured else spec.compute.uncertainty()
-    c = communicating(network, spec.algorithm_on(network))
+    k = measured_computing_uncertainty() if measured else spec.compute.uncertainty()
+    c = communication_uncertainty(network, spec.algorithm_on(network))
     step_times = []
     for factors in at_bounds(k, c):
         timed = clock if factors == AS_PREDICTED else again(factors)

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
-from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_inside, split, way_points
+from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
@@ -43,7 +43,7 @@ def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = 
     Raises:
         SpecError: an unknown overlap.
     """
-    return [part for call in calls for part in split(call, overlap, buckets)]
+    return [part for call in calls for part in split_call(call, overlap, buckets)]
 
 
 def data_parallel(
@@ -83,7 +83,7 @@ def data_parallel(
                 line.append((members(call, workers), Wait(key)))
             else:
                 line += _start(key, call, needed, encode_bytes_per_s, workers)
-                early += [] if is_awaited_inside(call) else [(key, call)]
+                early += [] if is_awaited_in_step(call) else [(key, call)]
         line.append((None, 1 - begin))
         if triggers_s[step]:
             line.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
@@ -112,7 +112,7 @@ def _start(
     workers: int,
 ) -> list[tuple[Members, Instruction]]:
     """Return the instructions that start a call, with its workers, and note in ``needed`` a wait in a later step."""
-    call_members, group = members(call, workers), ranks_of_part(call.group, workers)
+    call_members, group = members(call, workers), group_ranks(call.group, workers)
     if call.wait_steps:
         needed.setdefault(call.step + call.wait_steps, []).append(
             (call_members, Wait(key, step=call.step + call.wait_steps))
@@ -127,7 +127,7 @@ def _start(
 
 def members(call: Call, workers: int) -> Members:
     """Return the workers of a call; None if all take part."""
-    group = ranks_of_part(call.group, workers)
+    group = group_ranks(call.group, workers)
     return None if group is None else frozenset(group)
 
 
@@ -258,7 +258,7 @@ class Streams:
                 yield self._wait(number, done_s[place], call, members(call, len(self.now_s)))
                 continue
             yield from self._start(call)
-            if is_awaited_inside(call):
+            if is_awaited_in_step(call):
                 done_s[place] = self.free_s
             else:
                 early.append(((self.free_s, call), call))

@@ -14,7 +14,7 @@ from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Network, Topology, topology
 from syncline.costmodel.numerics.arrays import require
-from syncline.costmodel.traffic.call import Call, CallsByStep, ranks_of_part
+from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
@@ -176,7 +176,7 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
 
 def _size(call: Call, workers: int) -> int:
     """Return the number of workers in a call."""
-    return len(ranks_of_part(call.group, workers) or range(workers))
+    return len(group_ranks(call.group, workers) or range(workers))
 
 
 def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology) -> str | None:

@@ -23,7 +23,7 @@ from syncline.costmodel.collectives.table import algorithm_name, is_gloo, is_ncc
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
 from syncline.costmodel.network.topology import Network, Topology
-from syncline.costmodel.numerics.bounded_cache import kept
+from syncline.costmodel.numerics.bounded_cache import bounded_cache
 from syncline.sim.collectives.nccl import nccl_rounds
 from syncline.sim.program.starts import Floats
 
@@ -48,7 +48,7 @@ def _never_changed(rounds_: Iterable[Round]) -> Sequence[Round]:
     return round_tuple
 
 
-@kept(128e6, rounds_bytes)
+@bounded_cache(128e6, rounds_bytes)
 def rounds(
     kind: str,
     workers: int,

@@ -28,7 +28,7 @@ from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.nccl_costs import DEFAULT
 from syncline.costmodel.network.topology import Star, Topology, among
-from syncline.costmodel.traffic.call import Call, ranks_of_part
+from syncline.costmodel.traffic.call import Call, group_ranks
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.nccl import run_nccl
@@ -217,7 +217,7 @@ class GroupedMaps:
     def __init__(self, whole: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
         uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
         for call in calls:
-            uses.setdefault(ranks_of_part(call.group, whole.workers), Counter())[key_of(call)] += 1
+            uses.setdefault(group_ranks(call.group, whole.workers), Counter())[key_of(call)] += 1
         has_own_links = isinstance(whole, Star) and not whole.half_duplex.any()
         if set(uses) - {None} and (
             not has_own_links or any(is_gloo(key[0], key[2]) for counts in uses.values() for key in counts)
@@ -231,7 +231,7 @@ class GroupedMaps:
 
     def opening_s(self, call: Call, idle_s: Floats) -> Floats | float:
         """Return `CollectiveMaps.opening_s` of the group's workers; 0 for workers that take no part."""
-        group, key = ranks_of_part(call.group, self._workers), key_of(call)
+        group, key = group_ranks(call.group, self._workers), key_of(call)
         if group is None:
             return self._of[None].opening_s(key, idle_s)
         opening_s, members = np.zeros(self._workers), list(group)
@@ -246,7 +246,7 @@ class GroupedMaps:
         Raises:
             Contention: transfers that share a channel, and do not begin and end together.
         """
-        group = ranks_of_part(call.group, self._workers)
+        group = group_ranks(call.group, self._workers)
         maps, key = self._of[group], key_of(call)
         if len(self._of) == 1 and group is None:
             return maps.done_s(key, entry_s), maps.sent_bytes(key)

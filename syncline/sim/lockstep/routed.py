@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats, Ints
 from syncline.costmodel.network.topology import Paths, Star, Topology
-from syncline.costmodel.numerics.bounded_cache import by_value, kept
+from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds, rounds_bytes, rounds_on
 from syncline.sim.lockstep.rings import rings
@@ -118,7 +118,7 @@ def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None
         Contention: as in `RoutedRounds.of`.
     """
     marks = None if shared is None else shared.tobytes()
-    return _kept_rounds(key, topology, marks) if by_value(topology) else _made_rounds(key, topology, marks)
+    return _kept_rounds(key, topology, marks) if is_hashed_by_value(topology) else _made_rounds(key, topology, marks)
 
 
 def _made_rounds(key: Key, topology: Topology, marks: bytes | None) -> RoutedRounds:
@@ -127,7 +127,7 @@ def _made_rounds(key: Key, topology: Topology, marks: bytes | None) -> RoutedRou
     return RoutedRounds.of(rounds_on(kind, topology.workers, nbytes, topology, algorithm), topology, shared)
 
 
-_kept_rounds = kept(128e6, lambda made: made.memory_bytes)(_made_rounds)
+_kept_rounds = bounded_cache(128e6, lambda made: made.memory_bytes)(_made_rounds)
 
 
 def forget() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from syncline.costmodel import Call, Exchange, Model, collective_s, curvadion_speedup, curvadion_step_s
-from syncline.costmodel.traffic.overlap import PricedCall, exposed_s, gradient_buckets, split
+from syncline.costmodel.traffic.overlap import PricedCall, exposed_s, gradient_buckets, split_call
 from syncline.fields import Positive, Seconds, Spec
 from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.models import ModelField
@@ -84,7 +84,7 @@ def exposed_sync_s(model: Model, compute_s: float, sync_s: float) -> float:
     buckets = gradient_buckets([tensor.elements for tensor in model.tensors])
 
     def timed(call: Call) -> list[PricedCall]:
-        return [PricedCall(one, sync_s * one.payload_bytes) for one in split(call, "ddp", buckets)]
+        return [PricedCall(one, sync_s * one.payload_bytes) for one in split_call(call, "ddp", buckets)]
 
     return float(exposed_s(compute_s, [Exchange(1.0, in_backward=True)], 1, timed))
 

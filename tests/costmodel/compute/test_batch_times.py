@@ -41,8 +41,8 @@ def test_sizes_and_times_that_are_none_are_refused(times_s: dict[float, float]) 
 
 
 def test_a_larger_batch_that_takes_less_time_is_found() -> None:
-    assert TABLE.falls_at == []
-    assert BatchTimes({1: 0.02, 4: 0.01, 8: 0.03, 16: 0.025}).falls_at == [(1, 4), (8, 16)]
+    assert TABLE.decreasing_pairs == []
+    assert BatchTimes({1: 0.02, 4: 0.01, 8: 0.03, 16: 0.025}).decreasing_pairs == [(1, 4), (8, 16)]
 
 
 @given(st.dictionaries(st.integers(1, 1000), st.floats(0, 1e3), min_size=1), st.data())

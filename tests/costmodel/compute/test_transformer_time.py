@@ -136,7 +136,7 @@ def test_many_at_once_are_each_alone_for_any_number_of_constants():
     for row, each in zip(together, sets, strict=True):
         np.testing.assert_allclose(step_s(many, each), row, rtol=1e-13)
         for i in range(4):
-            np.testing.assert_allclose(step_s(many.of(np.array([i])), each), row[i], rtol=1e-13)
+            np.testing.assert_allclose(step_s(many.select(np.array([i])), each), row[i], rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", (*STEP_FIELDS, *TENSOR_FIELDS))

@@ -51,14 +51,14 @@ def test_constants_that_nothing_tells_apart_have_no_end_of_spread():
 
 def test_a_constant_stays_at_its_ceiling_and_the_others_do_their_best():
     truth = line(np.array([[1e-3], [1e9]]))
-    fit = relative_fit(line, truth, [1e-2, 1e7], most=[np.inf, 5e8], scale=1e6)
+    fit = relative_fit(line, truth, [1e-2, 1e7], upper=[np.inf, 5e8], scale=1e6)
     assert fit.constants[1] == pytest.approx(5e8)
     best = min(
         (float(np.sum(np.log(line(np.array([[alpha], [5e8]])) / truth) ** 2)), alpha)
         for alpha in np.geomspace(1e-4, 1e-2, 4001)
     )
     assert fit.constants[0] == pytest.approx(best[1], rel=2e-3)
-    free = relative_fit(line, truth, [1e-2, 1e7], most=[np.inf, 5e9])
+    free = relative_fit(line, truth, [1e-2, 1e7], upper=[np.inf, 5e9])
     np.testing.assert_allclose(free.constants, [1e-3, 1e9], rtol=1e-6)
 
 

@@ -103,10 +103,10 @@ def test_nothing_is_known_of_what_has_no_notices_but_latency_and_bandwidth():
         for p in (2, 4)
         for n in SIZES
     ]
-    found = fit_link(of, runs="textbook")
+    found = fit_link(of, library="textbook")
     assert found.link.latency_s == pytest.approx(link.latency_s, rel=1e-3) and found.costs == FREE
     assert found.link.bandwidth_bytes_per_s == pytest.approx(link.bandwidth_bytes_per_s, rel=1e-3)
-    assert predicted_s(SEND, 2, 4e6, link, runs="textbook") == link.transfer_s(4e6)
+    assert predicted_s(SEND, 2, 4e6, link, library="textbook") == link.transfer_s(4e6)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link, NoClosedForm, collective_s
-from syncline.costmodel.layouts.groups import crosses, group_carried, message_s
-from syncline.costmodel.traffic.call import Call, parts_like
+from syncline.costmodel.layouts.groups import group_carried, message_s, outermost_level
+from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.sim import clock
 from syncline.specs import named_cluster, network
 
@@ -30,7 +30,7 @@ def seconds(kind: str, ranks: range, workers: int, n: float, on: object = SMALL,
 
 def played_s(kind: str, part: range, n: float) -> float:
     """Of all groups like this one on eight workers, by the events."""
-    calls = [Call(0, kind, n, each) for each in parts_like(part, 8)]
+    calls = [Call(0, kind, n, each) for each in groups_like(part, 8)]
     return clock(calls, 0.0, SMALL, 8, 1, algorithm="ring", evaluator="events").wall_s
 
 
@@ -60,7 +60,12 @@ def test_groups_share_what_leaves_a_site() -> None:
     n, rate = 1e8, 125e6 / 32  # 32 GPUs send at once
     assert seconds("all_reduce", range(0, 64, 32), 64, n, two, "ring") == pytest.approx(2 * (0.020002 + n / 2 / rate))
     assert float(message_s(range(0, 64, 32), 64, n, two)) == pytest.approx(0.020002 + n / rate)
-    assert [crosses(two, one, 64) for one in (range(1), range(8), range(0, 32, 8), range(0, 64, 8))] == [-1, 0, 1, 2]
+    assert [outermost_level(two, one, 64) for one in (range(1), range(8), range(0, 32, 8), range(0, 64, 8))] == [
+        -1,
+        0,
+        1,
+        2,
+    ]
 
 
 sizes = st.sampled_from([1, 2, 4, 8])

@@ -12,8 +12,8 @@ from syncline.costmodel import MODELS, ModelShape, activation_bytes
 from syncline.costmodel.compute.module_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.own_tensors import own_activation_bytes, own_tensors
-from syncline.costmodel.traffic.call import parts_like
+from syncline.costmodel.layouts.own_tensors import worker_activation_bytes, worker_tensors
+from syncline.costmodel.traffic.call import groups_like
 from syncline.errors import SpecError
 
 SMALL = ModelShape(
@@ -34,13 +34,13 @@ def test_who_is_together() -> None:
     assert list(layout.gradient_group) == [0, 2, 4, 6, 8, 10, 12, 14]
     assert list(layout.pipeline_group) == [0, 16]
     assert list(layout.replica_group(96)) == [0, 32, 64]
-    assert parts_like(layout.replica_group(96), 96)[5] == range(5, 96, 32)
+    assert groups_like(layout.replica_group(96), 96)[5] == range(5, 96, 32)
 
 
 @given(st.sampled_from([1, 2]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]))
 def test_workers_together_have_the_model(tensor: int, expert: int, pipeline: int, context: int) -> None:
     layout = Layout(tensor, context, expert, pipeline, expert)
-    own = own_tensors(layout.check(SMALL), layout)
+    own = worker_tensors(layout.check(SMALL), layout)
     cut = [one for one in SMALL.tensors if one.is_matrix or one.name in ("embedding", "head")]
     if pipeline == 1:
         routers = 3 * 4 * 16
@@ -54,15 +54,15 @@ def test_workers_together_have_the_model(tensor: int, expert: int, pipeline: int
 
 
 def test_one_worker_has_all_in_its_order() -> None:
-    assert list(own_tensors(SMALL, Layout()).tensors) == SMALL.tensors
-    assert own_tensors(MODELS["llama-7b"], Layout(tensor=8, pipeline=4)).elements == (
+    assert list(worker_tensors(SMALL, Layout()).tensors) == SMALL.tensors
+    assert worker_tensors(MODELS["llama-7b"], Layout(tensor=8, pipeline=4)).elements == (
         (MODELS["llama-7b"].parameters - 65 * 4096 - 2 * 32000 * 4096) // 32 + 8 * 2 * 4096 + 32000 * 512 + 4096
     )  # the last stage: its head and the last norm
 
 
 def test_vocabularies_are_padded_and_a_tied_head_is_at_both_ends() -> None:
     tied = ModelShape("tied", layers=2, width=8, heads=4, vocabulary=10, sequence=4, tied=True)
-    first = own_tensors(tied, Layout(tensor=4, pipeline=2)).tensors
+    first = worker_tensors(tied, Layout(tensor=4, pipeline=2)).tensors
     assert first[0] == TensorShape("embedding", (3, 8))
     assert sum(one.elements for one in first) == 3 * 8 + 12 * 64 // 4
 
@@ -104,16 +104,16 @@ def test_activations_are_those_of_the_paper() -> None:
     s, h, a, layers, v = 2048, 12288, 96, 96, 50257
     ends = s * (h + 4 * v) + 4 * s * h
     for kept in ("stored", "selective", "recomputed"):
-        assert own_activation_bytes(gpt, Layout(), 4, 4, kept) == activation_bytes(gpt, 1, kept)
-    stored = own_activation_bytes(gpt, Layout(tensor=8), 4, 4, "stored")
+        assert worker_activation_bytes(gpt, Layout(), 4, 4, kept) == activation_bytes(gpt, 1, kept)
+    stored = worker_activation_bytes(gpt, Layout(tensor=8), 4, 4, "stored")
     assert stored == pytest.approx((layers * s * h * (34 + 5 * a * s / h) + ends) / 8)  # equation 4
     # k stages of L / k layers, of which the first has k micro-batches: equation 5
-    stages = own_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "selective")
+    stages = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "selective")
     assert stages == pytest.approx((layers * s * h * 34 + s * h) / 8)
-    again = own_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "recomputed")
+    again = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "recomputed")
     layer = s * h * (34 + 5 * a * s / h)
     assert again == pytest.approx((8 * (12 * 2 * s * h + layer) + s * h) / 8)
-    chunks = own_activation_bytes(gpt, Layout(tensor=8, pipeline=8, chunks=2), 64, 64, "selective")
+    chunks = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8, chunks=2), 64, 64, "selective")
     assert chunks == pytest.approx(((1 + 7 / 16) * layers * s * h * 34 + s * h) / 8)
-    few = own_activation_bytes(gpt, Layout(pipeline=8), 2, 2, "selective")
+    few = worker_activation_bytes(gpt, Layout(pipeline=8), 2, 2, "selective")
     assert few == pytest.approx(max(2 / 8 * layers * s * h * 34 + s * h, layers / 8 * s * h * 34 + ends))

@@ -90,7 +90,7 @@ def test_the_largest_call_counts_and_calls_under_way_together_add_up() -> None:
     ]
     assert largest_call_bytes(calls_by_step(exchanges, 1), 4) == 150
     assert largest_call_bytes(calls_by_step(exchanges, 8), 4) == 160
-    assert largest_call_bytes(calls_by_step(exchanges, 8), 4, together=True) == 310
+    assert largest_call_bytes(calls_by_step(exchanges, 8), 4, concurrent=True) == 310
     assert largest_call_bytes(calls_by_step(exchanges, 8), 1) == 0
     assert largest_call_bytes(calls_by_step([], 8), 4) == 0
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import MODELS
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.replica_step import InsideCall, inside_calls, inside_times
+from syncline.costmodel.layouts.replica_step import ReplicaCall, replica_calls, replica_times
 from syncline.costmodel.layouts.stage_sizes import stage_flops
 from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 
@@ -22,33 +22,33 @@ def nothing(_: object) -> float:
 
 
 def test_what_is_sent_for_a_layer() -> None:
-    tensor, scattered = inside_calls(LLAMA, Layout(tensor=8), 8192)
-    assert tensor == InsideCall("tensor", "all_gather", range(8), 2 * 8192 * 4096 / 8, 4, 1)
-    assert scattered == InsideCall("tensor", "reduce_scatter", range(8), 2 * 8192 * 4096, 4, 1)
-    assert [one.per_layer for one in inside_calls(LLAMA, Layout(tensor=8), 8192, recomputed=True)] == [6, 6]
-    keys, gradients = inside_calls(LLAMA, Layout(context=4), 8192)
+    tensor, scattered = replica_calls(LLAMA, Layout(tensor=8), 8192)
+    assert tensor == ReplicaCall("tensor", "all_gather", range(8), 2 * 8192 * 4096 / 8, 4, 1)
+    assert scattered == ReplicaCall("tensor", "reduce_scatter", range(8), 2 * 8192 * 4096, 4, 1)
+    assert [one.per_layer for one in replica_calls(LLAMA, Layout(tensor=8), 8192, recomputed=True)] == [6, 6]
+    keys, gradients = replica_calls(LLAMA, Layout(context=4), 8192)
     assert (keys.payload_bytes, keys.per_layer) == (2 * 2048 * 2 * 1024, 2)  # eight heads of 128, keys and values
     assert (gradients.payload_bytes, gradients.per_layer) == (4 * keys.payload_bytes, 1)
-    (there,) = inside_calls(MODELS["mixtral-8x7b"], Layout(data=8, expert=8), 8192)
-    assert there == InsideCall("expert", "all_to_all", range(8), 2 * 8192 * 4096 * 2, 4, experts=True)
-    assert inside_calls(LLAMA, Layout(data=8, pipeline=4), 8192) == []
+    (there,) = replica_calls(MODELS["mixtral-8x7b"], Layout(data=8, expert=8), 8192)
+    assert there == ReplicaCall("expert", "all_to_all", range(8), 2 * 8192 * 4096 * 2, 4, experts=True)
+    assert replica_calls(LLAMA, Layout(data=8, pipeline=4), 8192) == []
 
 
 def test_a_step_by_hand() -> None:
-    def takes(call: InsideCall) -> float:
+    def takes(call: ReplicaCall) -> float:
         return {"all_gather": 1e-3, "reduce_scatter": 2e-3}[call.collective]
 
-    times = inside_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing)
+    times = replica_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing)
     sums_s = 4 * (32 * 4 + 2) * (1e-3 + 2e-3)
     assert times.step_s == pytest.approx(10.0 + sums_s)
     assert (times.compute_s, times.tensor_s, times.pipeline_s) == (10.0, pytest.approx(sums_s), 0.0)
-    again = inside_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing, recomputed=True)
+    again = replica_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing, recomputed=True)
     assert again.tensor_s == pytest.approx(4 * (32 * 6 + 2) * 3e-3)
 
 
 def test_one_worker_takes_what_it_computes() -> None:
-    assert inside_times(LLAMA, Layout(), 1.25, 3, 8192, nothing, nothing).step_s == pytest.approx(1.25)
-    assert inside_times(LLAMA, Layout(data=8), 1.25, 1, 8192, nothing, nothing).step_s == 1.25
+    assert replica_times(LLAMA, Layout(), 1.25, 3, 8192, nothing, nothing).step_s == pytest.approx(1.25)
+    assert replica_times(LLAMA, Layout(data=8), 1.25, 1, 8192, nothing, nothing).step_s == 1.25
 
 
 @settings(deadline=None, max_examples=60)
@@ -57,7 +57,7 @@ def test_a_pipeline_is_the_recurrence(stages: int, micro_batches: int, part: flo
     share = np.array(stage_flops(LLAMA, stages)) / sum(stage_flops(LLAMA, stages))
     one_s = stages * share / micro_batches
     send_s = part * one_s.mean()
-    told = inside_times(LLAMA, Layout(pipeline=stages), 1.0, micro_batches, 1.0, nothing, lambda _: send_s)
+    told = replica_times(LLAMA, Layout(pipeline=stages), 1.0, micro_batches, 1.0, nothing, lambda _: send_s)
     happened = one_f_one_b_s(one_s / 3, 2 * one_s / 3, micro_batches, send_s).max()
     few = micro_batches < 3 * stages
     assert told.step_s == pytest.approx(happened, rel=(0.12 if few else 0.05) if part else 1e-9)
@@ -69,7 +69,7 @@ def test_a_pipeline_is_the_recurrence(stages: int, micro_batches: int, part: flo
 def test_chunks_shorten_the_bubble() -> None:
     def of(chunks: int) -> float:
         layout = Layout(pipeline=4, chunks=chunks)
-        return float(inside_times(MODELS["gpt3-175b"], layout, 1.0, 8, 2048, nothing, nothing).step_s)
+        return float(replica_times(MODELS["gpt3-175b"], layout, 1.0, 8, 2048, nothing, nothing).step_s)
 
     share = max(stage_flops(MODELS["gpt3-175b"], 4)) / sum(stage_flops(MODELS["gpt3-175b"], 4))
     assert of(1) - 4 * share == pytest.approx(4 * (1 / 8) * (1 - share))

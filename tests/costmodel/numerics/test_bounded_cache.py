@@ -11,7 +11,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import topology
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.costmodel.numerics.bounded_cache import by_value, frozen, kept
+from syncline.costmodel.numerics.bounded_cache import bounded_cache, frozen, is_hashed_by_value
 
 LINK = Link(1e-3, 1e9)
 
@@ -19,7 +19,7 @@ LINK = Link(1e-3, 1e9)
 def counted(most_bytes):
     calls = []
 
-    @kept(most_bytes, len)
+    @bounded_cache(most_bytes, len)
     def name(text, times=1):
         calls.append(text)
         return text * times
@@ -89,7 +89,7 @@ def test_equal_networks_have_one_topology(network):
 
 def test_a_network_that_could_change_is_asked_again():
     network = Own(LINK)
-    assert not by_value(network)
+    assert not is_hashed_by_value(network)
     before = topology(network, 4)
     network.link = Link(2e-3, 1e9)
     assert before.latency_s[0] == 1e-3

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from syncline.costmodel.reliability.fault_tolerant import GoingOn
+from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.costmodel.reliability.rates import FailureRate
 from syncline.errors import SpecError
 from syncline.sim.failures.outages import all_outages
@@ -28,8 +28,10 @@ def test_events_agree(copies: int, mtbf_s: float, repair_s: float, period: int) 
     for seed in range(6):
         outages = all_outages([rate], [], copies, 1, 1, seed)
         told.append(play_reforms(group, 10**9, lambda _: endless, outages, 3e6, period=period).goodput)
-    on = GoingOn(copies, mtbf_s, mtbf_s / copies, math.inf, 10.0, 60 + 2 * 30, 300.0, max(60.0, repair_s), period)
-    assert np.mean(told) == pytest.approx(on.share, abs=0.003) and on.share < 0.99
+    on = FaultTolerantGroup(
+        copies, mtbf_s, mtbf_s / copies, math.inf, 10.0, 60 + 2 * 30, 300.0, max(60.0, repair_s), period
+    )
+    assert np.mean(told) == pytest.approx(on.useful_share, abs=0.003) and on.useful_share < 0.99
 
 
 def test_how_often_nobody_is_there() -> None:
@@ -44,7 +46,7 @@ def test_how_often_nobody_is_there() -> None:
             at += spell + 100
         ends.append(away)
     both = sum(1 for one, other in overlapping(*ends) if max(one[0], other[0]) < min(one[1], other[1]))
-    on = GoingOn(2, 1000.0, 500.0, math.inf, 0.0, 0.0, 0.0, 100.0)
+    on = FaultTolerantGroup(2, 1000.0, 500.0, math.inf, 0.0, 0.0, 0.0, 100.0)
     assert on.lost_mtbf_s == pytest.approx(50_000 * 1100 / both, rel=0.07)
 
 
@@ -60,10 +62,10 @@ def overlapping(ours, theirs):
 
 
 def test_limits() -> None:
-    never = GoingOn(4, math.inf, math.inf, math.inf, 1.0, 10.0, 100.0, 10.0, 30)
-    assert (never.share, never.here, never.lost_mtbf_s) == (1.0, 1.0, math.inf)
-    at_once = GoingOn(4, math.inf, 100.0, 100.0, 1.0, 0.0, 0.0, 0.0)
+    never = FaultTolerantGroup(4, math.inf, math.inf, math.inf, 1.0, 10.0, 100.0, 10.0, 30)
+    assert (never.useful_share, never.availability, never.lost_mtbf_s) == (1.0, 1.0, math.inf)
+    at_once = FaultTolerantGroup(4, math.inf, 100.0, 100.0, 1.0, 0.0, 0.0, 0.0)
     assert at_once.lost_mtbf_s == 100.0
-    assert GoingOn(4, 1.0, 1.0, 1.0, 1e6, 1.0, 1.0, 1.0).share == 0.0
+    assert FaultTolerantGroup(4, 1.0, 1.0, 1.0, 1e6, 1.0, 1.0, 1.0).useful_share == 0.0
     with pytest.raises(SpecError, match="copy_mtbf: got 0"):
-        GoingOn(4, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+        FaultTolerantGroup(4, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)

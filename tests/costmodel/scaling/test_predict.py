@@ -35,7 +35,7 @@ def test_data_parallelism_has_no_replicas_and_no_period() -> None:
     one, other = (
         predicted_loss(TrainingAtScale("ddp-adam", 1e9, replicas=n, period=h)) for n, h in ((1, None), (64, 5))
     )
-    assert one.loss == other.loss == CHARLES_DDP.of({"parameters": 1e9})
+    assert one.loss == other.loss == CHARLES_DDP.value({"parameters": 1e9})
     assert one.row()["replicas"] is None and one.row()["period"] is None
 
 
@@ -121,7 +121,7 @@ def test_more_tokens_go_as_laws_of_tokens_say() -> None:
 def test_relative_losses_are_within_a_paper() -> None:
     told = relative_loss(TrainingAtScale("diloco", 1e9, replicas=8))
     setting = {"parameters": 1e9, "replicas": 8.0}
-    assert told.ratio == pytest.approx(CHARLES_DILOCO.of(setting) / CHARLES_DDP.of(setting))
+    assert told.ratio == pytest.approx(CHARLES_DILOCO.value(setting) / CHARLES_DDP.value(setting))
     alone = relative_loss(TrainingAtScale("ddp-adam", 1e9))
     assert (alone.ratio, alone.low, alone.high) == (1, 1, 1)
     streaming = relative_loss(TrainingAtScale("streaming-diloco", 1e9, replicas=2, period=30))

@@ -61,7 +61,7 @@ def test_leaving_out_the_largest_size_leaves_the_residuals_of_table_11(
     (largest,) = (one for one in losses if one.parameters > 2e9 and one.replicas == replicas)
 
     def residual(law: PowerLaw) -> float:
-        return float(abs(np.log(law.of(largest.setting) / largest.loss)))
+        return float(abs(np.log(law.value(largest.setting) / largest.loss)))
 
     # They are 0.0023 higher in the paper, all of them alike: of a loss or a size with digits that it does not print.
     both = refitted(smaller, ["parameters", "replicas"])
@@ -75,7 +75,7 @@ def test_larger_models_end_a_few_percent_above_the_fits(method: str, law: PowerL
     tests = printed_losses("charles-2025", method, "test")
     errors = {one.parameters: [] for one in tests}  # type: ignore[var-annotated]
     for one in tests:
-        errors[one.parameters].append(law.of(one.setting) / one.loss - 1)
+        errors[one.parameters].append(law.value(one.setting) / one.loss - 1)
     assert all(-0.02 < error < 0 for error in errors[4e9])
     assert all(-0.046 < error < -0.025 for error in errors[10e9])
 
@@ -94,15 +94,15 @@ def test_batches_in_sequences_meet_the_optima_of_figure_4() -> None:
     assert 2**19 < best_batch_tokens(2.4e9, 8) < 2**20.5
     for replicas, law in DILOCO_BATCHES.items():
         joint = best_batch_tokens(1.3e9, replicas)
-        assert 0.6 < law.of({"parameters": 1.3e9}) / joint < 1.7
+        assert 0.6 < law.value({"parameters": 1.3e9}) / joint < 1.7
     assert best_batch_tokens(2.4e9) == 0.22592 * 2.4e9**0.281 * SEQUENCE
 
 
 def test_learning_rates_fall_with_size_and_rise_with_replicas() -> None:
     small, large = ({"parameters": size, "replicas": 2.0} for size in (90e6, 2.4e9))
     for law in (DDP_LEARNING_RATE, DILOCO_LEARNING_RATE, *DILOCO_LEARNING_RATES.values()):
-        assert 1e-5 < law.of(large) < law.of(small) < 1e-1
-    assert DILOCO_LEARNING_RATE.of(large | {"replicas": 8.0}) > DILOCO_LEARNING_RATE.of(large)
+        assert 1e-5 < law.value(large) < law.value(small) < 1e-1
+    assert DILOCO_LEARNING_RATE.value(large | {"replicas": 8.0}) > DILOCO_LEARNING_RATE.value(large)
     assert sorted(OUTER_LEARNING_RATES.values()) == list(OUTER_LEARNING_RATES.values())
 
 
@@ -130,7 +130,7 @@ def test_errors_of_fits_hold_the_losses_that_they_were_made_of() -> None:
             losses = printed_losses(fit.family, fit.methods[0])
             if (span := fit.seen.get("replicas")) is not None:
                 losses = [one for one in losses if span.beyond(one.replicas) == 1]
-            ratios = [one.loss / fit.law.of(one.setting) for one in losses]
+            ratios = [one.loss / fit.law.value(one.setting) for one in losses]
             held = sum(fit.within.low <= ratio <= fit.within.high for ratio in ratios)
             assert held >= 0.9 * len(ratios)
 
@@ -159,11 +159,11 @@ def test_least_squares_find_a_power_law_again(
     law = PowerLaw(scale, {"parameters": alpha, "replicas": beta})
     settings = [{"parameters": size, "replicas": replicas} for size, replicas in points]
     try:
-        found = fitted_power_law(settings, [law.of(one) for one in settings], ["parameters", "replicas"])
+        found = fitted_power_law(settings, [law.value(one) for one in settings], ["parameters", "replicas"])
     except SpecError:
         return
     for one in settings:
-        assert found.of(one) == pytest.approx(law.of(one), rel=1e-5)
+        assert found.value(one) == pytest.approx(law.value(one), rel=1e-5)
 
 
 def test_settings_that_do_not_vary_are_refused() -> None:
@@ -175,7 +175,7 @@ def test_settings_that_do_not_vary_are_refused() -> None:
 
 def test_the_form_of_two_terms() -> None:
     law = AdditiveLaw(1.5, 100, 0.5, 1000, 0.5)
-    assert law.of({"parameters": 1e4, "tokens": 1e6}) == pytest.approx(1.5 + 1 + 1)
+    assert law.value({"parameters": 1e4, "tokens": 1e6}) == pytest.approx(1.5 + 1 + 1)
 
 
 def test_a_span_says_by_which_factor_a_value_is_out() -> None:

@@ -71,7 +71,7 @@ def test_an_exchange_happens_when_its_rule_says(period: int, offset: int, steps:
     due = [t for t in range(steps) if (t + 1 - offset) % period == 0 and exchange.start <= t < stop]
     assert [step for step in range(steps) if exchange.is_due(step)] == due
     assert np.flatnonzero(exchange.is_due(np.arange(steps))).tolist() == due
-    assert exchange.times(steps) == len(due)
+    assert exchange.num_runs(steps) == len(due)
 
 
 @given(
@@ -85,7 +85,7 @@ def test_an_exchange_cut_into_phases_is_the_same_exchange(exchange: Exchange, st
     inner = sorted(cut for cut in cuts if cut > exchange.start and (last is None or cut < last))
     edges = [exchange.start, *inner, last]
     parts = [dataclasses.replace(exchange, start=a, stop=b) for a, b in itertools.pairwise(edges)]
-    assert sum(part.times(steps) for part in parts) == exchange.times(steps)
+    assert sum(part.num_runs(steps) for part in parts) == exchange.num_runs(steps)
     for step in range(steps):
         assert sum(bool(part.is_due(step)) for part in parts) == bool(exchange.is_due(step))
     assert bytes_per_step(parts, steps) == pytest.approx(bytes_per_step([exchange], steps))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link, mean_step
-from syncline.costmodel.layouts.memory import model_memory, shared_out
+from syncline.costmodel.layouts.memory import model_memory, sharded_memory
 from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
 from syncline.errors import SpecError
@@ -48,7 +48,7 @@ def test_shared_gradients_of_two_micro_batches_by_hand() -> None:
 @pytest.mark.parametrize("sharding", SHARDINGS[1:])
 def test_without_overlap_all_communication_follows_the_computing(sharding: str) -> None:
     travels = {"optimizer": 2, "gradients": 2, "full": 3}[sharding]  # halves of 8 bytes
-    assert step_s(sharding, 3.0, 8.0, beside=False) == pytest.approx(3.0 + 4 * travels, rel=1e-12)
+    assert step_s(sharding, 3.0, 8.0, overlapped=False) == pytest.approx(3.0 + 4 * travels, rel=1e-12)
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS[1:])
@@ -92,7 +92,7 @@ def test_gradients_of_silent_micro_batches_travel_in_the_last_backward_pass() ->
 def test_memory_of_the_stages_of_zero() -> None:
     """ZeRO, Figure 1: 7.5e9 parameters with Adam on 64: 120, 31.4, 16.6 and 1.9 GB of model states."""
     whole = model_memory(7_500_000_000, 15_000_000_000, precision="mixed")
-    told = [shared_out(whole, one, 64, 0.0).total_bytes / 1e9 for one in SHARDINGS]
+    told = [sharded_memory(whole, one, 64, 0.0).total_bytes / 1e9 for one in SHARDINGS]
     assert [f"{gigabytes:.1f}" for gigabytes in told] == ["120.0", "31.4", "16.6", "1.9"]
 
 
@@ -101,7 +101,7 @@ def test_memory_of_the_stages_of_zero() -> None:
 def test_memory_of_the_stages_is_zero_s_formulas(workers: int, parameters: int) -> None:
     """Rajbhandari et al. (2020), Figure 1 and Table 1: of Psi parameters, K = 12 bytes of states of each with Adam."""
     whole = model_memory(parameters, 2 * parameters, precision="mixed")
-    told = {one: shared_out(whole, one, workers, 0.0).total_bytes / parameters for one in SHARDINGS}
+    told = {one: sharded_memory(whole, one, workers, 0.0).total_bytes / parameters for one in SHARDINGS}
     k, n = 12, workers
     assert told == pytest.approx(
         {"none": 4 + k, "optimizer": 4 + k / n, "gradients": 2 + (2 + k) / n, "full": (4 + k) / n}, rel=1e-12
@@ -110,7 +110,7 @@ def test_memory_of_the_stages_is_zero_s_formulas(workers: int, parameters: int) 
 
 def test_what_is_whole_beside_a_share() -> None:
     whole = model_memory(1_000, 2_000, precision="mixed", wire_bytes=7.0)
-    wire = {one: shared_out(whole, one, 4, 100.0).wire_bytes for one in SHARDINGS}
+    wire = {one: sharded_memory(whole, one, 4, 100.0).wire_bytes for one in SHARDINGS}
     assert wire == {"none": 7.0, "optimizer": 7.0, "gradients": 100.0, "full": 300.0}
 
 

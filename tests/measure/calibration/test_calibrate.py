@@ -165,7 +165,7 @@ def test_a_given_link_is_held() -> None:
 def test_without_gloo_latency_and_bandwidth_alone() -> None:
     one = measured_with(2)
     rows = [
-        row | {"median_s": float(predicted_s(row["collective"], 2, row["nbytes"], LINK, runs="textbook"))}
+        row | {"median_s": float(predicted_s(row["collective"], 2, row["nbytes"], LINK, library="textbook"))}
         for row in one["collectives"]
     ]
     result = cluster_of(TINY, [one | {"collectives": rows}], FACTS | {"backend": "nccl"})

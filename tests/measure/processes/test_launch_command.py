@@ -226,7 +226,7 @@ def count_bytes(rank: int, port: int, folder: Path) -> None:
             task.step_gradients(t)
             method.step()
         torch.distributed.barrier()
-    laps = sum(lap.nbytes for lap in watch.taken() if lap.stream == "network")
+    laps = sum(lap.nbytes for lap in watch.take_laps() if lap.stream == "network")
     (folder / f"{rank}.bytes").write_text(json.dumps([handed[0], laps, comm.ledger.payload_bytes()]))
 
 

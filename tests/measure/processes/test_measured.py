@@ -45,7 +45,7 @@ def trained(name: str, comm: Communicator, watch: Stopwatch | None = None) -> En
         task.step_gradients(t)
         method.step()
     return Ended(
-        {key: p.detach() for key, p in task.params.items()}, comm.ledger.records, watch.taken() if watch else []
+        {key: p.detach() for key, p in task.params.items()}, comm.ledger.records, watch.take_laps() if watch else []
     )
 
 

@@ -45,20 +45,20 @@ def test_a_step_is_cut_at_its_boundaries() -> None:
     watch.waited(40, 60, "gradient")
     watch.carried(35, 60, Call(4, "all_reduce", 8, range(2), label="gradient"))
     watch.end()
-    assert [(lap.stream, lap.what, lap.label, lap.start_ns, lap.end_ns, lap.nbytes) for lap in watch.taken()] == [
+    assert [(lap.stream, lap.what, lap.label, lap.start_ns, lap.end_ns, lap.nbytes) for lap in watch.take_laps()] == [
         ("compute", "compute", "compute", 10, 30, 0),
         ("compute", "optimizer", "optimizer", 30, 40, 0),
         ("compute", "wait", "gradient", 40, 60, 0),
         ("network", "all_reduce", "gradient", 35, 60, 8),
         ("compute", "optimizer", "optimizer", 60, 70, 0),
     ]
-    assert (watch.begun_ns, watch.ended_ns, watch.done, watch.taken()) == (10, 70, 1, [])
+    assert (watch.begun_ns, watch.ended_ns, watch.done, watch.take_laps()) == (10, 70, 1, [])
 
 
 def test_a_wait_between_steps_is_not_noted() -> None:
     watch = Stopwatch(own_progress())
     watch.waited(1, 2, "evaluation")
-    assert watch.taken() == []
+    assert watch.take_laps() == []
 
 
 def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.
     sender = _Sender(watch, None)
     sender.send(torch.zeros(3), 1, 7, PipelineTask("forward", 5))
     sender.finish()
-    (lap,) = watch.taken()
+    (lap,) = watch.take_laps()
     assert (lap.stream, lap.label, lap.end_ns - lap.start_ns, lap.nbytes, lap.step) == ("send", "forward", 10, 12, 5)
     assert waited == []
     watch.begin(0)
@@ -93,12 +93,12 @@ def test_who_is_behind() -> None:
     for rank in ranks:
         rank.step(0, 0)
         rank.enter()
-    assert ranks[0].behind() == [0, 1, 2]  # all in the same collective
+    assert ranks[0].lagging_ranks() == [0, 1, 2]  # all in the same collective
     for rank in ranks:
         rank.leave()
     ranks[0].enter()
     ranks[2].enter()
-    assert ranks[0].behind() == [1]
+    assert ranks[0].lagging_ranks() == [1]
     words[:, CHANGED_NS] = [4_000_000_000, 2_000_000_000, 3_000_000_000]
     assert ranks[0].quiet_s(now_ns=5_000_000_000) == 1.0
 
@@ -107,7 +107,7 @@ def test_which_device_and_backend() -> None:
     assert devices("auto", "auto", 4, gpus=0)[:2] == ("cpu", "gloo")
     shared = devices("auto", "auto", 4, gpus=2)
     assert shared[:2] == ("cuda", "gloo")
-    assert [shared.of(rank).index for rank in range(4)] == [0, 1, 0, 1]
+    assert [shared.for_process(rank).index for rank in range(4)] == [0, 1, 0, 1]
     assert devices("cpu", "auto", 4, gpus=8)[:2] == ("cpu", "gloo")
     if dist.is_nccl_available():
         assert devices("auto", "auto", 4, gpus=4)[:2] == ("cuda", "nccl")

@@ -80,7 +80,7 @@ def play(stage: int, stages: int, name: str, chunks: int, weights: str, progress
     watch = Stopwatch(progress)
     play_stage(math.schedule, stage, math, MESSAGE, watch)
     mine = {key: p.detach() for part in math.parts[stage::stages] for key, p in part.named_parameters()}
-    return Played(mine, math.losses, math.delays[stage], watch.taken())
+    return Played(mine, math.losses, math.delays[stage], watch.take_laps())
 
 
 @pytest.mark.parametrize(("stages", "cases"), [(2, OF_TWO), (3, CASES[:2]), (4, CASES)])

@@ -13,7 +13,7 @@ import torch
 
 from syncline.measure.recording import child_ranks, clocks, cuda, cuda_devices, eager, hooks
 from syncline.measure.recording.cuda_calls import CurrentDevice, refusing
-from syncline.measure.recording.forks import forked
+from syncline.measure.recording.forks import fork_process
 from syncline.measure.recording.recorder import Refusal
 
 
@@ -30,7 +30,7 @@ def classes() -> set[tuple[str, str]]:
 
 def test_a_class_of_torch_stays_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pid = forked()
+    pid = fork_process()
     if not pid:  # everything that is installed stays in this copy
         try:
             before = classes()
@@ -90,7 +90,7 @@ def test_devices_of_a_module_on_the_cpu_reach_torch(on_gpu: bool) -> None:
     module = torch.nn.Linear(2, 2)
     if on_gpu:
         cuda_devices.mark(list(module.parameters()), torch.device("cuda", 0))
-    cuda.without_devices(lambda self, *args, **kwargs: seen.extend(args))(None, module, device_ids=[0])
+    cuda.ddp_constructor(lambda self, *args, **kwargs: seen.extend(args))(None, module, device_ids=[0])
     assert seen == [module, *([None, None] if on_gpu else [[0], None])]
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 import torch
 
-from syncline.measure.recording.forks import forked
+from syncline.measure.recording.forks import fork_process
 
 
 @pytest.mark.parametrize("again", [1, 3])
@@ -19,7 +19,7 @@ def test_a_copy_of_a_process_with_threads_computes(again: int) -> None:
     try:
         for _ in range(again):
             total = float((values + 1).sum())
-            pid = forked()
+            pid = fork_process()
             if not pid:
                 signal.alarm(60)  # else it would wait for the threads of its parent for ever
                 os._exit(float((values + 1).sum()) != total)

@@ -28,8 +28,8 @@ def test_more_tokens_make_up_for_a_loss_by_each_law(ratio: float, parameters: fl
     assert least <= middle <= most
     losses = []
     for law in TOKEN_LAWS.values():
-        before = law.of({"parameters": parameters, "tokens": 20 * parameters})
-        losses.append(ratio * law.of({"parameters": parameters, "tokens": 20 * parameters * middle}) / before)
+        before = law.value({"parameters": parameters, "tokens": 20 * parameters})
+        losses.append(ratio * law.value({"parameters": parameters, "tokens": 20 * parameters * middle}) / before)
     # Of some laws it is too much, of some too little.
     assert (min(losses) <= 1 + 1e-9 and max(losses) >= 1 - 1e-9) or least == most
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link
-from syncline.costmodel.bases import communicating, computing
+from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty
 from syncline.planner.bounds import Factors, between
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project
@@ -46,9 +46,9 @@ def test_rows_have_what_both_causes_do_one_at_a_time(overlap: str) -> None:
     one = spec(overlap=overlap, networks=["10gbe", {"name": "mine", "latency": "1 ms", "bandwidth": "1 Gbit/s"}])
     plan = ProjectionPlan([one])
     rows = iter(project(one))
-    k = computing(one.compute.hardware, 768)
+    k = computing_uncertainty(one.compute.hardware, 768)
     for network in one.networks:
-        c = communicating(network, None)
+        c = communication_uncertainty(network, None)
         for number in range(len(METHODS)):
             row = next(rows)
             step_s = row["step_time_s"]
@@ -92,7 +92,7 @@ def test_thresholds_are_bounded_by_those_of_slower_and_faster_links() -> None:
         networks=[{"name": "mine", "latency": 0, "bandwidth": "1 Gbit/s"}],
     )
     row = project(one)[1]
-    c = communicating(one.networks[0], None)
+    c = communication_uncertainty(one.networks[0], None)
     rate = row["faster_by_5_percent_bandwidth_bytes_per_s"]
     assert row["faster_by_5_percent_low_bandwidth_bytes_per_s"] == pytest.approx(c.low * rate, rel=1e-5)
     assert row["faster_by_5_percent_high_bandwidth_bytes_per_s"] == pytest.approx(c.high * rate, rel=1e-5)
@@ -101,7 +101,7 @@ def test_thresholds_are_bounded_by_those_of_slower_and_faster_links() -> None:
 def test_networks_of_several_links_have_bounds_too() -> None:
     (row, *_) = project(spec(networks=["dgx-h100"], workers=16))
     assert row["step_time_low_s"] < row["step_time_s"] < row["step_time_high_s"]
-    assert communicating(NETWORKS["dgx-h100"].network, "auto").basis in row["basis"]
+    assert communication_uncertainty(NETWORKS["dgx-h100"].network, "auto").basis in row["basis"]
 
 
 def test_a_renamed_preset_is_a_link_of_a_set_rate() -> None:

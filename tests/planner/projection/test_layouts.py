@@ -14,7 +14,7 @@ from syncline.cli.main import app
 from syncline.costmodel import HARDWARE, MODELS, collective_s
 from syncline.costmodel.layouts.groups import group_carried
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.own_tensors import own_tensors
+from syncline.costmodel.layouts.own_tensors import worker_tensors
 from syncline.errors import SpecError
 from syncline.planner.projection.layout_traffic import parts_of
 from syncline.specs import named_cluster
@@ -54,7 +54,7 @@ def test_what_tensor_parallelism_waits_for_by_hand() -> None:
 
 def test_a_replica_of_a_site_sends_its_own_part_over_the_line() -> None:
     rows = rows_of("tensor=8,data=4", overlap="none")
-    own = own_tensors(MODELS["llama-7b"], Layout(tensor=8, data=4)).elements
+    own = worker_tensors(MODELS["llama-7b"], Layout(tensor=8, data=4)).elements
     diloco, ddp = rows["diloco"], rows["ddp-adam"]
     assert diloco["replicas"] == 2
     assert diloco["bytes_per_worker"] == pytest.approx(4 * own / 4 / 32)
@@ -126,7 +126,7 @@ def test_experts_beside_contexts_by_hand() -> None:
     assert row["context_s"] == pytest.approx(32 * (gathers + scatter))
     # Of an expert two workers of a replica have a copy, every fourth of eight; of all else all eight.
     layout = Layout(context=4, data=2, expert=4)
-    own = own_tensors(MODELS["mixtral-8x7b"], layout)
+    own = worker_tensors(MODELS["mixtral-8x7b"], layout)
     others, copied = parts_of(own, layout)
     assert (list(others.group), list(copied.group)) == ([*range(8)], [0, 4])
     assert copied.elements == 32 * 2 * 3 * 4096 * 14336

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import syncline as sl
-from syncline.costmodel.bases import MEASURED_STEPS, SET_LINKS, communicating
+from syncline.costmodel.bases import MEASURED_STEPS, SET_LINKS, communication_uncertainty
 from syncline.costmodel.network.slowdown import slowed
 from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.specs import network
@@ -31,7 +31,7 @@ def test_times_are_between_their_bounds(rows: list[dict]) -> None:
 
 
 def test_given_seconds_leave_the_network_alone(rows: list[dict]) -> None:
-    c = communicating(network(LINE), None)
+    c = communication_uncertainty(network(LINE), None)
     assert c is uncertainties()[SET_LINKS]
     (row, *_) = rows
     again = [

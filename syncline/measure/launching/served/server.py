@@ -57,7 +57,7 @@ def server_process(
     """Run the server's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
-    device = how.devices(spec.workers + 1).of(rank)
+    device = how.devices(spec.workers + 1).for_process(rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     server = _Server(spec, how, device, listener, keys, folder)
@@ -118,12 +118,12 @@ class _Server:
 
     def run(self) -> None:
         """Run the whole training."""
-        while len(self.connections.keys() | self.register.gone()) < self.spec.workers:
+        while len(self.connections.keys() | self.register.gone_workers()) < self.spec.workers:
             self._hear()
         self.zero_ns = time.monotonic_ns()
         self.written.line(self.facts | {"zero_ns": self.zero_ns})
         self._evaluate(0)
-        for worker in self.register.gone() - self.connections.keys():
+        for worker in self.register.gone_workers() - self.connections.keys():
             self.serving.leave(worker)
         for worker in self.serving.begin():
             self.reply(worker)
@@ -235,7 +235,7 @@ class _Server:
 
     def _note_the_gone(self) -> None:
         """Remove the workers that have left and will not come back."""
-        for worker in self.register.gone() - self.serving.gone - self.connections.keys():
+        for worker in self.register.gone_workers() - self.serving.gone - self.connections.keys():
             self._now()
             if worker in self.serving.failed:
                 self.serving.gone.add(worker)
@@ -328,7 +328,7 @@ class _Server:
 
     def fail(self, worker: int) -> None:
         """Record the loss of a worker's unsent steps and of its optimizer's state."""
-        lost = self.register.lose(worker, self.made[worker])
+        lost = self.register.mark_lost(worker, self.made[worker])
         self.written.event("fail", self, worker=worker, lost=lost)
 
     def send_up(self, server: int) -> None:

@@ -37,7 +37,7 @@ def worker_process(rank: int, packed: bytes, how: Launch, port: int, keys: Worke
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     progress = Progress.shared(folder / "progress", spec.workers + 1, rank)
-    device = how.devices(spec.workers + 1).of(rank)
+    device = how.devices(spec.workers + 1).for_process(rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     method = spec.method.in_precision(spec.number_format)
@@ -112,4 +112,4 @@ class _Work:
                 watch.stretch(self.slower)
             watch.end()
             steps.append([number, *drawn, watch.begun_ns, watch.ended_ns])
-        return {"steps": steps, "losses": torch.stack(losses).double().tolist(), "laps": watch.taken()}
+        return {"steps": steps, "losses": torch.stack(losses).double().tolist(), "laps": watch.take_laps()}
