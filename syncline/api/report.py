@@ -1,4 +1,4 @@
-"""Kept results as one page that anybody can open."""
+"""Reports: stored results as one self-contained page."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class ReportPage:
-    """A page, as text and in a notebook.
+    """A report's page, as text and in a notebook.
 
     Attributes:
-        html: all of it.
-        path: where it was written; None if nowhere.
+        html: the HTML of the page.
+        path: the file of the page; None if it was not written.
     """
 
     def __init__(self, html: str, path: Path | None) -> None:
         self.html, self.path = html, path
 
     def _repr_html_(self) -> str:
-        """For a notebook: the page in a frame of its own, whose styles and scripts are its own."""
+        """Return the page in a frame for a notebook, which separates its styles and scripts from the notebook's."""
         frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
         return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
 
@@ -40,65 +40,71 @@ class ReportPage:
 def report(
     what: str | Path | Result | Sequence[str | Path | Result], out: str | Path | None = None, *, title: str = ""
 ) -> ReportPage:
-    """One page of results, without anything to load: tables, charts, what to know before they are believed.
+    """Make one self-contained page of results: tables, charts, and the caveats of the numbers.
 
     Args:
-        what: results, or the folders that they are kept in.
-        out: the file to write; a report that is there is replaced. None of none.
-        title: above all of them; made of their names unless given.
+        what: results, or the folders of results; one or several.
+        out: the file to write; an older report there is replaced. By default no file is written.
+        title: title of the page; by default made of the results' names.
+
+    Returns:
+        The page.
 
     Raises:
-        SynclineError: a folder that is not there, is no result's or is half-written; a file that is no report.
+        SynclineError: a folder does not exist, is not a result's, or is incomplete; or the file to replace is no
+            report.
     """
     from syncline.experiments.reporting.page import report_page, write_report
 
-    several = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
-    if not several:
-        raise SpecError("report", several, "at least one result")
-    html = report_page(_titled([_reported(one) for one in several]), title)
+    sources = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
+    if not sources:
+        raise SpecError("report", sources, "at least one result")
+    html = report_page(_titled([_reported(source) for source in sources]), title)
     return ReportPage(html, None if out is None else write_report(html, Path(out)))
 
 
-def _reported(what: str | Path | Result) -> Reported:
+def _reported(source: str | Path | Result) -> Reported:
     from syncline.api.folders import load
     from syncline.experiments.reporting.reported import Reported
 
-    result = what if isinstance(what, Result) else load(what)
-    one = Reported("", result.command, result.told, result.tables, result.spec, result.folder, _findings(result))
-    named = getattr(result.spec, "name", None) or one.noted.get("name")
-    folder = result.folder.name if result.folder is not None and isinstance(what, str | Path) else ""
-    return replace(one, title=str(named or folder or result.command))
+    result = source if isinstance(source, Result) else load(source)
+    reported = Reported("", result.command, result.told, result.tables, result.spec, result.folder, _findings(result))
+    named = getattr(result.spec, "name", None) or reported.noted.get("name")
+    folder = result.folder.name if result.folder is not None and isinstance(source, str | Path) else ""
+    return replace(reported, title=str(named or folder or result.command))
 
 
 def _findings(result: Result) -> list[dict[str, Any]]:
-    """What the register of claims says of the papers whose methods these are."""
+    """Return the claims in the register about the papers of these methods, with a title per paper."""
     from syncline.studies.scoreboard.claim_register import STATES, TITLES, claims_of, plural_state
     from syncline.studies.scoreboard.rows import PAPERS
 
     spec = result.spec
     trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]
-    names = {str(row.get("method")) for row in result.told["rows"]} | {str(getattr(one, "kind", "")) for one in trained}
-    found = []
+    names = {str(row.get("method")) for row in result.told["rows"]} | {
+        str(getattr(method, "kind", "")) for method in trained
+    }
+    findings = []
     for paper in PAPERS:
         if any(name == paper or name.startswith(f"{paper}-") for name in names):
             claims = claims_of(paper)
             counted = {state: sum(claim.state == state for claim in claims) for state in STATES}
-            said = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
-            found.append({
-                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {said}",
+            counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
+            findings.append({
+                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {counts}",
                 "claims": [
                     {"claim": claim.claim, "state": f"{claim.state} {claim.under}".strip(), "evidence": claim.evidence}
                     for claim in claims
                 ],
             })  # fmt: skip
-    return found
+    return findings
 
 
 def _titled(results: list[Reported]) -> list[Reported]:
-    """Those that would be called the same are told apart by their folders, or by their numbers."""
-    titles = [one.title for one in results]
+    """Return the results with distinct titles: their folders, or numbers, tell equal titles apart."""
+    titles = [result.title for result in results]
     return [
-        replace(one, title=f"{one.title} ({number if one.folder is None else one.folder.name})")
-        if titles.count(one.title) > 1 else one
-        for number, one in enumerate(results, start=1)
+        replace(result, title=f"{result.title} ({number if result.folder is None else result.folder.name})")
+        if titles.count(result.title) > 1 else result
+        for number, result in enumerate(results, start=1)
     ]  # fmt: skip
