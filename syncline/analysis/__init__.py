@@ -1,4 +1,4 @@
-"""Analysis: what runs measured, as numbers and as figures for print."""
+"""Analysis of runs: their measurements as numbers and as figures for print."""
 
 from syncline.analysis.figures import (
     SizePanel,

@@ -1,4 +1,4 @@
-"""Which plans a cluster can train a model by."""
+"""Advice on the plans that train a model on a cluster."""
 
 from __future__ import annotations
 
@@ -28,34 +28,36 @@ def advise(
     methods: Any = None,
     failures: Any = None,
 ) -> Result:
-    """Which plans train a model on a cluster, ranked by time to equal loss where a published fit says it.
+    """Rank the plans that train a model on a cluster, by time to equal loss if a published fit covers them.
 
-    A plan is a method between replicas and a layout inside them. Each has its time, utilisation, memory, bytes over
-    each level, money and energy, with bounds; ties are told, and what decides, what would change it, what is unknown.
+    A plan is a method between the replicas and a layout inside each replica. Every plan has its time, utilisation,
+    memory, bytes sent over each network level, money and energy, with bounds. The result also says which plans tie,
+    what decides the ranking, what would change it, and what is unknown.
 
     Args:
-        model: a transformer: a name, a ``config.json``, fields.
-        cluster: a bundled one's name, a file, fields.
-        network: in its place, with ``hardware`` and ``workers``.
-        hardware: that computes, in place of the cluster's.
-        workers: P, in place of all of them.
-        tokens: that data parallelism trains on, ``"140B"``; the others on what takes them to its loss. 20 per
-            parameter unless given.
-        target_loss: of all, in nats per token.
-        batch_tokens: of a step of all workers; between the best ones of published fits unless given.
-        sequence: tokens; the model's unless given.
-        budget: most that it may cost, ``"50k"``, by the prices.
-        deadline: most that it may take, ``"30d"``.
-        prices: see `sl.project`.
-        extrapolate: whether losses are told beyond what published fits have seen.
-        methods: between replicas, or several; all that are tried unless given.
-        failures: of the machines, see `sl.goodput`: times, money and energy are with what they cost; none unless given.
+        model: a transformer: its name, a ``config.json``, or its fields.
+        cluster: the name of a bundled cluster, a YAML file, or its fields.
+        network: a network to use instead of a cluster, together with ``hardware`` and ``workers``.
+        hardware: the hardware that computes, instead of the cluster's.
+        workers: P, the number of workers to use; by default all workers of the cluster.
+        tokens: number of training tokens of data parallelism, ``"140B"``; 20 per parameter by default. Every other plan
+            trains on the tokens that it needs for the same loss.
+        target_loss: the loss that every plan has to reach, in nats per token.
+        batch_tokens: tokens of all workers in a step; by default between the best batches of the published fits.
+        sequence: tokens in a training sequence; the model's by default.
+        budget: largest cost of the training, ``"50k"``, by the prices.
+        deadline: longest time of the training, ``"30d"``.
+        prices: the list of prices, see `sl.project`.
+        extrapolate: predict losses also outside the range of the published fits.
+        methods: the method between replicas, or several; by default all methods that advice tries.
+        failures: failures of the machines, see `sl.goodput`; times, money and energy then include their cost. By
+            default nothing fails.
 
     Returns:
-        Beside the rows, ``ties``, ``thresholds`` and sentences in `Result.json`.
+        The result with a row per plan; `Result.json` also has ``ties``, ``thresholds`` and sentences.
 
     Raises:
-        SpecError: what is wrong, where, and what would be accepted.
+        SpecError: an argument is wrong; the message says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> methods = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}]

@@ -1,7 +1,7 @@
-"""The check that every public function makes of its arguments, whether a program calls it or a command.
+"""The check of the arguments of every public function, called from a program or from a command.
 
-A function's annotations say which types it takes. Ranges, names and units are checked where the question is made, in
-the rooms below.
+A function's annotations say which types it accepts. The specs and questions built from the arguments check ranges,
+names and units.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LARGEST = 2**63
-"""More than any whole number that a table can hold."""
+"""The bound on whole numbers: tables hold smaller ones only."""
 
 WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -35,19 +35,19 @@ WORDS: dict[Any, str] = {
     Mapping: "fields, as in {field: value}",
     Callable: "a function",
 }
-"""What an annotation takes, in an error line."""
+"""Description of the accepted values of an annotation, for error messages."""
 
 RENAMED = {"bytes": ("nbytes",), "for": ("duration", "time")}
-"""Parameters whose names are not those of the command's options."""
+"""Options of the commands whose parameters have another name."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Return the function with a check of its arguments.
 
-    A program's refusals name parameters of Python, a command's name its options.
+    Error messages name Python's parameters if a program calls the function, and options if a command calls it.
 
-    NumPy's numbers and arrays become Python's; iterators and views become tuples. Text is no number, and neither is a
-    truth value.
+    The check turns NumPy's numbers and arrays into Python's, and iterators and views into tuples. It accepts neither
+    text nor a truth value as a number.
 
     >>> @checked
     ... def twice(steps: int) -> int:
@@ -73,7 +73,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class _Names(dict[str, Any]):
-    """Names in an annotation; one that only type checkers import takes anything."""
+    """Names in an annotation; a name that only type checkers import stands for any type."""
 
     def __missing__(self, name: str) -> Any:
         return getattr(builtins, name, Any)
@@ -86,7 +86,11 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
     names = cast(Any, _Names(function.__globals__))
     hints = get_type_hints(SimpleNamespace(__annotations__=texts), localns=names)
-    return {one.name: hints.get(one.name, Any) for one in parameters if one.kind is not one.VAR_KEYWORD}
+    return {
+        parameter.name: hints.get(parameter.name, Any)
+        for parameter in parameters
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
 
 
 def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
@@ -94,13 +98,13 @@ def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
 
 
 def _typed(path: str, value: Any, annotation: Any) -> Any:
-    """Return a plain value as an annotation takes it.
+    """Return a plain value converted to the type of an annotation.
 
     Raises:
-        SpecError: the annotation does not take it.
+        SpecError: the value does not have the annotation's type.
     """
     options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    # A quantity is text with a unit or a number: its parser takes anything, and says more.
+    # A quantity is text with a unit or a number: its parser checks it and has better error messages.
     if Any in options or {str, float} <= set(options):
         return value
     if Path in options and isinstance(value, str) and "\0" in value:
@@ -110,11 +114,13 @@ def _typed(path: str, value: Any, annotation: Any) -> Any:
             continue
         inner = get_args(option)
         if isinstance(value, list | tuple | range) and inner:
-            return [_typed(f"{path}.{i}", one, inner[0]) for i, one in enumerate(value)]
+            return [_typed(f"{path}.{i}", item, inner[0]) for i, item in enumerate(value)]
         if isinstance(value, dict) and inner:
-            return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", one, inner[1]) for key, one in value.items()}
+            return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", item, inner[1]) for key, item in value.items()}
         return int(value) if option is int else value
-    words = [WORDS.get(get_origin(one) or one, f"a {getattr(one, '__name__', one)}") for one in options if one != _NONE]
+    words = [
+        WORDS.get(get_origin(item) or item, f"a {getattr(item, '__name__', item)}") for item in options if item != _NONE
+    ]
     raise SpecError(path, value, " or ".join(words))
 
 
@@ -136,15 +142,15 @@ def _is_of(value: Any, option: Any) -> bool:
 def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number that no float can be
+    except OverflowError:  # the whole number is too large for a float
         return False
 
 
 def _by_parameter(error: SpecError, parameters: Mapping[str, Any]) -> SpecError:
-    """Return a refusal of an option as one of the parameter: ``--bytes`` is ``nbytes``."""
+    """Return an error about an option as an error about its parameter: ``--bytes`` is ``nbytes``."""
     if not error.path.startswith("--"):
         return error
     head, dot, rest = error.path.removeprefix("--").partition(".")
     name = head.replace("-", "_")
-    known = [one for one in (name, f"{name}s", *RENAMED.get(name, ())) if one in parameters]
-    return SpecError((known or [name])[0] + dot + rest, error.value, error.expected)
+    matches = [candidate for candidate in (name, f"{name}s", *RENAMED.get(name, ())) if candidate in parameters]
+    return SpecError((matches or [name])[0] + dot + rest, error.value, error.expected)

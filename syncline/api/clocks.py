@@ -1,4 +1,4 @@
-"""What trains nothing: the clock of a training in closed form, collectives, pipeline schedules."""
+"""Computations without a training: projected clocks in closed form, costs of collectives, pipeline schedules."""
 
 from __future__ import annotations
 
@@ -47,35 +47,42 @@ def project(
     failures: Any = None,
     **fields: Any,
 ) -> Result:
-    """Project the clock in closed form: no training, an answer at once. Of several of something, every combination.
+    """Project the clock of trainings in closed form, without a training.
+
+    If arguments have several values, the result covers every combination.
 
     Args:
-        spec: see `sl.compare`; also a table or figure of a paper that is projected, or specs that are ready.
-        model: whose tensors are sent, or several: a name, a ``config.json``, a torch module or what makes one; all
-            that a spec takes.
-        workers: M, or several.
-        hardware: that computes, or several.
-        methods: the first is the baseline of the speedups.
-        networks: on which networks.
-        cluster: in their place, and of hardware and workers where these are not given: a bundled one's name, a file.
-        overlap: ``none``, ``ddp`` or ``async``.
-        algorithm: of collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
+        spec: see `sl.compare`; also a table or figure of a paper that is a projection, or a list of specs.
+        model: the model whose tensors are sent, or several: a name, a ``config.json``, a torch module or a function
+            that makes one, or any other form that a spec accepts.
+        workers: M, the number of workers, or several.
+        hardware: the hardware that computes, or several.
+        methods: the methods; the first is the baseline of the speedups.
+        networks: the networks.
+        cluster: the name or file of a cluster, instead of networks; it also provides hardware and workers unless given.
+        overlap: overlap of communication and computing: ``none``, ``ddp`` or ``async``.
+        algorithm: the algorithm of collectives; or ``auto``, ``gloo`` or ``nccl`` for the choice that each makes.
         sequence: tokens in a training sequence of the models.
-        precision: of gradients: ``fp32``, ``bf16`` or ``fp16``; unless given what the hardware's peak is of.
-        layout: of a replica, or several: ``"tensor=8,pipeline=4"``, or fields.
-        thresholds: whether rows say at which bandwidths a method is worth it, which takes most of the time; unless
-            given, where there are at most 1,000 rows.
-        tokens: of the whole training: ``140e9``, ``"140B"``; rows say its time, and its loss where a fit covers it.
-        target_loss: what it is trained to; rows say the tokens and the time to it.
-        prices: a list of prices, see `syncline.costmodel.prices.Prices`: a name, a file, its fields; rows say what the
-            training costs, in money and energy.
-        extrapolate: whether losses are told beyond what published fits have seen, marked as such.
-        failures: of the machines, see `sl.goodput`; rows say the goodput, and the training's time, money and energy
-            are with what failures cost.
-        **fields: others of the spec, by name or by path.
+        precision: number format of gradients: ``fp32``, ``bf16`` or ``fp16``; by default the format of the hardware's
+            peak.
+        layout: layout of a replica, or several: ``"tensor=8,pipeline=4"``, or fields.
+        thresholds: add to each row the bandwidths at which its method is worth it, which takes most of the time; by
+            default only for at most 1,000 rows.
+        tokens: number of tokens of the training: ``140e9``, ``"140B"``; rows then have its time, and its loss if a
+            published fit covers the method.
+        target_loss: the loss to train to; rows then have the tokens and the time to it.
+        prices: a list of prices, see `syncline.costmodel.prices.Prices`: a name, a file, or fields; rows then have the
+            cost of the training in money and energy.
+        extrapolate: predict losses also outside the range of the published fits; such losses are marked.
+        failures: failures of the machines, see `sl.goodput`; rows then have the goodput, and time, money and energy of
+            the training include the cost of failures.
+        **fields: other fields of the spec, by name or by path.
+
+    Returns:
+        The result with a row per method and setting.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> result = sl.project(workers=[8, 64], methods=["ddp-adam", "diloco"], networks=["10gbe"])
@@ -85,10 +92,12 @@ def project(
     from syncline.planner.projection import projections
 
     if not isinstance(spec, Sequence) or isinstance(spec, str):
-        several = None if networks is None else listed(networks)
+        chosen_networks = None if networks is None else listed(networks)
         machines = None if hardware is None else listed(hardware)
-        several, machines, workers = asked_of(cluster, several, machines, workers)
-        loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project", studies_of="project")
+        chosen_networks, machines, workers = asked_of(cluster, chosen_networks, machines, workers)
+        loaded = spec_of(
+            spec, {"networks": chosen_networks} | fields, ProjectSpec, kind="project", studies_of="project"
+        )
         options = projections.Options(
             None if workers is None else listed(workers), listed(model), machines or [],
             listed(methods), overlap, algorithm, sequence, precision, listed(layout),
@@ -97,14 +106,14 @@ def project(
         told(projections.left_out(spec))
     from syncline.planner.projection.training_totals import WholeTraining
 
-    asked = WholeTraining(
+    training = WholeTraining(
         None if tokens is None else parse_count(tokens, "tokens"),
         target_loss,
         None if prices is None else prices_of(prices),
         extrapolate,
         None if failures is None else failures_of(failures),
     )
-    return projected(spec, thresholds=thresholds, asked=asked)
+    return projected(spec, thresholds=thresholds, asked=training)
 
 
 def projected(
@@ -113,11 +122,11 @@ def projected(
     thresholds: bool | None = None,
     asked: WholeTraining | None = None,
 ) -> Result:
-    """The result of projections, whose rows may be there already."""
+    """Return the result of projections; compute the rows unless they are given."""
     from syncline.planner.projection import projections
 
     def tables() -> list[Group]:
-        from syncline.planner.projection.tables import project_tables  # only here: JSON needs no rich
+        from syncline.planner.projection.tables import project_tables  # lazy import: JSON needs no rich
 
         return project_tables(list(all_rows), *specs)
 
@@ -132,7 +141,7 @@ def projected(
         specs[0],
         tables=tables,
         figure=partial(projections.projection_figure, specs, all_rows),
-        asked=lambda: {"specs": [one.model_dump(mode="json") for one in specs]},
+        asked=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs]},
     )
 
 
@@ -148,23 +157,24 @@ def collectives(
     rule: str = "eager",
     starts: Sequence[str | float] | None = None,
 ) -> Result:
-    """Compare the algorithms of collectives on networks: closed form, lockstep and events.
+    """Compare the algorithms of collectives on networks: by closed form, in lockstep and by events.
 
     Args:
-        workers: P; 8 unless given, or one per start.
-        nbytes: of the tensor; of a gather, what each worker gives: ``"619 MiB"``, or bytes.
-        networks: a network, or several; ``10gbe`` unless given.
-        cluster: in their place, and for its number of workers: a bundled one's name, a file.
-        collectives: only these: ``"all_reduce"``.
-        algorithms: only these; ``auto``, ``gloo`` and ``nccl`` for their choice.
-        rule: when messages start: ``eager`` or ``rendezvous``.
-        starts: when each worker enters.
+        workers: P, the number of workers; 8 by default, or one per start.
+        nbytes: size of the tensor, ``"619 MiB"`` or a number of bytes; for a gather, the size of each worker's part.
+        networks: a network, or several; ``10gbe`` by default.
+        cluster: the name or file of a cluster whose networks and number of workers are used, instead of ``networks``.
+        collectives: the only collectives to compare: ``"all_reduce"``.
+        algorithms: the only algorithms to compare; ``auto``, ``gloo`` and ``nccl`` stand for the choice that each
+            makes.
+        rule: the time at which messages start: ``eager`` or ``rendezvous``.
+        starts: the time at which each worker enters the collective.
 
     Returns:
-        Beside the rows, ``crossovers`` and ``choices`` in `Result.json`.
+        The result with a row per algorithm; `Result.json` also has ``crossovers`` and ``choices``.
 
     Raises:
-        SpecError: what is wrong, where, and what would be accepted.
+        SpecError: an argument is wrong; the message says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> result = sl.collectives(4, "1 MB", "10gbe", collectives="all_reduce", algorithms=["ring", "tree"])
@@ -173,16 +183,18 @@ def collectives(
     """
     from syncline.planner import collectives as experiment
 
-    def names(given: Any) -> list[Any] | None:
-        return None if given is None else listed(given)
+    def names(values: Any) -> list[Any] | None:
+        return None if values is None else listed(values)
 
-    several, _, count = asked_of(cluster, names(networks), None, workers)
-    question = experiment.CostQuestion.of(count, nbytes, several, names(collectives), starts, names(algorithms), rule)
+    chosen_networks, _, count = asked_of(cluster, names(networks), None, workers)
+    question = experiment.CostQuestion.of(
+        count, nbytes, chosen_networks, names(collectives), starts, names(algorithms), rule
+    )
     return priced(question)
 
 
 def priced(question: CostQuestion, answer: dict[str, Any] | None = None) -> Result:
-    """The result of a question about collectives, whose answer may be there already."""
+    """Return the result of a question about collectives; compute the answer unless it is given."""
     from syncline.planner import collectives as experiment
 
     answer = experiment.collectives(question) if answer is None else answer
@@ -192,9 +204,9 @@ def priced(question: CostQuestion, answer: dict[str, Any] | None = None) -> Resu
 
         return collectives_tables(answer["rows"], question)
 
-    asked = dataclasses.asdict(question) | {"networks": [network_fields(one) for one in question.networks]}
+    fields = dataclasses.asdict(question) | {"networks": [network_fields(network) for network in question.networks]}
     figure = partial(experiment.costs_figure, question)
-    return Result("collectives", answer, tables=tables, figure=figure, asked=lambda: {"question": asked})
+    return Result("collectives", answer, tables=tables, figure=figure, asked=lambda: {"question": fields})
 
 
 @checked
@@ -211,31 +223,34 @@ def pipeline(
     exact: bool = True,
     **fields: Any,
 ) -> Result:
-    """Play the schedules of a pipeline: bubbles, delays, memory. Nothing is trained.
+    """Simulate the schedules of a pipeline, without a training: bubbles, delays, memory.
 
     Args:
         spec: see `sl.compare`.
-        schedules: which.
-        stages: K.
-        microbatches: M.
-        forward: time of a micro-batch, or one per stage.
-        backward: likewise.
-        networks: on which networks; free links without.
+        schedules: the schedules to simulate.
+        stages: K, the number of stages.
+        microbatches: M, the number of micro-batches.
+        forward: time of a micro-batch's forward pass, or one per stage.
+        backward: time of a micro-batch's backward pass, or one per stage.
+        networks: the networks between stages; by default links cost no time.
         out: see `sl.compare`.
         exact: see `sl.compare`.
-        **fields: others of the spec, by name or by path.
+        **fields: other fields of the spec, by name or by path.
+
+    Returns:
+        The result with a row per schedule and network.
 
     Raises:
-        SynclineError: what is wrong, where, and what would be accepted; or a schedule that cannot finish.
+        SynclineError: an argument is wrong, and one line says which values are accepted; or a schedule cannot finish.
 
     >>> import syncline as sl
     >>> result = sl.pipeline(schedules=["gpipe", "1f1b"], stages=4, microbatches=8, forward="10 ms", backward="20 ms")
     >>> [(row["schedule"], round(row["makespan_s"], 3), round(row["bubble"], 3)) for row in result.rows]
     [('gpipe', 0.33, 0.273), ('1f1b', 0.33, 0.273)]
     """
-    given = {"schedules": schedules, "stages": stages, "microbatches": microbatches, "forward": forward,
+    named_fields = {"schedules": schedules, "stages": stages, "microbatches": microbatches, "forward": forward,
              "backward": backward, "networks": networks}  # fmt: skip
-    loaded: PipelineSpec = spec_of(spec, given | fields, PipelineSpec, kind="pipeline")
+    loaded: PipelineSpec = spec_of(spec, named_fields | fields, PipelineSpec, kind="pipeline")
     from syncline.runs import pipeline as experiment
 
     with place(out, loaded.name) as (path, scratch):
@@ -244,7 +259,7 @@ def pipeline(
 
 
 def played(spec: PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
-    """The result of schedules that were played."""
+    """Return the result of schedules that were simulated."""
     from syncline.runs.pipeline_tables import pipeline_tables
 
     tables = partial(pipeline_tables, answer["rows"], spec)

@@ -1,4 +1,4 @@
-"""From a folder of results back to the result."""
+"""Results read back from their folders."""
 
 from __future__ import annotations
 
@@ -28,17 +28,25 @@ from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, R
 
 @checked
 def load(folder: str | Path) -> Result:
-    """Return the result in a run folder, as the commands and `Result.save` write it; of a sweep's folder that of
-    `sl.sweep`, of a replication's that of `sl.replicate`, as far as it is.
+    """Return the result in a run folder, as the commands and `Result.save` write it.
 
-    Reading runs no code: nothing is unpickled, and nothing that the folder names by ``module:name``,
-    ``file.py:name`` or ``{kind: python, ...}`` is imported or called. A problem of that kind keeps its name alone.
+    A sweep's folder gives the result of `sl.sweep`, a replication's folder that of `sl.replicate`, also if it is not
+    finished.
+
+    Reading runs no code: the function unpickles nothing, and it neither imports nor calls anything that the folder
+    names by ``module:name``, ``file.py:name`` or ``{kind: python, ...}``. A problem of that kind keeps only its name.
     If the spec names anything else of that kind, the result has no `Result.spec` and no `Result.tables`; rows, data
-    frames and the picture are read from the files. Names that are built in, names that an installed package offers,
-    and torch's own optimizers stay usable, because the folder does not choose their code.
+    frames and the picture are read from the files. Built-in names, names that an installed package offers, and torch's
+    own optimizers stay usable, because the folder does not choose their code.
+
+    Args:
+        folder: the folder of a run, a sweep or a replication.
+
+    Returns:
+        The result.
 
     Raises:
-        SynclineError: there is no such folder, or nothing that a run has left.
+        SynclineError: there is no such folder, or it is not the folder of a result.
 
     >>> import tempfile
     >>> import syncline as sl
@@ -65,14 +73,14 @@ def _loaded(path: Path) -> Result:
 def _of_run(noted: dict[str, Any], path: Path) -> Result:
     rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
     command = str(noted.get("command"))
-    again = {"project": _projection, "collectives": _collectives}.get(command)
-    if again is not None:
+    recompute = {"project": _projection, "collectives": _collectives}.get(command)
+    if recompute is not None:
         check_rows(rows, path / "run.json", ROWS[command])
         try:
-            return again(noted)
+            return recompute(noted)
         except SynclineError:
             return Result(command, {"rows": rows}, folder=path)
-    told: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": interrupted}
+    answer: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": interrupted}
     try:
         spec: Any = load_spec(path / "spec.yaml")
     except SynclineError:
@@ -84,43 +92,43 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
     is_study = command == "run" and not isinstance(spec, RunSpec)
     check_rows(rows, path / "run.json", {} if is_study else ROWS.get(command, {}))
     if command == "launch":
-        told |= {name: noted.get(name) for name in ("simulated", "failed")}
+        answer |= {name: noted.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in noted:
-        told["measured_step_s"] = noted["measured_step_s"]
+        answer["measured_step_s"] = noted["measured_step_s"]
     if command == "compare":
-        told["target_loss"] = rows[0]["target_loss"] if rows else None
+        answer["target_loss"] = rows[0]["target_loss"] if rows else None
     if spec is None:
-        return Result(command, told, folder=path)
+        return Result(command, answer, folder=path)
     make: Callable[[Any, dict[str, Any]], Result] = ran
     if command == "launch":
         make = launched
     elif isinstance(spec, CompareSpec | PipelineSpec):
         make = compared if isinstance(spec, CompareSpec) else played
-    return make(spec, told)
+    return make(spec, answer)
 
 
 def _kind_in(spec: Path) -> str | None:
-    """What a spec says that it is, where no more can be read of it."""
+    """Return the kind that a spec's file states, for a spec that cannot be read completely."""
     return kind_of(spec) if spec.is_file() else "run"
 
 
 def _noted(path: Path) -> dict[str, Any]:
-    """What a folder's ``run.json`` holds."""
+    """Return the contents of a folder's ``run.json``."""
     if not os.path.lexists(path / "run.json"):
         raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
     return read_noted(path / "run.json")
 
 
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
-    """Of a spec of measurements, or of trainings between processes."""
+    """Return the result of a validation by measurements, or of a validation by trainings between processes."""
     from syncline.measure.validation.tables import validate_tables, validation_tables
 
-    kept = ("rows", "summary", "constants", "left_out")
-    told = {name: noted[name] for name in kept if name in noted} | {"folder": str(path)}
+    names = ("rows", "summary", "constants", "left_out")
+    answer = {name: noted[name] for name in names if name in noted} | {"folder": str(path)}
     if isinstance(spec, VALIDATIONS):
-        told = {"spec": spec.name} | told
-        return Result("validate", told, spec, tables=partial(validate_tables, told, spec), folder=path)
-    return Result("validate", told, tables=partial(validation_tables, told), folder=path)
+        answer = {"spec": spec.name} | answer
+        return Result("validate", answer, spec, tables=partial(validate_tables, answer, spec), folder=path)
+    return Result("validate", answer, tables=partial(validation_tables, answer), folder=path)
 
 
 def _projection(noted: dict[str, Any]) -> Result:
@@ -131,11 +139,11 @@ def _projection(noted: dict[str, Any]) -> Result:
 def _collectives(noted: dict[str, Any]) -> Result:
     from syncline.planner.collectives import CostQuestion
 
-    asked: dict[str, Any] = dict(noted["question"])
+    question: dict[str, Any] = dict(noted["question"])
     for name in ("collectives", "starts_s", "algorithms"):
-        asked[name] = asked[name] and tuple(asked[name])
-    asked["networks"] = tuple(network(one) for one in asked["networks"])
-    return priced(CostQuestion(**asked), {name: noted[name] for name in ("rows", "crossovers", "choices")})
+        question[name] = question[name] and tuple(question[name])
+    question["networks"] = tuple(network(fields) for fields in question["networks"])
+    return priced(CostQuestion(**question), {name: noted[name] for name in ("rows", "crossovers", "choices")})
 
 
 def _replays(noted: dict[str, Any], path: Path) -> Result:
@@ -143,12 +151,12 @@ def _replays(noted: dict[str, Any], path: Path) -> Result:
     from syncline.measure.replaying.scenario import ReplayedOn
 
     check_rows(noted["rows"], path / "run.json", ROWS["trace"])
-    kept = ("rows", "sites", "sensitivities")
-    told = {name: noted[name] for name in kept if name in noted}
-    told |= {"losses": read_losses(path), "folder": str(path)}
+    names = ("rows", "sites", "sensitivities")
+    answer = {name: noted[name] for name in names if name in noted}
+    answer |= {"losses": read_losses(path), "folder": str(path)}
     command = str(noted["command"])
     try:
         question = ReplayedOn.read(noted["question"])
-    except SpecError:  # a network or hardware that code makes, or that has gone
-        return Result(command, told, folder=path)
-    return replayed(command, told, question)
+    except SpecError:  # the network or the hardware is made by code, or no longer exists
+        return Result(command, answer, folder=path)
+    return replayed(command, answer, question)

@@ -1,4 +1,4 @@
-"""What failures cost, without a training."""
+"""Costs of failures, computed without a training."""
 
 from __future__ import annotations
 
@@ -25,23 +25,30 @@ def goodput(
     period: int = 1,
     **fields: Any,
 ) -> Result:
-    """What machines that fail leave of a training: goodput, lost work, and how often to save. Nothing is trained.
+    """Return the goodput of machines that fail, the lost work, and the best interval between checkpoints.
+
+    Nothing is trained.
 
     Args:
-        failures: a published rate's name, the mean time between failures of a worker, fields, or a YAML file.
-        workers: P, or several.
-        step_time: of a step in which nothing fails.
-        recovery: ``restart``, ``reform`` or ``alone``, or several; what the failures say unless given.
-        interval: work between checkpoints, ``best`` or ``never``, or several; likewise.
-        duration: of the clock that is played.
-        steps: in its place: until so many are done.
-        seeds: with failures of their own; rows are means.
-        period: steps from one model to the next, of workers ``alone``; from one exchange to the next with ``reform``,
-            where who fails has lost what it did since the last.
-        **fields: of the failures, by name: ``spares=8``, ``restart="5 min"``, ``checkpoint={"seconds": 60}``.
+        failures: the name of a published failure rate, the mean time between failures of a worker, fields, or a YAML
+            file.
+        workers: P, the number of workers, or several.
+        step_time: time of a step without a failure.
+        recovery: the reaction to a failure, ``restart``, ``reform`` or ``alone``, or several; by default that of the
+            failures.
+        interval: work between checkpoints, ``best`` or ``never``, or several; by default that of the failures.
+        duration: simulated time.
+        steps: number of steps after which the simulation ends, instead of ``duration``.
+        seeds: number of repetitions with other failures; rows are means over them.
+        period: steps from one model to the next, for workers that recover ``alone``; steps between exchanges for
+            ``reform``, where a failed worker loses its work since the last exchange.
+        **fields: fields of the failures, by name: ``spares=8``, ``restart="5 min"``, ``checkpoint={"seconds": 60}``.
+
+    Returns:
+        The result with a row per number of workers, recovery and interval.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> (row,) = sl.goodput("llama-3", 16384, restart="10 min", checkpoint={"seconds": 30}).rows
@@ -53,23 +60,26 @@ def goodput(
     from syncline.planner.goodput.tables import goodput_tables
     from syncline.specs.failures import failures_of
 
-    given = failures_of(failures)
+    model = failures_of(failures)
     if fields:
-        given = failures_of(given.model_dump(mode="json", exclude_unset=True) | fields)
+        model = failures_of(model.model_dump(mode="json", exclude_unset=True) | fields)
     question = GoodputQuestion(
-        given,
+        model,
         listed(workers),
         parse_seconds(step_time, "--step-time"),
-        [given.recovery] if recovery is None else listed(recovery),
-        [given.checkpoint.interval] if interval is None else [interval_of(one) for one in listed(interval)],
+        [model.recovery] if recovery is None else listed(recovery),
+        [model.checkpoint.interval] if interval is None else [interval_of(value) for value in listed(interval)],
         parse_seconds(duration, "--duration"),
         steps,
         seeds,
         period,
     )
     rows = goodput_rows(question)
-    said = notes(question, rows)
-    asked = {"failures": given.model_dump(mode="json")}
+    remarks = notes(question, rows)
+    saved_fields = {"failures": model.model_dump(mode="json")}
     return Result(
-        "goodput", {"rows": rows, "notes": said}, tables=lambda: goodput_tables(rows, said), asked=lambda: asked
+        "goodput",
+        {"rows": rows, "notes": remarks},
+        tables=lambda: goodput_tables(rows, remarks),
+        asked=lambda: saved_fields,
     )

@@ -1,4 +1,4 @@
-"""Losses of trainings that nobody can repeat here, by published fits."""
+"""Losses of large trainings that cannot be repeated here, predicted by published fits."""
 
 from __future__ import annotations
 
@@ -26,22 +26,26 @@ def loss(
     extrapolate: bool = False,
     every_fit: bool = False,
 ) -> Result:
-    """The loss of trainings, by published fits: with bounds, and marked where a fit has not seen the like.
+    """Predict the loss of trainings by published fits, with bounds; losses outside a fit's range are marked.
 
     Args:
-        method: or several.
-        parameters: N, ``1.3e9`` or ``"1.3B"``, or several; without them what a target loss takes is a model.
-        tokens: D, of the whole training; 20 per parameter unless given.
-        replicas: M of the method, or several.
-        period: H, or several; what the fit has seen unless given.
-        batch_tokens: of a step of all replicas; the best unless given.
-        fit: by name.
-        target_loss: the tokens, or the model, that it takes.
-        extrapolate: whether to answer beyond what the fits have seen.
-        every_fit: whether each fit that covers a method answers.
+        method: a method, or several.
+        parameters: N, the number of parameters, ``1.3e9`` or ``"1.3B"``, or several; without it, the function returns
+            the model that reaches ``target_loss``.
+        tokens: D, the number of tokens of the training; 20 per parameter by default.
+        replicas: M, the number of replicas, or several.
+        period: H, the number of steps between synchronisations, or several; by default the fit's.
+        batch_tokens: tokens of all replicas in a step; the best batch by default.
+        fit: name of the fit to use.
+        target_loss: a loss to reach; the answer has the tokens, or the model, that it takes.
+        extrapolate: predict losses also outside the range of the fits.
+        every_fit: return a row for every fit that covers a method.
+
+    Returns:
+        The result with a row per training.
 
     Raises:
-        SpecError: what is wrong, where, and what would be accepted.
+        SpecError: an argument is wrong; the message says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> [(row["method"], round(row["loss"], 3)) for row in sl.loss(["ddp-adam", "diloco"], "1.3B", replicas=4).rows]
@@ -50,20 +54,20 @@ def loss(
     from syncline.costmodel.scaling.predict import TrainingAtScale
     from syncline.planner.losses_at_scale import loss_tables, losses_at_scale, model_for_loss
 
-    methods, many, periods = listed(method), listed(replicas), [None] if period is None else listed(period)
+    methods, replica_counts, periods = listed(method), listed(replicas), [None] if period is None else listed(period)
     if parameters is None:
         if target_loss is None:
             raise SpecError("parameters", None, "how many the model has, or a target loss")
-        told = [
-            model_for_loss(one, target_loss, m, h, fit, extrapolate)
-            for one in methods
-            for m in (many if one != "ddp-adam" else many[:1])
-            for h in (periods if one != "ddp-adam" else [None])
+        rows = [
+            model_for_loss(name, target_loss, m, h, fit, extrapolate)
+            for name in methods
+            for m in (replica_counts if name != "ddp-adam" else replica_counts[:1])
+            for h in (periods if name != "ddp-adam" else [None])
         ]
     else:
-        asked = [
+        trainings = [
             TrainingAtScale(
-                one,
+                name,
                 parse_count(size, "parameters"),
                 None if tokens is None else parse_count(tokens, "tokens"),
                 m,
@@ -71,9 +75,9 @@ def loss(
                 None if batch_tokens is None else parse_count(batch_tokens, "batch_tokens"),
             )
             for size in listed(parameters)
-            for one in methods
-            for m in (many if one != "ddp-adam" else many[:1])
-            for h in (periods if one != "ddp-adam" else [None])
+            for name in methods
+            for m in (replica_counts if name != "ddp-adam" else replica_counts[:1])
+            for h in (periods if name != "ddp-adam" else [None])
         ]
-        told = losses_at_scale(asked, fit, target_loss, extrapolate, every_fit)
-    return Result("loss", {"rows": told}, tables=lambda: loss_tables(told))
+        rows = losses_at_scale(trainings, fit, target_loss, extrapolate, every_fit)
+    return Result("loss", {"rows": rows}, tables=lambda: loss_tables(rows))

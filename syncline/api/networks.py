@@ -1,4 +1,4 @@
-"""A link as people say it."""
+"""Links in the units that users write."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from syncline.specs import network
 
 @checked
 def Link(latency: str | float, bandwidth: str | float, name: str | None = None) -> costmodel.Link:
-    """A network of one link that each worker has.
+    """Return a network in which each worker has one link.
 
     Args:
-        latency: one way: ``"20 ms"``, or seconds.
+        latency: one-way latency: ``"20 ms"``, or seconds.
         bandwidth: ``"1 Gbit/s"`` (bits), ``"125 MB/s"`` (bytes), or bytes per second.
-        name: what tables call it; both numbers unless given.
+        name: name of the network in tables; by default latency and bandwidth.
 
     Returns:
-        What every ``networks=`` takes; its other fields are those of `syncline.costmodel.Link`.
+        A network that every ``networks=`` accepts; its other fields are those of `syncline.costmodel.Link`.
 
     Raises:
-        SpecError: a number without a unit that is known, or out of range.
+        SpecError: a number has an unknown unit, or is out of range.
 
     >>> Link("20 ms", "1 Gbit/s").describe()
     '20 ms one way, 1 Gbit/s'
@@ -31,8 +31,8 @@ def Link(latency: str | float, bandwidth: str | float, name: str | None = None) 
     True
     """
     try:
-        made = network({"latency": latency, "bandwidth": bandwidth}, "")
+        link = network({"latency": latency, "bandwidth": bandwidth}, "")
     except SpecError as error:
         raise SpecError(error.path.strip("."), error.value, error.expected) from None
-    assert isinstance(made, costmodel.Link)
-    return made if name is None else dataclasses.replace(made, name=name)
+    assert isinstance(link, costmodel.Link)
+    return link if name is None else dataclasses.replace(link, name=name)

@@ -1,4 +1,4 @@
-"""The papers' numbers beside ours."""
+"""The papers' numbers next to those of Syncline."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from syncline.api.result import Result
 
 @checked
 def reproduce(paper: str | None = None) -> Result:
-    """Compute the numbers of a paper anew, or of all five: a row per cell, point, formula or claim, with a verdict.
+    """Compute the numbers of one paper or of all five anew: a row per cell, point, formula or claim, with a verdict.
 
     Args:
-        paper: ``curvadion``, ``demo``, ``mt-dao``, ``basis-rotation`` or ``lion-cub``.
+        paper: ``curvadion``, ``demo``, ``mt-dao``, ``basis-rotation`` or ``lion-cub``; all five by default.
+
+    Returns:
+        The result with a row per number; `Result.json` also has ``claims``.
 
     Raises:
-        SpecError: no such paper.
+        SpecError: there is no such paper.
 
     >>> import syncline as sl
     >>> row = next(row for row in sl.reproduce("curvadion").rows if row["quantity"] == "speedup on the WAN")

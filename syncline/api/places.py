@@ -1,4 +1,4 @@
-"""Where a result goes: a folder that the user names, or one that lives as long as the result."""
+"""Folders of results: a folder that the user names, or a temporary one that lives as long as the result."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 
 @dataclass
 class Scratch:
-    """A temporary folder: removed when nobody uses it any more, or at the end of Python."""
+    """A temporary folder; it is removed with the result that uses it, or at the end of Python."""
 
     path: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="syncline-")))
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder with all its files."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 @contextmanager
 def place(out: str | Path | None, name: str) -> Iterator[tuple[Path, Scratch | None]]:
-    """The path to write to, and the temporary folder that it is in, if it is.
+    """Yield the path to write to, and the temporary folder around it if the user names no folder.
 
-    Of a failure the temporary folder is kept, if anything is in it: the error says where.
+    After an error a temporary folder that holds files is kept; the error message names its path.
     """
     if out is not None:
         yield Path(out), None
@@ -34,6 +34,6 @@ def place(out: str | Path | None, name: str) -> Iterator[tuple[Path, Scratch | N
     try:
         yield scratch.path / name, scratch
     except BaseException:
-        with suppress(OSError):  # something is in it
+        with suppress(OSError):  # the folder is not empty
             scratch.path.rmdir()
         raise

@@ -1,4 +1,4 @@
-"""What starts real processes on this machine: a training, measured; the machine itself."""
+"""Functions that start real processes on this machine: a measured training, and the machine's calibration."""
 
 from __future__ import annotations
 
@@ -40,48 +40,49 @@ def launch(
     on_progress: Callable[[int], None] | None = None,
     **fields: Any,
 ) -> Result:
-    """Run a spec on real processes of this machine, and measure it: one process per worker, or per stage.
+    """Run a spec on real processes of this machine and measure it, with one process per worker or per pipeline stage.
 
     Args:
-        spec: see `sl.compare`; of kind ``run`` or ``pipeline``.
-        problem: what is trained; an object is packed by cloudpickle for each process.
-        method: by which method.
-        network: whose simulated clock stands beside the measured one.
-        workers: M, processes.
-        steps: T.
-        seeds: of the repetitions; 3 stands for 0, 1, 2.
+        spec: see `sl.compare`; a spec of kind ``run`` or ``pipeline``.
+        problem: the problem to train; cloudpickle packs an object for each process.
+        method: the method.
+        network: the network whose simulated clock is compared with the measured one.
+        workers: M, the number of workers.
+        steps: T, the number of steps.
+        seeds: seeds of the repetitions; 3 stands for 0, 1, 2.
         device: ``auto``, ``cpu`` or ``cuda``.
         backend: ``auto``, ``gloo`` or ``nccl``.
-        timeout: how long all may stand still before they are ended.
-        workers_per_process: that live together in each.
-        rejoins: how often a worker of an asynchronous method is started again if it dies.
-        port: where processes meet; 0: any that is free.
-        reproducible: add up in the simulator's order: its bits, for the same bytes.
+        timeout: time without progress of any process after which the launch ends all processes.
+        workers_per_process: number of workers in each process.
+        rejoins: number of times that a dead worker of an asynchronous method is restarted.
+        port: port of the rendezvous; 0 takes any free port.
+        reproducible: sum in the simulator's order; the bits are then the simulator's, for the same bytes on the
+            network.
         out: see `sl.compare`.
         exact: see `sl.compare`.
-        on_progress: called with the steps, or tasks, that all processes have completed.
-        **fields: others of the spec, by name or by path.
+        on_progress: function called with the number of steps, or tasks, that all processes have completed.
+        **fields: other fields of the spec, by name or by path.
 
     Returns:
-        The measured rows; beside them ``simulated`` in `Result.json`. If a process died or hung, what was measured
-        until then, and a warning; `Result.failed` says which.
+        The result with the measured rows; `Result.json` also has ``simulated``. If a process died or hung, the result
+        has the rows measured until then, the function warns, and `Result.failed` names the process.
 
     Raises:
-        SynclineError: what is found before anything is trained.
+        SynclineError: an argument is wrong; the check runs before the training starts.
     """
-    given = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
+    named_fields = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
              "seeds": seeds}  # fmt: skip
-    loaded: RunSpec | PipelineSpec = spec_of(spec, given | fields, RunSpec, PipelineSpec, kind="run")
+    loaded: RunSpec | PipelineSpec = spec_of(spec, named_fields | fields, RunSpec, PipelineSpec, kind="run")
     from syncline.measure.launching.launch import launch_warnings
     from syncline.measure.launching.process import Launch
     from syncline.units import parse_seconds
 
-    how = Launch(
+    options = Launch(
         device, backend, parse_seconds(timeout, "timeout"), reproducible, port,
         workers_per_process=workers_per_process, rejoins=rejoins,
     )  # fmt: skip
-    told(launch_warnings(loaded, how))
-    result = on_processes(loaded, how, out, exact=exact, on_progress=on_progress)
+    told(launch_warnings(loaded, options))
+    result = on_processes(loaded, options, out, exact=exact, on_progress=on_progress)
     if result.failed:
         told([result.failed])
     return result
@@ -95,7 +96,7 @@ def on_processes(
     exact: bool = True,
     on_progress: Callable[[int], None] | None = None,
 ) -> Result:
-    """The result of a launch, which says in `Result.failed` if it is one of a failure."""
+    """Return the result of a launch; `Result.failed` names the process that failed, if any."""
     from syncline.measure.launching.launch import launch as launch_run
     from syncline.measure.launching.pipeline import launch_pipeline
     from syncline.measure.launching.served.launch import launch_served
@@ -110,7 +111,7 @@ def on_processes(
 
 
 def launched(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
-    """The result of a launch that is over."""
+    """Return the result of a launch that has ended."""
     from syncline.measure.launching.tables import launch_tables
 
     tables = partial(launch_tables, answer, spec)
@@ -135,23 +136,23 @@ def calibrate(
     """Measure this machine: collectives, training steps, wire formats.
 
     Args:
-        spec: whose problem's training steps are timed; the problem digits by default.
-        workers: numbers of processes, one after another.
-        network: latency and bandwidth, if known; else fitted.
-        sizes: of the collectives; 4 B to 16 MiB by default.
+        spec: the spec of the problem whose training steps are timed; the problem digits by default.
+        workers: numbers of processes, measured one after another.
+        network: latency and bandwidth, if known; by default they are fitted.
+        sizes: sizes of the collectives; 4 B to 16 MiB by default.
         budget: time for each collective and size; 150 ms by default.
-        window: time for training steps, and for products; 1 s by default.
+        window: time for training steps, and for matrix products; 1 s by default.
         device: ``auto``, ``cpu`` or ``cuda``.
         backend: ``auto``, ``gloo`` or ``nccl``.
-        timeout: how long all may stand still before they are ended.
-        out: the cluster file to write; else a temporary one, which goes with the result.
-        **fields: others of the spec, by name or by path.
+        timeout: time without progress of any process after which the calibration ends all processes.
+        out: the cluster file to write; by default a temporary file that is removed with the result.
+        **fields: other fields of the spec, by name or by path.
 
     Returns:
-        Its ``json()["file"]`` is what ``networks=`` and ``hardware=`` take; `Result.save` keeps it.
+        The result; ``networks=`` and ``hardware=`` accept its ``json()["file"]``, and `Result.save` keeps that file.
 
     Raises:
-        SynclineError: what is found before anything is measured; a process that died or hung.
+        SynclineError: an argument is wrong, which the function reports before it measures; or a process died or hung.
     """
     from syncline.measure.calibration import calibrate as experiment
     from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, planned
@@ -165,17 +166,17 @@ def calibrate(
     numbers = [workers] if isinstance(workers, int) else list(workers)
     check_process_counts(numbers)
     told(calibrate_warnings(numbers))
-    how = Launch(device, backend, parse_seconds(timeout, "timeout"))
+    options = Launch(device, backend, parse_seconds(timeout, "timeout"))
     with place(out, "cluster.yaml") as (path, scratch):
-        answer = experiment.calibrate(plan, numbers, path, how, exact=out is not None, command="sl.calibrate")
+        answer = experiment.calibrate(plan, numbers, path, options, exact=out is not None, command="sl.calibrate")
     return calibrated(answer, scratch)
 
 
 def calibrated(answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
-    """The result of a calibration.
+    """Return the result of a calibration.
 
     Raises:
-        SynclineError: a process died or hung, so there is none.
+        SynclineError: a process died or hung, so there is no calibration.
     """
     from syncline.measure.calibration.tables import calibrate_tables
 

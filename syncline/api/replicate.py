@@ -1,4 +1,4 @@
-"""A paper's claims at equal effort."""
+"""Replications of a paper's claims, with equal effort for every method."""
 
 from __future__ import annotations
 
@@ -33,26 +33,29 @@ def replicate(
     on_stage: Callable[[ReplicationStage], AbstractContextManager[Listener]] | None = None,
     on_expected: Callable[[Expected], None] | None = None,
 ) -> Result:
-    """Replicate a paper's claims: a search of equal effort for every method, finals on fresh seeds, verdicts.
+    """Replicate a paper's claims: a search of equal effort for every method, finals on fresh seeds, and verdicts.
 
-    The same again goes on where the last one ended, however it ended.
+    A second call with the same arguments continues from the last finished training.
 
     Args:
-        name: of a bundled replication, or a YAML file.
-        scale: ``cpu``, or one of the file's ``scales``, as ``larger`` and ``gpu``.
-        seeds: of the finals: how many, or which; the file's by default.
-        most: trainings that are made now; all of them by default.
-        time: for how long trainings are begun now, s or with a unit: ``"10min"``.
-        jobs: processes side by side; one per core if none. It changes no number.
+        name: the name of a bundled replication, or a YAML file.
+        scale: ``cpu``, or one of the file's ``scales``, such as ``larger`` and ``gpu``.
+        seeds: number of seeds of the finals, or their list; the file's by default.
+        most: largest number of trainings in this call; all by default.
+        time: time after which this call starts no more trainings, in seconds or with a unit: ``"10min"``.
+        jobs: number of processes side by side; one per core by default. It changes no result.
         out: the folder; ``results/replication/NAME`` by default.
-        on_stage: given a stage, who is told of its trainings.
-        on_expected: told, before anything is trained, how much is left and how long it will take.
+        on_stage: function from a stage to a context manager of the listener that is informed of its trainings.
+        on_expected: function called before the first training with the number of trainings left and their expected
+            time.
 
     Returns:
-        A row per comparison, with the state of its claim; ``told`` has ``stages``, ``effort``, ``chosen``, ``left``.
+        The result with a row per comparison and the state of its claim; `Result.told` has ``stages``, ``effort``,
+        ``chosen`` and ``left``.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted; before anything is trained.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted, before any
+            training.
 
     >>> import syncline as sl
     >>> sl.replicate("mt-dao", most=0)
@@ -65,41 +68,47 @@ def replicate(
     from syncline.runs.sweep.allowance import Allowance
 
     allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
-    asked = seeds_of(seeds)
-    spec = load_replication(name, scale, asked)
-    said = _said(spec)
-    made = experiment(
+    seed_list = seeds_of(seeds)
+    spec = load_replication(name, scale, seed_list)
+    claims = _said(spec)
+    replication = experiment(
         spec,
         Path(out) if out is not None else default_folder(spec, scale),
-        command=command_of(str(name), scale, asked),
-        claims=said,
+        command=command_of(str(name), scale, seed_list),
+        claims=claims,
         jobs=jobs,
         allowance=allowance,
         on_stage=on_stage,
         on_expected=on_expected,
     )
     return Result(
-        "replicate", made.json(), spec, tables=lambda: replication_tables(made, said), folder=Path(made.folder)
+        "replicate",
+        replication.json(),
+        spec,
+        tables=lambda: replication_tables(replication, claims),
+        folder=Path(replication.folder),
     )
 
 
 def replicated_in(folder: Path) -> Result:
-    """The result in a replication's folder, as far as its stages are whole.
+    """Return the result in a replication's folder, as far as its stages are complete.
 
     Raises:
-        SynclineError: it is none, it is not as it was written, or its spec is gone.
+        SynclineError: the folder is not a replication's, its files have changed, or its spec is missing.
     """
     from syncline.runs.replicating.reading import command_in, read_replication
     from syncline.runs.replicating.tables import replication_tables
 
-    made = read_replication(folder)
-    said = _said(made.spec)
-    told = made.json() | {"command": command_in(folder)}
-    return Result("replicate", told, made.spec, tables=lambda: replication_tables(made, said), folder=folder)
+    replication = read_replication(folder)
+    claims = _said(replication.spec)
+    answer = replication.json() | {"command": command_in(folder)}
+    return Result(
+        "replicate", answer, replication.spec, tables=lambda: replication_tables(replication, claims), folder=folder
+    )
 
 
 def known_replications() -> Result:
-    """The bundled replications: a row each, with its scales and the trainings of each stage."""
+    """Return the bundled replications: a row each, with its scales and the trainings of each stage."""
     from syncline.specs.tables.columns import Column, count_of, table, text_of
 
     rows = []
@@ -125,7 +134,7 @@ def _trainings_by_scale(row: Mapping[str, Any]) -> str:
 
 
 def _said(spec: ReplicationSpec) -> Mapping[str, str]:
-    """What the claims of a paper say, by their ids."""
+    """Return the text of a paper's claims, by their ids."""
     if not spec.paper:
         return {}
     from syncline.studies.scoreboard.claim_register import claims_of
@@ -133,8 +142,10 @@ def _said(spec: ReplicationSpec) -> Mapping[str, str]:
 
     if spec.paper not in PAPERS:
         raise SpecError("paper", spec.paper, one_of(PAPERS, spec.paper))
-    known: dict[str, Any] = {claim.id: claim.claim for claim in claims_of(spec.paper) if claim.id}
-    for i, one in enumerate(spec.claims):
-        if one.claim not in known:
-            raise SpecError(f"claims.{i}.claim", one.claim, f"{one_of(known, one.claim)}, of the register of claims")
-    return known
+    claims: dict[str, Any] = {claim.id: claim.claim for claim in claims_of(spec.paper) if claim.id}
+    for i, comparison in enumerate(spec.claims):
+        if comparison.claim not in claims:
+            raise SpecError(
+                f"claims.{i}.claim", comparison.claim, f"{one_of(claims, comparison.claim)}, of the register of claims"
+            )
+    return claims

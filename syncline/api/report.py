@@ -1,4 +1,4 @@
-"""Kept results as one page that anybody can open."""
+"""Results as one self-contained page."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 def report(
     what: str | Path | Result | Sequence[str | Path | Result], out: str | Path | None = None, *, title: str = ""
 ) -> ReportPage:
-    """One page of results, without anything to load: tables, charts, what to know before they are believed.
+    """Make one self-contained page of results: tables, charts, and the caveats of the numbers.
 
     Args:
-        what: results, or the folders that they are kept in.
-        out: the file to write; a report that is there is replaced. None of none.
-        title: above all of them; made of their names unless given.
+        what: results, or the folders of results; one or several.
+        out: the file to write; an older report there is replaced. By default no file is written.
+        title: title of the page; by default made of the results' names.
+
+    Returns:
+        The page.
 
     Raises:
-        SynclineError: a folder that is not there, is no result's or is half-written; a file that is no report.
+        SynclineError: a folder does not exist, is not a result's, or is incomplete; or the file to replace is no
+            report.
     """
     results = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
     if not results:

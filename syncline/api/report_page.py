@@ -45,18 +45,18 @@ class Reportable(Protocol):
 
 
 class ReportPage:
-    """A page, as text and in a notebook.
+    """A report's page, as text and in a notebook.
 
     Attributes:
-        html: all of it.
-        path: where it was written; None if nowhere.
+        html: the HTML of the page.
+        path: the file of the page; None if it was not written.
     """
 
     def __init__(self, html: str, path: Path | None) -> None:
         self.html, self.path = html, path
 
     def _repr_html_(self) -> str:
-        """For a notebook: the page in a frame of its own, whose styles and scripts are its own."""
+        """Return the page in a frame for a notebook, which separates its styles and scripts from the notebook's."""
         frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
         return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
 
@@ -82,34 +82,36 @@ def reported(result: Reportable, folder_name: str = "") -> Reported:
 
 
 def _findings(result: Reportable) -> list[dict[str, Any]]:
-    """What the register of claims says of the papers whose methods these are."""
+    """Return the claims in the register about the papers of these methods, with a title per paper."""
     from syncline.studies.scoreboard.claim_register import STATES, TITLES, claims_of, plural_state
     from syncline.studies.scoreboard.rows import PAPERS
 
     spec = result.spec
     trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]
-    names = {str(row.get("method")) for row in result.told["rows"]} | {str(getattr(one, "kind", "")) for one in trained}
-    found = []
+    names = {str(row.get("method")) for row in result.told["rows"]} | {
+        str(getattr(method, "kind", "")) for method in trained
+    }
+    findings = []
     for paper in PAPERS:
         if any(name == paper or name.startswith(f"{paper}-") for name in names):
             claims = claims_of(paper)
             counted = {state: sum(claim.state == state for claim in claims) for state in STATES}
-            said = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
-            found.append({
-                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {said}",
+            counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
+            findings.append({
+                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {counts}",
                 "claims": [
                     {"claim": claim.claim, "state": f"{claim.state} {claim.under}".strip(), "evidence": claim.evidence}
                     for claim in claims
                 ],
             })  # fmt: skip
-    return found
+    return findings
 
 
 def _titled(results: list[Reported]) -> list[Reported]:
-    """Those that would be called the same are told apart by their folders, or by their numbers."""
-    titles = [one.title for one in results]
+    """Return the results with distinct titles: their folders, or numbers, tell equal titles apart."""
+    titles = [result.title for result in results]
     return [
-        replace(one, title=f"{one.title} ({number if one.folder is None else one.folder.name})")
-        if titles.count(one.title) > 1 else one
-        for number, one in enumerate(results, start=1)
+        replace(result, title=f"{result.title} ({number if result.folder is None else result.folder.name})")
+        if titles.count(result.title) > 1 else result
+        for number, result in enumerate(results, start=1)
     ]  # fmt: skip

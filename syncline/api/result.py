@@ -1,4 +1,4 @@
-"""What a command computes, as an object: rows, tables for people, data frames, a picture, its folder."""
+"""Results of the commands as objects: rows, tables, data frames, a picture, a folder."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from syncline.api.report_page import ReportPage
 
 TEXT_WIDTH = 120
-"""Characters of a line where a result is printed as text."""
+"""Characters per line of a result printed as text."""
 
 SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "time_to_target_s")
-"""Of the summary, where it is shown in place of tables."""
+"""Columns of the summary that are shown for a result without tables."""
 
 NOTEBOOK_DPI = 110
-"""Of the picture in a notebook."""
+"""Resolution of the picture in a notebook, in dots per inch."""
 
 
 class Result:
-    """What `sl.compare` and its kin return: the object that the commands print.
+    """The result of `sl.compare` and the other functions, which the commands print.
 
-    A result is its folder, where there is one: data frames are read from the files when they are asked for.
+    If the result has a folder, its data frames are read from the files when they are used.
 
     Attributes:
-        command: which of them made it: ``compare``, ``run``, ...
-        spec: what was run; None where that cannot be told from a folder.
-        told: what ``--json`` prints, before what is not finite becomes None.
-        folder: where its files are; None of what leaves none. One that nobody named is removed with the result, or at
-            the end of Python; `save` keeps it.
-        read_from: the folder that `sl.load` read it from; None of a result that was just computed. What does not fit
-            in the files of such a folder is a mistake in the input, told in one line.
+        command: name of the command that made the result: ``compare``, ``run``, ...
+        spec: the spec that was run; None if the folder does not contain it.
+        told: the object that ``--json`` prints, before infinite values and NaN become None.
+        folder: the folder of the result's files, or None. A temporary folder is removed with the result, or at the end
+            of Python; `save` keeps a copy.
+        read_from: the folder that `sl.load` read; None for a result that was just computed. Files that do not fit such
+            a result are an error of the input, reported in one line.
     """
 
     def __init__(
@@ -73,36 +73,39 @@ class Result:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of ``--json``; docs/records.md has their names and units."""
+        """Return the rows of ``--json``; docs/records.md has their names and units."""
         return plain(self.told["rows"])
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
+        """Return whether Ctrl-C ended the run."""
         return bool(self.told.get("interrupted", False))
 
     @property
     def failed(self) -> str | None:
-        """The line that says which real process died or hung, if one did."""
+        """Return the line that names the real process that died or hung; None if all processes finished."""
         return self.told.get("failed")
 
     def json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         return plain(self.told)
 
     @property
     def tables(self) -> list[Group]:
-        """The tables that the command prints; `rich` draws them."""
+        """Return the tables that the command prints; `rich` draws them."""
         with self._as_written():
             return list(self._tables())
 
     def _as_written(self) -> AbstractContextManager[None]:
-        """Return what surrounds code that reads the files of a loaded result, or its rows."""
+        """Return the context for code that reads the files of a loaded result, or its rows."""
         return nullcontext() if self.read_from is None else as_written(self.read_from)
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Of a training a row per network, method and seed; else the rows. ``attrs["units"]`` has the units."""
+        """Return a row per network, method and seed of a training, or else the rows.
+
+        ``attrs["units"]`` has the units of the columns.
+        """
         import pandas as pd
 
         if self._has("summary"):
@@ -112,12 +115,13 @@ class Result:
 
     @property
     def curves(self) -> pd.DataFrame:
-        """Of a training a row per network, method, seed and step; ``attrs["units"]`` has the units.
+        """Return a row per network, method, seed and step of a training; ``attrs["units"]`` has the units.
 
-        ``loss`` is the evaluation's, with NaN between evaluations; ``train_loss`` that of each step's batch.
+        ``loss`` is the loss of the evaluation, with NaN between evaluations; ``train_loss`` is the loss of each step's
+        batch.
 
         Raises:
-            SynclineError: there are none.
+            SynclineError: the result has no curves.
         """
         if not self._has("curves"):
             raise SynclineError(f"a result of {self.command!r} has no curves, or its folder is gone: {self.folder}")
@@ -137,15 +141,15 @@ class Result:
         return frame
 
     def plot(self) -> np.ndarray[Any, np.dtype[Any]]:
-        """Draw it: of a training, loss against seconds, a panel per network.
+        """Draw the result's figure; for a training, loss against seconds with a panel per network.
 
-        A line is the median over the seeds, the band their range; what diverged ends in a cross.
+        A line is the median over the seeds, the band is their range; a diverged line ends in a cross.
 
         Returns:
             Matplotlib's axes, one per panel; ``axes[0].figure`` is the figure, which pyplot shows.
 
         Raises:
-            SynclineError: there is nothing to draw.
+            SynclineError: the result has no picture.
         """
         import matplotlib.pyplot as plt
         import numpy as np
@@ -169,7 +173,7 @@ class Result:
         raise SynclineError(f"a result of {self.command!r} has no picture of its own")
 
     def _repr_html_(self) -> str:
-        """For a notebook: the tables, or the summary where there are none, and the picture."""
+        """Return HTML for a notebook: the tables, or the summary without tables, and the picture."""
         parts = [f"<pre>{escape(str(self))}</pre>"]
         if self._figure is not None or self._has("curves"):
             picture = io.BytesIO()
@@ -179,13 +183,19 @@ class Result:
 
     @checked
     def save(self, folder: str | Path) -> Path:
-        """Keep it under a name, which `sl.load` reads again; a calibration is one file.
+        """Save the result in a new folder, which `sl.load` reads; a calibration is saved as one file.
+
+        Args:
+            folder: the folder to create.
+
+        Returns:
+            The folder.
 
         Raises:
-            SpecError: the name exists, or cannot be written.
+            SpecError: the name exists already, or the folder cannot be written.
         """
         target = Path(folder)
-        if os.path.lexists(target):  # which takes a name that is too long for a file as what it is
+        if os.path.lexists(target):  # lexists accepts a name that is too long for a file
             raise SpecError("save", str(target), "a name that does not exist yet")
         if self.folder is None:
             from syncline.runs.folders.folder import RunFolder, environment
@@ -193,7 +203,7 @@ class Result:
             with RunFolder(target, exact=True) as written:
                 written.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.told)
             return target
-        working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # a half copy is not to be taken for whole
+        working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # the final name is for complete copies
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(working, ignore_errors=True)
@@ -206,20 +216,24 @@ class Result:
             shutil.rmtree(working, ignore_errors=True)
             with suppress(OSError):
                 working.unlink(missing_ok=True)
-            said = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
-            raise SpecError("save", str(target), f"a place that can be written to ({said})") from None
+            reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+            raise SpecError("save", str(target), f"a place that can be written to ({reason})") from None
         return target
 
     @checked
     def report(self, out: str | Path | None = None, *, title: str = "") -> ReportPage:
-        """One page of it, which anybody can open; `sl.report` makes one of several results.
+        """Make one self-contained page of the result; `sl.report` makes one page of several results.
 
         Args:
-            out: the file to write; a report that is there is replaced. None of none: a notebook shows it all the same.
-            title: above it; its name unless given.
+            out: the file to write; an older report there is replaced. By default no file is written; a notebook still
+                shows the page.
+            title: title of the page; by default the result's name.
+
+        Returns:
+            The page.
 
         Raises:
-            SynclineError: another file is there, it cannot be written, or the folder is not as it was written.
+            SynclineError: the file exists and is no report, it cannot be written, or the result's files have changed.
         """
         from syncline.api.report_page import reported, write_page
 
@@ -232,7 +246,7 @@ class Result:
         return f"<{self.command}{name}: {len(self.told['rows'])} rows{ended}{where}>"
 
     def __str__(self) -> str:
-        """Return the tables as text; without tables medians of the summary over the seeds, or else the rows."""
+        """Return the tables as text; without tables, the seeds' medians of the summary, or else the rows."""
         if not self.tables and self._has("summary"):
             medians = self.summary.groupby(["network", "method"], sort=False)[list(SHOWN)].median()
             return medians.to_string()

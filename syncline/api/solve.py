@@ -1,4 +1,4 @@
-"""What meets a target: the question of a projection the other way round."""
+"""Inverse projections: the setting that meets a target."""
 
 from __future__ import annotations
 
@@ -55,51 +55,52 @@ def solve(
     fits: bool | None = None,
     **fields: Any,
 ) -> Result:
-    """What meets a target: least bandwidth, longest latency or period, fewest workers, cheapest network.
+    """Solve for the setting that meets a target: bandwidth, latency, period, number of workers, or network.
 
     Args:
-        variable: ``bandwidth``, ``latency``, ``period``, ``workers`` or ``network``.
-        spec: see `sl.project`, as are the arguments up to ``extrapolate``.
-        model: whose tensors are sent, or several.
-        workers: M, or several.
-        hardware: that computes, or several.
-        methods: ``ddp-adam``, ``diloco`` and ``streaming-diloco`` unless given, or a spec of one's own has others.
-        networks: on which networks.
-        cluster: in their place, and of hardware and workers where these are not given.
-        overlap: ``none``, ``ddp`` or ``async``.
-        algorithm: of collectives.
+        variable: the variable to solve for: ``bandwidth``, ``latency``, ``period``, ``workers`` or ``network``.
+        spec: see `sl.project`, as for the arguments up to ``extrapolate``.
+        model: the model whose tensors are sent, or several.
+        workers: M, the number of workers, or several.
+        hardware: the hardware that computes, or several.
+        methods: the methods; by default ``ddp-adam``, ``diloco`` and ``streaming-diloco``, or those of another spec.
+        networks: the networks.
+        cluster: the name or file of a cluster, instead of networks; it also provides hardware and workers unless given.
+        overlap: overlap of communication and computing: ``none``, ``ddp`` or ``async``.
+        algorithm: the algorithm of collectives.
         sequence: tokens in a training sequence of the models.
-        precision: of gradients.
-        layout: of a replica, or several.
-        tokens: of the whole training: ``"140B"``.
-        target_loss: what it is trained to, which takes tokens by a published fit.
+        precision: number format of gradients.
+        layout: layout of a replica, or several.
+        tokens: number of tokens of the training: ``"140B"``.
+        target_loss: the loss to train to; a published fit gives the tokens that it takes.
         prices: a list of prices.
-        extrapolate: whether losses are told beyond what fits have seen.
-        deadline: target: most time of the whole training, ``"30d"``.
-        budget: target: most money for it, ``"50k"``, by the prices.
+        extrapolate: predict losses also outside the range of the published fits.
+        deadline: target: longest time of the training, ``"30d"``.
+        budget: target: largest cost of the training, ``"50k"``, by the prices.
         step_time: target: longest mean step, ``"2 s"``.
-        utilisation: target: least part of the hardware's peak, ``0.4``.
-        compute_utilisation: target: least part of a step in which something is computed, ``0.8``.
-        exposed: target: most of a step that workers wait for the network, ``0.05`` or ``"5%"``.
-        speedup: target: how many times faster than a baseline.
-        loss_penalty: target: by how much the predicted loss may be above data parallelism's, ``"1%"``.
-        over: the baseline of a speedup; ``ddp-adam`` unless given.
-        level: of a network of several: whose link is another, or of whose units there are more; the outermost link, or
-            all levels from the inside out, unless given.
-        among: of a network: links by name, with commas between, or links; a mapping has what a month of each costs.
-        most: workers that are tried; 16 times as many as there are unless given.
-        batch_tokens: of a step of all workers together, in place of the spec's tokens per worker.
-        best: whether any plan of `sl.advise` may meet a deadline, in place of the layout, and of the methods unless
-            they are given.
-        fits: target: what a worker keeps fits into its memory; of workers unless told otherwise.
-        **fields: others of the spec, by name or by path.
+        utilisation: target: least share of the hardware's peak, ``0.4``.
+        compute_utilisation: target: least share of a step in which a worker computes, ``0.8``.
+        exposed: target: largest share of a step that workers wait for the network, ``0.05`` or ``"5%"``.
+        speedup: target: least speedup over a baseline.
+        loss_penalty: target: largest excess of the predicted loss over data parallelism's, ``"1%"``.
+        over: the baseline of a speedup; ``ddp-adam`` by default.
+        level: level of a hierarchical network whose link, or whose number of units, is the variable; by default the
+            outermost link, or all levels from the inside out.
+        among: the candidates for a network: names of links, separated by commas, or links; a mapping has the monthly
+            cost of each.
+        most: largest number of workers to try; 16 times the present number by default.
+        batch_tokens: tokens of all workers in a step, instead of the spec's tokens per worker.
+        best: let any plan of `sl.advise` meet the deadline, instead of the given layout, and instead of the methods
+            unless they are given.
+        fits: target: a worker's data fits into its memory; by default only if the variable is ``workers``.
+        **fields: other fields of the spec, by name or by path.
 
     Returns:
-        A row per method, best first: ``holds`` says where the target is met, ``value`` the one that is asked for,
-        ``low`` and ``high`` what it is if the clock is at its bounds; and `sl.project`'s row there.
+        The result with a row per method, best first: ``holds`` says where the target is met, ``value`` is the solution,
+        ``low`` and ``high`` are the solutions at the bounds of the clock. Each row also has `sl.project`'s row there.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> asked = {"model": "llama-7b", "cluster": "two-sites-a100", "methods": "diloco", "tokens": "140B"}
@@ -119,10 +120,10 @@ def solve(
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         specs = spec
     else:
-        several = None if networks is None else listed(networks)
+        chosen_networks = None if networks is None else listed(networks)
         machines = None if hardware is None else listed(hardware)
-        several, machines, workers = asked_of(cluster, several, machines, workers)
-        loaded = spec_of(spec, {"networks": several} | fields, ProjectSpec, kind="project")
+        chosen_networks, machines, workers = asked_of(cluster, chosen_networks, machines, workers)
+        loaded = spec_of(spec, {"networks": chosen_networks} | fields, ProjectSpec, kind="project")
         options = Options(
             None if workers is None else listed(workers), listed(model), machines or [],
             listed(methods), overlap, algorithm, sequence, precision, listed(layout),
@@ -134,11 +135,11 @@ def solve(
 
 
 def answered(question: Inverse) -> Result:
-    """The result of a question that is ready."""
+    """Return the result of a question whose arguments are complete."""
     from syncline.planner.solving.solver import solved
 
     def tables() -> list[Group]:
-        from syncline.planner.solving.tables import solve_tables  # only here: JSON needs no rich
+        from syncline.planner.solving.tables import solve_tables  # lazy import: JSON needs no rich
 
         return solve_tables(rows, question)
 

@@ -1,4 +1,4 @@
-"""From the arguments of a function to a spec."""
+"""Functions that turn arguments into a spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.fields import kind_of_model
 from syncline.specs import STUDIES, Experiment, load_spec, study_of
 
 Asked: TypeAlias = str | Path | Mapping[str, Any] | Experiment | None
-"""A bundled spec's name, a YAML file, a spec's fields, a spec, or nothing: all is said by keywords."""
+"""A bundled spec's name, a YAML file, a spec's fields, a spec, or None if keywords give all fields."""
 
 
 def spec_of(
@@ -24,36 +24,40 @@ def spec_of(
     studies_of: str = "",
     scale: str | None = None,
 ) -> Any:
-    """The spec that is asked for, with what is surely not meant told as Python's warnings.
+    """Return the requested spec, and warn of settings that are probably mistakes.
 
     Args:
-        asked: what to begin with. A spec without fields is taken as it is, and warns of nothing.
-        fields: values by name, or by path as in ``"methods.1.period"``; None is not given.
-        classes: of the specs that will do.
-        kind: of a spec that is made of fields alone; also its name, unless it has one.
-        studies_of: of this command, the specs of studies too.
+        asked: the spec to begin with. A spec object without ``fields`` is returned unchanged, without warnings.
+        fields: values by name, or by path such as ``"methods.1.period"``; a value of None is ignored.
+        classes: the accepted classes of specs.
+        kind: kind of a spec that is made of fields alone; also its name, unless it has one.
+        studies_of: a command whose studies' specs are accepted too.
         scale: one of the spec's ``scales``.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: a value is wrong; one line says which one, and which values are accepted.
     """
-    given = {path: value for path, value in fields.items() if value is not None}
+    overrides = {path: value for path, value in fields.items() if value is not None}
     if isinstance(asked, Experiment):
-        own = kind_of_model(type(asked))
-        if not (isinstance(asked, classes) or (own in STUDIES and study_of(asked).command == studies_of)):
-            raise SpecError("spec", asked.name, f"a spec of kind {kind}; this one is of kind {own}")
-        if not given:
+        spec_kind = kind_of_model(type(asked))
+        if not (isinstance(asked, classes) or (spec_kind in STUDIES and study_of(asked).command == studies_of)):
+            raise SpecError("spec", asked.name, f"a spec of kind {kind}; this one is of kind {spec_kind}")
+        if not overrides:
             return asked
         asked = dict(asked)
     spec = load_spec(
-        {"kind": kind, "name": kind} if asked is None else asked, given, *classes, studies_of=studies_of, scale=scale
+        {"kind": kind, "name": kind} if asked is None else asked,
+        overrides,
+        *classes,
+        studies_of=studies_of,
+        scale=scale,
     )
     told(spec.warnings())
     return spec
 
 
 def told(lines: list[str]) -> None:
-    """Warn of each line at the place outside this package that called it."""
+    """Warn of each line at the place outside this package from which the call came."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("syncline."):
         level, frame = level + 1, frame.f_back
@@ -62,7 +66,7 @@ def told(lines: list[str]) -> None:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return one or several, as several; none of None."""
+    """Return a list of the value, or of the values if there are several; an empty list for None."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple | range) else [value]

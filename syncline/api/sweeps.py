@@ -1,4 +1,4 @@
-"""Many configurations, each with several seeds, and none run twice."""
+"""Sweeps: many configurations, each with several seeds; a finished run is not repeated."""
 
 from __future__ import annotations
 
@@ -45,27 +45,31 @@ def sweep(
     """Train and time every combination of values for a spec's fields, with every seed.
 
     Args:
-        spec: of a run, see `sl.run`; or a comparison, which is its methods on its networks.
+        spec: the spec of a run, see `sl.run`; or of a comparison, which stands for its methods on its networks.
         grid: values by field: ``{"method.lr": [1e-3, 3e-3], "network": ["10gbe", "wan"]}``.
-        problem: what is trained.
-        method: by which method; several of them are a grid.
-        network: on which network it is timed.
-        workers: M.
-        steps: T.
-        seeds: one training each; 3 stands for 0, 1, 2.
-        compute: how long a worker computes in a step.
-        out: the folder that keeps finished runs: the same again goes on there. Else a temporary one that goes with the
-            result.
-        jobs: processes that train side by side; one per core unless given. It does not change any number.
-        dask: the address of a scheduler of dask.distributed, whose workers train instead.
-        search: who asks for values of what is tuned: ``optuna``.
-        tune: two ends by field, for a search: ``{"method.lr": (1e-4, 1e-1)}``.
-        trials: of the search, for each combination of the grid.
-        equal_effort: as many configurations of each method as there are of the one with the fewest.
-        **fields: others of the spec, by name or by path.
+        problem: the problem to train.
+        method: the method; several methods are a grid.
+        network: the network that times the training.
+        workers: M, the number of workers.
+        steps: T, the number of steps.
+        seeds: seeds, one training each; 3 stands for 0, 1, 2.
+        compute: computing time of a worker in a step.
+        out: the folder of finished runs; a second call with the same folder continues there. By default a temporary
+            folder that is removed with the result.
+        jobs: number of processes that train side by side; one per core by default. It changes no result.
+        dask: address of a scheduler of dask.distributed, whose workers train instead.
+        search: the search that proposes values of the tuned fields: ``optuna``.
+        tune: lower and upper bound by field, for a search: ``{"method.lr": (1e-4, 1e-1)}``.
+        trials: number of trials of the search, for each combination of the grid.
+        equal_effort: run as many configurations of each method as there are of the method with the fewest.
+        **fields: other fields of the spec, by name or by path.
+
+    Returns:
+        The result with a row per configuration and seed; `SweepResult.best` ranks the configurations.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted; before anything is trained.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted, before any
+            training.
 
     >>> import syncline as sl
     >>> result = sl.sweep(
@@ -78,16 +82,16 @@ def sweep(
     >>> result.best()["method.lr"].tolist()
     [0.01, 0.001]
     """
-    given = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
+    named_fields = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
              "compute": compute}  # fmt: skip
-    given |= fields
-    overrides = [Override.option(path, path, value) for path, value in given.items() if value is not None]
-    asked = {"kind": "run", "name": "sweep"} if spec is None else spec
+    named_fields |= fields
+    overrides = [Override.option(path, path, value) for path, value in named_fields.items() if value is not None]
+    source = {"kind": "run", "name": "sweep"} if spec is None else spec
     from syncline.runs.sweep import sweep as experiment
 
     with place(out, "sweep") as (path, scratch):
         swept = experiment.sweep(
-            asked,
+            source,
             grid or {},
             seeds=seeds,
             overrides=overrides,
@@ -104,7 +108,7 @@ def sweep(
 
 
 class SweepResult(Result):
-    """What `sl.sweep` returns: a `sl.Result` whose configurations can be ranked."""
+    """The result of `sl.sweep`: a `sl.Result` that can rank its configurations."""
 
     def __init__(self, swept: Swept, scratch: Scratch | None = None) -> None:
         super().__init__(
@@ -113,10 +117,13 @@ class SweepResult(Result):
 
     @checked
     def best(self, by: str = "loss") -> pd.DataFrame:
-        """One row per configuration, the best first: median, lowest and highest over the seeds; less is better.
+        """Return one row per configuration, the best first: median, lowest and highest value over the seeds.
+
+        Args:
+            by: name of the number to rank by; less is better.
 
         Raises:
-            SpecError: there is no such number.
+            SpecError: the rows have no such number.
         """
         import pandas as pd
 
@@ -124,28 +131,28 @@ class SweepResult(Result):
 
 
 def swept_in(folder: Path) -> SweepResult:
-    """The result in a sweep's folder, also of one that goes on or was killed: of what is finished by now.
+    """Return the result of the finished runs in a sweep's folder, also if the sweep still runs or was killed.
 
     Raises:
-        SpecError: it is none.
+        SpecError: the folder is not a sweep's.
     """
-    kept = read_sweep(folder)
+    stored = read_sweep(folder)
     return SweepResult(
         Swept(
-            name=kept.about["name"],
-            paths=kept.paths,
-            rows=kept.rows,
+            name=stored.about["name"],
+            paths=stored.paths,
+            rows=stored.rows,
             folder=str(folder),
-            asked=len(kept.asked),
-            repeated=len(kept.rows),
-            effort=effort((one["method"], one["training"]) for one in kept.asked),
-            interrupted=len(kept.rows) < len(kept.asked),
+            asked=len(stored.asked),
+            repeated=len(stored.rows),
+            effort=effort((run["method"], run["training"]) for run in stored.asked),
+            interrupted=len(stored.rows) < len(stored.asked),
         )
     )
 
 
 class _Warner(Listener):
-    """Python's warnings."""
+    """A listener that turns a sweep's warnings into Python's warnings."""
 
     def warns(self, lines: Sequence[str]) -> None:
         told(list(lines))

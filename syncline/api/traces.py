@@ -1,4 +1,4 @@
-"""Scripts and functions of a user's own under a simulated clock."""
+"""A user's own scripts and functions under a simulated clock."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from syncline.measure.replaying.scenario import ReplayedOn
 
 Traceable: TypeAlias = str | Path | Callable[[], object]
-"""A script: its file, or what would be typed (``"train.py --lr 1"``, ``"-m my.training"``); or a function."""
+"""A script: its file, or its command line (``"train.py --lr 1"``, ``"-m my.training"``); or a function."""
 
 NETWORKS = ("infiniband", "10gbe", "wan")
-"""If none is named."""
+"""The networks of a trace by default."""
 
 HARDWARE = "a100"
-"""If none is named."""
+"""The hardware of a trace by default."""
 
 
 @checked
@@ -44,45 +44,48 @@ def trace(
     out: str | Path | None = None,
     exact: bool = True,
 ) -> Result:
-    """Run a torch.distributed script as it is, with its own math, and say what it would take on networks.
+    """Run an unchanged torch.distributed script, with its own arithmetic, and compute its time on networks.
 
-    It runs in processes that are started for it, whatever this one has done; what it prints goes to ``sys.stderr``.
+    The script runs in new processes, whatever the state of this one; its output goes to ``sys.stderr``.
 
     Args:
-        what: a script, or a function without arguments that does what a script does; of several the first is the
-            baseline of the speedups.
-        workers: P, one process each.
-        networks: on which networks; three of the presets unless given.
-        hardware: that computes; or ``measured``, ``measured:0.5``: what recording took, and half of it.
-        algorithm: of all collectives; or ``auto``, ``gloo``, ``nccl`` for their choice.
-        host: ``ahead`` of its device, as a GPU's, or ``waits``, as a CPU; by the hardware unless given.
-        target_loss: whose time is told; of several scripts the highest final loss unless given.
-        gpu: ``none``: the script sees no GPU; ``auto``: those of ``CUDA_VISIBLE_DEVICES``, else one for each rank.
-        clock: ``allow`` a script to decide by the clock of the recording, or ``refuse``.
+        what: a script, or a function without arguments that does the same; the first of several is the baseline of the
+            speedups.
+        workers: P, the number of workers, with one process each.
+        networks: the networks; three of the presets by default.
+        hardware: the hardware that computes; or ``measured`` for the times of the recording, ``measured:0.5`` for half
+            of them.
+        algorithm: the algorithm of all collectives; or ``auto``, ``gloo`` or ``nccl`` for the choice that each makes.
+        host: ``ahead`` if the host runs ahead of its device, like a GPU's, ``waits`` if not, like a CPU; by default the
+            hardware decides.
+        target_loss: the loss whose time is computed; by default the highest final loss of several scripts.
+        gpu: ``none``: the script sees no GPU; ``auto``: it sees those of ``CUDA_VISIBLE_DEVICES``, else one per rank.
+        clock: ``allow`` a script to decide by the clock of the recording, or ``refuse`` it.
         out: see `sl.compare`.
         exact: see `sl.compare`.
 
     Returns:
-        Beside the rows, ``sites``, ``links`` and ``losses`` in `Result.json`.
+        The result with a row per script and network; `Result.json` also has ``sites``, ``links`` and ``losses``.
 
     Raises:
-        SynclineError: what is wrong, where, and what would be accepted; a rank that failed, whose traceback is told.
+        SynclineError: an argument is wrong, and one line says which values are accepted; or a rank failed, and the
+            message has its traceback.
     """
     from syncline.measure.recording.ranks import TraceOptions
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.subprocess_trace import traced_apart
     from syncline.measure.replaying.trace import trace as experiment
 
-    several = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
-    programs = [program_of(one) for one in several]
-    joined = listed(NETWORKS if networks is None else networks)
-    question = ReplayedOn.of(joined, hardware, algorithm, host, target_loss=target_loss)
+    scripts = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
+    programs = [program_of(script) for script in scripts]
+    chosen_networks = listed(NETWORKS if networks is None else networks)
+    question = ReplayedOn.of(chosen_networks, hardware, algorithm, host, target_loss=target_loss)
     options = TraceOptions(gpu, clock)
     with place(out, folder_name(programs)) as (path, scratch):
-        told = experiment(
+        answer = experiment(
             programs, workers, question, path, exact=exact and out is not None, run=traced_apart, options=options
         )
-    return replayed("trace", told, question, scratch)
+    return replayed("trace", answer, question, scratch)
 
 
 @checked
@@ -101,10 +104,10 @@ def whatif(
     out: str | Path | None = None,
     exact: bool = True,
 ) -> Result:
-    """Replay the records of traces on other networks or hardware, and say what decides their step times.
+    """Replay the records of traces on other networks or hardware, and find what determines their step times.
 
     Args:
-        record: the folder or the result of a trace; of several the first is the baseline of the speedups.
+        record: the folder or the result of a trace; the first of several is the baseline of the speedups.
         networks: see `sl.trace`.
         hardware: see `sl.trace`.
         algorithm: see `sl.trace`.
@@ -112,35 +115,36 @@ def whatif(
         scale_bandwidth: factor on the bandwidth of all links.
         scale_latency: factor on the latency of all links.
         scale_compute: factor on the speed of computing.
-        overlap: whether calls run beside what is computed; if not, each is waited for at once.
+        overlap: let collectives run while a worker computes; otherwise a worker waits for each call at once.
         target_loss: see `sl.trace`.
         out: see `sl.compare`.
         exact: see `sl.compare`.
 
     Returns:
-        Beside the rows, ``sites``, ``links``, ``losses`` and ``sensitivities`` in `Result.json`.
+        The result with a row per record and network; `Result.json` also has ``sites``, ``links``, ``losses`` and
+        ``sensitivities``.
 
     Raises:
-        SynclineError: what is wrong, where, and what would be accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
     from syncline.measure.replaying.scenario import Changes, ReplayedOn
     from syncline.measure.replaying.trace import whatif as experiment
 
-    several = list(record) if isinstance(record, Sequence) and not isinstance(record, str) else [record]
-    folders = [Path(one.folder or "") if isinstance(one, Result) else Path(one) for one in several]
+    records = list(record) if isinstance(record, Sequence) and not isinstance(record, str) else [record]
+    folders = [Path(source.folder or "") if isinstance(source, Result) else Path(source) for source in records]
     changes = Changes(scale_bandwidth, scale_latency, scale_compute, overlap)
-    joined = listed(NETWORKS if networks is None else networks)
-    question = ReplayedOn.of(joined, hardware, algorithm, host, changes, target_loss)
+    chosen_networks = listed(NETWORKS if networks is None else networks)
+    question = ReplayedOn.of(chosen_networks, hardware, algorithm, host, changes, target_loss)
     with place(out, "whatif") as (path, scratch):
-        told = experiment(folders, question, path, exact=exact and out is not None)
-    return replayed("whatif", told, question, scratch)
+        answer = experiment(folders, question, path, exact=exact and out is not None)
+    return replayed("whatif", answer, question, scratch)
 
 
 def program_of(what: Traceable) -> ForeignScript:
-    """Return the program that a user means by a script or a function.
+    """Return the program of a script, a command line or a function.
 
     Raises:
-        SpecError: neither; or a script where no code may run.
+        SpecError: the argument is neither a script nor a function; or it is a script where no code may run.
     """
     from syncline.measure.recording.ranks import ForeignScript, script_of
 
@@ -160,12 +164,12 @@ def program_of(what: Traceable) -> ForeignScript:
 
 
 def folder_name(programs: Sequence[ForeignScript]) -> str:
-    """What a trace's folder is called unless somebody says."""
+    """Return the default name of a trace's folder."""
     return "-".join(["trace", *dict.fromkeys(program.name for program in programs)])
 
 
 def replayed(command: str, told: Mapping[str, Any], question: ReplayedOn, scratch: Scratch | None = None) -> Result:
-    """The result of a trace, or of replays of records."""
+    """Return the result of a trace, or of replays of records."""
 
     def tables() -> list[Group]:
         from syncline.measure.replaying.tables import trace_tables

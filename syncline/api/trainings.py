@@ -1,4 +1,4 @@
-"""Trainings in one process: several methods compared, or one in detail."""
+"""Trainings in one process: a comparison of several methods, or one run in detail."""
 
 from __future__ import annotations
 
@@ -33,25 +33,29 @@ def compare(
 ) -> Result:
     """Train several methods and time each on several networks: the loss and the clock.
 
-    Arguments take what a spec's fields take (docs/specs.md), and Python's objects: a problem, a method, a network.
+    Arguments accept the values of a spec's fields (docs/specs.md), and Python objects: a problem, a method, a network.
 
     Args:
-        spec: a bundled spec, a YAML file, fields, or a spec, whose fields the others replace; none: they say it all.
-        problem: what is trained.
-        methods: by which methods; the first is the baseline of the speedups.
-        networks: on which networks each is timed.
-        workers: M.
-        steps: T.
-        seeds: of the repetitions; 3 stands for 0, 1, 2.
-        compute: how long a worker computes in a step.
-        out: the folder to write, with figures; else a temporary one that goes with the result.
+        spec: a bundled spec's name, a YAML file, fields, or a spec; the other arguments replace its fields. Without it,
+            the other arguments make the spec.
+        problem: the problem to train.
+        methods: the methods; the first is the baseline of the speedups.
+        networks: the networks that time each method.
+        workers: M, the number of workers.
+        steps: T, the number of steps.
+        seeds: seeds of the repetitions; 3 stands for 0, 1, 2.
+        compute: computing time of a worker in a step.
+        out: the folder to write, with figures; by default a temporary folder that is removed with the result.
         exact: refuse a folder that exists, instead of adding a number to its name.
-        jobs: processes that train side by side; one per core unless given. It does not change any number.
-        on_progress: called now and then with the completed steps of each method.
-        **fields: others of the spec, by name or by path: ``eval_every=10``, ``**{"methods.1.period": 8}``.
+        jobs: number of processes that train side by side; one per core by default. It changes no result.
+        on_progress: function called now and then with the completed steps of each method.
+        **fields: other fields of the spec, by name or by path: ``eval_every=10``, ``**{"methods.1.period": 8}``.
+
+    Returns:
+        The result with a row per method and network.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> result = sl.compare(
@@ -62,20 +66,20 @@ def compare(
     >>> [(row["method"], row["network"], round(row["speedup"], 1)) for row in result.rows]
     [('ddp-adam', '10gbe', 1.0), ('local-adam', '10gbe', 1.1), ('ddp-adam', 'dsl', 1.0), ('local-adam', 'dsl', 6.8)]
     """
-    given = {"problem": problem, "methods": methods, "networks": networks, "workers": workers, "steps": steps,
+    named_fields = {"problem": problem, "methods": methods, "networks": networks, "workers": workers, "steps": steps,
              "seeds": seeds, "compute": compute}  # fmt: skip
-    loaded: CompareSpec = spec_of(spec, given | fields, CompareSpec, kind="compare")
+    loaded: CompareSpec = spec_of(spec, named_fields | fields, CompareSpec, kind="compare")
     from syncline.runs import compare as experiment
 
     with place(out, loaded.name) as (path, scratch):
-        told = experiment.compare(
+        answer = experiment.compare(
             loaded, path, exact=exact and out is not None, jobs=jobs, figures=out is not None, on_progress=on_progress
         )
-    return compared(loaded, told, scratch)
+    return compared(loaded, answer, scratch)
 
 
 def compared(spec: CompareSpec, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
-    """The result of a comparison."""
+    """Return the result of a comparison from its answer."""
     from syncline.specs.tables.display import compare_tables
 
     tables = partial(compare_tables, told["rows"], spec)
@@ -99,25 +103,28 @@ def run(
     on_progress: Callable[[int], None] | None = None,
     **fields: Any,
 ) -> Result:
-    """Train one method on one network, in full detail; or run a study, which no network times.
+    """Train one method on one network in full detail; or run a study, which no network times.
 
     Args:
-        spec: see `compare`; also a study's.
-        problem: what is trained.
-        method: by which method.
-        network: on which network it is timed.
-        workers: M.
-        steps: T.
-        seeds: of the repetitions; 3 stands for 0, 1, 2.
-        compute: how long a worker computes in a step.
+        spec: see `sl.compare`; also the spec of a study.
+        problem: the problem to train.
+        method: the method.
+        network: the network that times the training.
+        workers: M, the number of workers.
+        steps: T, the number of steps.
+        seeds: seeds of the repetitions; 3 stands for 0, 1, 2.
+        compute: computing time of a worker in a step.
         scale: one of the spec's scales.
-        out: see `compare`.
-        exact: see `compare`.
-        on_progress: called now and then with the number of completed steps.
-        **fields: others of the spec.
+        out: see `sl.compare`.
+        exact: see `sl.compare`.
+        on_progress: function called now and then with the number of completed steps.
+        **fields: other fields of the spec.
+
+    Returns:
+        The result with a row per seed; for a study, the rows of the study.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> result = sl.run(
@@ -127,20 +134,20 @@ def run(
     >>> result.rows[0]["steps"], result.rows[0]["bytes_per_worker"]
     (20, 8.0)
     """
-    given = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
+    named_fields = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
              "seeds": seeds, "compute": compute}  # fmt: skip
-    loaded: Experiment = spec_of(spec, given | fields, RunSpec, kind="run", studies_of="run", scale=scale)
+    loaded: Experiment = spec_of(spec, named_fields | fields, RunSpec, kind="run", studies_of="run", scale=scale)
     from syncline.runs import run as experiment
 
     with place(out, loaded.name) as (path, scratch):
-        told = experiment.run(
+        answer = experiment.run(
             loaded, path, exact=exact and out is not None, figures=out is not None, on_progress=on_progress
         )
-    return ran(loaded, told, scratch)
+    return ran(loaded, answer, scratch)
 
 
 def ran(spec: Experiment, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
-    """The result of a run, or of a study."""
+    """Return the result of a run, or of a study, from its answer."""
     from syncline.specs.tables.display import run_tables
 
     tables = partial(run_tables, told["rows"], spec)

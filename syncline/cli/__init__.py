@@ -1,4 +1,4 @@
 """The commands of the shell, a module per kind.
 
-Trainings, real processes, clocks, the catalogue; `shell` is what they share.
+Trainings, real processes, clocks, the catalogue; `shell` holds the parts that they share.
 """

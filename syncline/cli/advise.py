@@ -1,4 +1,4 @@
-"""The command that says which plans there are."""
+"""The command that ranks the plans for a cluster and a model."""
 
 from __future__ import annotations
 
@@ -135,4 +135,4 @@ OPTIONS = (
     "model", "cluster", "network", "hardware", "workers", "tokens", "target_loss", "batch_tokens", "sequence", "budget",
     "deadline", "prices", "method", "failures",
 )  # fmt: skip
-"""What a refusal calls as the command line does."""
+"""Arguments that an error message names like options."""

@@ -1,4 +1,4 @@
-"""The command that lists what can be named."""
+"""The command that lists the names that specs and options accept."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def list_(
     if what not in CATALOGUES:
         raise SpecError("list", what, one_of(CATALOGUES, what))
     options: dict[str, Any] = {"shape": model and model_of(model, "--model"), "workers": workers}
-    given = {name: value for name, value in options.items() if value is not None}
+    arguments = {name: value for name, value in options.items() if value is not None}
     if what != "methods":
         for name, value in (("model", model), ("workers", workers)):
             if value is not None:
                 raise SpecError(f"--{name}", value, f"no {name}, as a list of {what} depends on none")
-    rows = CATALOGUES[what](**given, tell=lambda line: warn([line]))
+    rows = CATALOGUES[what](**arguments, tell=lambda line: warn([line]))
     if as_json:
         emit({"rows": rows})
         return

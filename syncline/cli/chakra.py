@@ -1,4 +1,4 @@
-"""The command between records and Chakra execution traces."""
+"""The command that converts records to Chakra execution traces and back."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def chakra_command(
     if action == "export":
         target = out or Path("runs") / f"{source.resolve().name}-chakra"
         rows, folder = export_record(source, hardware or HARDWARE, host, target, exact=out is not None)
-        told = f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
+        summary = f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
     else:
         target = out or Path("runs") / f"{source.resolve().name}-record"
         rows, folder = take_chakra(source, target, exact=out is not None)
-        told = f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
+        summary = f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
     if as_json:
         emit({"rows": rows, "folder": str(folder)})
     else:
-        say(told)
+        say(summary)

@@ -1,4 +1,4 @@
-"""Commands that train nothing."""
+"""Commands that compute clocks without a training."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def project_command(
         failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
     )
     networks, machines, count = asked_of(cluster, each_network(network), hardware, workers)
-    given = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
-    loaded: Experiment = load_spec(spec, given, ProjectSpec, studies_of="project")
+    changes = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
+    loaded: Experiment = load_spec(spec, changes, ProjectSpec, studies_of="project")
     warn(loaded.warnings())
     from syncline.planner.projection import projections
 
@@ -156,9 +156,15 @@ def project_command(
         layout or (),
     )
     if grid:
-        beside = {"--csv": csv, "--plot": plot, "--tokens": tokens, "--target-loss": target_loss, "--prices": prices}
-        beside |= {"--columns": columns, "--failures": failures}
-        for name, value in beside.items():
+        conflicting = {
+            "--csv": csv,
+            "--plot": plot,
+            "--tokens": tokens,
+            "--target-loss": target_loss,
+            "--prices": prices,
+        }
+        conflicting |= {"--columns": columns, "--failures": failures}
+        for name, value in conflicting.items():
             if value is not None:
                 raise SpecError(name, str(value), "nothing beside --grid, whose rows are in a parquet file")
         _write_grid(loaded, options, grid, thresholds or False, parquet or Path(f"{loaded.name}.parquet"), as_json)
@@ -193,9 +199,9 @@ def project_command(
 
 
 def _write_grid(
-    spec: Experiment, options: Options, given: list[str], thresholds: bool, file: Path, as_json: bool
+    spec: Experiment, options: Options, grid_options: list[str], thresholds: bool, file: Path, as_json: bool
 ) -> None:
-    """Every combination of values, into a file."""
+    """Write a row per combination of values into a file."""
     from syncline.planner.projection.grid import ProjectedGrid, grids_of
     from syncline.planner.projection.parquet import write_parquet
     from syncline.runs.processes.progress import progress
@@ -203,9 +209,11 @@ def _write_grid(
     from syncline.specs.grid import Grid
 
     if not isinstance(spec, ProjectSpec):
-        raise SpecError("--grid", given[0], f"no such option for a {study_of(spec).kind}; --set changes its fields")
+        raise SpecError(
+            "--grid", grid_options[0], f"no such option for a {study_of(spec).kind}; --set changes its fields"
+        )
     gc.enable()  # this may take minutes
-    grid = ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, given)])
+    grid = ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, grid_options)])
     warn(grid.left_out())
     with progress(new_console(), [spec.name], grid.rows, "rows") as update:
         written = write_parquet(grid.parts(thresholds), file, {"spec": spec.name}, lambda rows: update([rows]))
@@ -359,8 +367,8 @@ def pipeline_command(
         "--activation-bytes": ("activation_bytes", value_of("--activation-bytes", activation_bytes)),
         "--replicas": ("replicas", replicas), "--jitter": ("jitter", jitter), "--seed": ("seed", seed),
     }  # fmt: skip
-    given = overridden(overrides, options, networks=network)
-    loaded = load_spec(spec, given, PipelineSpec)
+    changes = overridden(overrides, options, networks=network)
+    loaded = load_spec(spec, changes, PipelineSpec)
     warn(loaded.warnings())
     from syncline.api.clocks import pipeline
 

@@ -1,4 +1,4 @@
-"""What a shell offers when Tab is pressed: names that can be given, as far as they are found in an instant."""
+"""Names that a shell offers when Tab is pressed, as far as they can be found in an instant."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ WHAT = (
     "prices",
     "failures",
 )
-"""What `syncline list` lists; a test holds it to the catalogues."""
+"""The lists of `syncline list`; a test compares them with the catalogues."""
 
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
-"""What `syncline reproduce` takes; a test holds it to the scoreboard."""
+"""The papers of `syncline reproduce`; a test compares them with the scoreboard."""
 
 Offer = Callable[[str], list[str]]
 
 
 def among(*names: str) -> Offer:
-    """One of a few names."""
+    """Return a completion that offers a few names."""
     return _offering(lambda: names)
 
 
 def specs_of(*commands: str) -> Offer:
-    """Bundled specs that one of these commands takes; files are offered by the shell itself."""
+    """Return a completion that offers the bundled specs that one of these commands accepts.
+
+    The shell itself offers files.
+    """
 
     def names() -> Iterable[str]:
         from syncline.specs.load import bundled, command_of_kind
@@ -90,8 +93,8 @@ def _method_names() -> Iterable[str]:
 def _algorithm_names() -> Iterable[str]:
     from syncline.costmodel import ALGORITHMS, OF_NCCL
 
-    each = (name for of in (ALGORITHMS, OF_NCCL) for kind in of.values() for name in kind)
-    return ("auto", "gloo", "nccl", *dict.fromkeys(each))
+    names = (name for catalogue in (ALGORITHMS, OF_NCCL) for kind in catalogue.values() for name in kind)
+    return ("auto", "gloo", "nccl", *dict.fromkeys(names))
 
 
 def _collective_names() -> Iterable[str]:
@@ -118,11 +121,11 @@ def _run_names() -> Iterable[str]:
 
 
 def _offering(names: Callable[[], Iterable[str]]) -> Offer:
-    """Those that begin like the word, or like its part behind the last comma."""
+    """Return a completion that offers the names that begin like the word, or like its part after the last comma."""
 
     def offer(incomplete: str) -> list[str]:
-        before, comma, begun = incomplete.rpartition(",")
-        return [before + comma + name for name in names() if name.startswith(begun)]
+        before, comma, prefix = incomplete.rpartition(",")
+        return [before + comma + name for name in names() if name.startswith(prefix)]
 
     return offer
 

@@ -1,4 +1,4 @@
-"""The command that says what is to be had here."""
+"""The command that reports the versions, devices and extras of this machine."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def doctor_command(as_json: JsonOption = False) -> None:
     """Say what is here (versions, devices, cores, extras), what will be skipped for want of it, and why."""
     from syncline.runs.doctor import findings, records
 
-    found = findings()
+    results = findings()
     if as_json:
-        emit({"rows": records(found)})
+        emit({"rows": records(results)})
         return
     console = new_console()
-    for group in dict.fromkeys(one.group for one in found):
-        console.print(_table(group, [one for one in found if one.group == group]))
-    lacking = sum(not one.ok for one in found)
-    said = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
-    console.print(said)
+    for group in dict.fromkeys(finding.group for finding in results):
+        console.print(_table(group, [finding for finding in results if finding.group == group]))
+    lacking = sum(not finding.ok for finding in results)
+    summary = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
+    console.print(summary)
 
 
-def _table(group: str, found: list[Finding]) -> Group:
-    """Names, what was found, and what is missed without."""
+def _table(group: str, findings: list[Finding]) -> Group:
+    """Return a table of names, results, and the consequences of a missing part."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -41,7 +41,7 @@ def _table(group: str, found: list[Finding]) -> Group:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(min_width=NAME_WIDTH, no_wrap=True)
     rows.add_column(overflow="fold")
-    for one in found:
-        told = one.found + (f"; {one.without}" if one.without else "")
-        rows.add_row(f"  {one.name}", Text(told))
+    for finding in findings:
+        description = finding.found + (f"; {finding.without}" if finding.without else "")
+        rows.add_row(f"  {finding.name}", Text(description))
     return Group(Text(group, style="bold"), rows, Text())

@@ -1,4 +1,4 @@
-"""The command that serves the page."""
+"""The command that serves the page of explore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of commands that know machines that fail: those of ``syncline goodput``, and what they come to."""
+"""Options about failures for commands that account for them, and the failures that the options give."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ StorageOption = Annotated[
 
 
 def failing_fields(failures: str | None, checkpoint: dict[str, Any] | None = None, **fields: Any) -> Any:
-    """Failures as options say them; none where none do.
+    """Return the failures that the options give; None without ``failures``.
 
     Args:
-        failures: which.
-        checkpoint: fields of it that are given; none: not.
-        **fields: of the failures, likewise.
+        failures: the text of ``--failures``; None if it is not given.
+        checkpoint: fields of the checkpoint by name; None for one that is not given.
+        **fields: fields of the failures by name; None for one that is not given.
 
     Raises:
-        SpecError: failures that there are not, or options that nothing says the failures of.
+        SpecError: the failures are unknown, or options about failures come without ``--failures``.
     """
     from syncline.errors import SpecError
     from syncline.specs.failures import failures_of
@@ -54,14 +54,14 @@ def failing_fields(failures: str | None, checkpoint: dict[str, Any] | None = Non
     fields = {name: value for name, value in fields.items() if value is not None}
     saved = {name: value for name, value in (checkpoint or {}).items() if value is not None}
     if failures is None:
-        for name, value in {**fields, **{AS_OPTION.get(name, name): one for name, one in saved.items()}}.items():
+        for name, value in {**fields, **{AS_OPTION.get(name, name): value for name, value in saved.items()}}.items():
             raise SpecError(f"--{name}", value, "--failures beside it, which says what fails")
         return None
-    given = failures_of(value_of("--failures", failures), "--failures").model_dump(mode="json", exclude_unset=True)
-    given |= fields
+    described = failures_of(value_of("--failures", failures), "--failures").model_dump(mode="json", exclude_unset=True)
+    described |= fields
     if saved:
-        given["checkpoint"] = given.get("checkpoint", {}) | saved
-    return given
+        described["checkpoint"] = described.get("checkpoint", {}) | saved
+    return described
 
 
 AS_OPTION = {"seconds": "checkpoint"}

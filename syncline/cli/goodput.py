@@ -1,4 +1,4 @@
-"""The command that asks what failures cost."""
+"""The command that computes the cost of failures."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def goodput_command(
     from syncline.api.goodput import goodput
 
     saved: dict[str, Any] = {"seconds": checkpoint, "size": size, "bandwidth": bandwidth, "mode": mode}
-    given = failing_fields(failures, saved, restart=restart, timeout=timeout, repair=repair, spares=spares)
+    failure_fields = failing_fields(failures, saved, restart=restart, timeout=timeout, repair=repair, spares=spares)
     result = goodput(
-        given,
+        failure_fields,
         value_of("--workers", workers, several=True),
         step_time,
-        recovery=None if recovery is None else [one.strip() for one in recovery.split(",")],
-        interval=None if interval is None else [one.strip() for one in interval.split(",")],
+        recovery=None if recovery is None else [part.strip() for part in recovery.split(",")],
+        interval=None if interval is None else [part.strip() for part in interval.split(",")],
         duration=duration,
         steps=steps,
         seeds=seeds,

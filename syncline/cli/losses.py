@@ -1,4 +1,4 @@
-"""The command that asks published fits."""
+"""The command that predicts losses by published fits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def loss_command(
     """Say the loss of a training by published fits, with bounds; beyond what they have seen only if asked to."""
     from syncline.api.losses import loss
 
-    given: dict[str, Any] = {} if method is None else {"method": [one.strip() for one in method.split(",")]}
+    chosen_methods: dict[str, Any] = {} if method is None else {"method": [name.strip() for name in method.split(",")]}
     result = loss(
         parameters=None if parameters is None else parameters.split(","),
         tokens=tokens,
@@ -57,7 +57,7 @@ def loss_command(
         target_loss=target_loss,
         extrapolate=extrapolate,
         every_fit=fit == "all",
-        **given,
+        **chosen_methods,
     )
     if as_json:
         emit(result)

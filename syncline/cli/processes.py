@@ -78,8 +78,8 @@ def launch_command(
 
     of_pipeline = kind_of(spec, overrides or ()) == "pipeline"
     count = {"--workers": ("stages" if of_pipeline else "workers", workers)}
-    given = overridden(overrides, count, **{"networks" if of_pipeline else "network": network})
-    loaded = load_spec(spec, given, RunSpec, PipelineSpec)
+    changes = overridden(overrides, count, **{"networks" if of_pipeline else "network": network})
+    loaded = load_spec(spec, changes, RunSpec, PipelineSpec)
     assert isinstance(loaded, RunSpec | PipelineSpec)
     warn(loaded.warnings())
     from syncline.api.processes import on_processes
@@ -89,14 +89,14 @@ def launch_command(
     from syncline.runs.processes.progress import progress
     from syncline.units import number_or_text, parse_seconds
 
-    how = Launch(
+    options = Launch(
         device, backend, parse_seconds(number_or_text(timeout), "--timeout"), reproducible, port,
         workers_per_process=workers_per_process, rejoins=rejoins,
     )  # fmt: skip
-    warn(launch_warnings(loaded, how))
+    warn(launch_warnings(loaded, options))
     console, target = new_console(), out or Path("runs") / loaded.name
     with progress(console, [loaded.name], launched_steps(loaded)) as update:
-        result = on_processes(loaded, how, target, exact=out is not None, on_progress=lambda done: update([done]))
+        result = on_processes(loaded, options, target, exact=out is not None, on_progress=lambda done: update([done]))
     show_result(console, result, as_json)
     if result.failed:
         say(f"error: {result.failed}; what was measured until then is in the folder above")
@@ -160,11 +160,11 @@ def calibrate_command(
     plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
     numbers = numbers_of(workers)
     warn(calibrate_warnings(numbers))
-    how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
+    options = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command, console = shlex.join(["syncline", *sys.argv[1:]]), new_console()
     with progress(console, ["calibrate"], len(numbers) * len(plan.parts), "parts") as update:
         measured = calibrate(
-            plan, numbers, out or Path("cluster.yaml"), how, command=command, exact=out is not None,
+            plan, numbers, out or Path("cluster.yaml"), options, command=command, exact=out is not None,
             on_progress=lambda done: update([done]),
         )  # fmt: skip
     if "failed" in measured:
@@ -235,8 +235,8 @@ def validate_command(
     for name in specs:
         where = None if data is None or kind_of(name) in ("run", "compare") else str(data)
         files = [str(path) for path in measurements or ()] or None
-        given = overridden(overrides, {"--data": ("data", where), "--measurements": ("measurements", files)})
-        loaded.append(load_spec(name, given, *VALIDATIONS, RunSpec, CompareSpec))
+        changes = overridden(overrides, {"--data": ("data", where), "--measurements": ("measurements", files)})
+        loaded.append(load_spec(name, changes, *VALIDATIONS, RunSpec, CompareSpec))
     trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
     published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]
     if out is not None and len(published) + bool(trainings) > 1:
@@ -265,6 +265,6 @@ def validate_command(
     if as_json:
         together = {
             "validations": results,
-            "rows": [{"spec": one.get("spec")} | row for one in results for row in one["rows"]],
+            "rows": [{"spec": answer.get("spec")} | row for answer in results for row in answer["rows"]],
         }
         emit(results[0] if len(results) == 1 else together)

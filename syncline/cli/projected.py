@@ -1,4 +1,4 @@
-"""Options of commands that ask about a clock: what `syncline project` takes, `solve` and `advise` take likewise."""
+"""Options of commands that project a clock; `syncline project`, `solve` and `advise` share them."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ CsvOption = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="W
 
 
 def methods_option(which: str) -> Any:
-    """``--method``, and what is so if none is named."""
+    """Return the option ``--method``; ``which`` is its help, with the default."""
     return typer.Option("--method", metavar="NAME,...", help=which, autocompletion=completion.methods)
 
 
 def tokens_option(more: str) -> Any:
-    """``--tokens``, and what there is to say of them."""
+    """Return the option ``--tokens``; ``more`` is added to its help."""
     return typer.Option("--tokens", metavar="D", help=f"Of the whole training, as 140B{more}.")

@@ -1,4 +1,4 @@
-"""The command that puts kept results on one page."""
+"""The command that puts stored results on one page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that prints papers' numbers beside ours."""
+"""The command that compares the papers' numbers with those of Syncline."""
 
 from __future__ import annotations
 

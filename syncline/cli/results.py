@@ -1,4 +1,4 @@
-"""Commands for what is kept of runs: list, show again, remove."""
+"""Commands for stored runs: list them, show them again, verify them, remove them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from syncline.runs.folders.run_index import RunEntry
 
 RUNS = Path("runs")
-"""Where commands write what has no ``--out``."""
+"""The folder of results without ``--out``."""
 
 RunArgument = Annotated[
     str,
@@ -56,13 +56,13 @@ def runs_command(
 
     entries = [] if folder == RUNS and not os.path.exists(folder) else run_entries(folder)
     if as_json:
-        emit({"rows": [one.record() for one in entries]})
+        emit({"rows": [entry.record() for entry in entries]})
         return
     if not entries:
         say(f"no run folders in {folder}/; 'syncline compare' writes one")
         return
     new_console().print(runs_table(entries, folder))
-    if any(one.state in LEFT for one in entries):
+    if any(entry.state in LEFT for entry in entries):
         say(f"what was killed is removed by: syncline rm --partial{_elsewhere(folder)}")
 
 
@@ -163,28 +163,28 @@ def rm_command(
 
     if not (runs or partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
-    chosen = {one.path: one for one in (find_run(name, folder) for name in runs or ())}
+    chosen = {entry.path: entry for entry in (find_run(name, folder) for name in runs or ())}
     if partial and os.path.exists(folder):
-        chosen |= {one.path: one for one in run_entries(folder) if one.state in LEFT}
-    for one in chosen.values():
-        if one.state == "running":
-            raise SpecError("run", str(one.path), "a folder that no process is writing")
-    finished = [one for one in chosen.values() if one.state not in LEFT]
+        chosen |= {entry.path: entry for entry in run_entries(folder) if entry.state in LEFT}
+    for entry in chosen.values():
+        if entry.state == "running":
+            raise SpecError("run", str(entry.path), "a folder that no process is writing")
+    finished = [entry for entry in chosen.values() if entry.state not in LEFT]
     if finished and not yes and not _agreed(finished):
         say("nothing is removed")
         raise typer.Exit(1)
-    for one in chosen.values():
-        remove_run(one)
-        say(f"removed {_told(one)}")
+    for entry in chosen.values():
+        remove_run(entry)
+        say(f"removed {_told(entry)}")
     if not chosen:
         say(f"nothing that killed runs left in {folder}/")
 
 
 def finished_folder(run: str, folder: Path) -> Path:
-    """The folder of a run that is finished, of a sweep, or of a replication.
+    """Return the folder of a finished run, of a sweep, or of a replication.
 
     Raises:
-        SpecError: there is none, or it is being written or was killed.
+        SpecError: there is no such folder, or a process is writing it, or the run was killed.
     """
     from syncline.runs.folders.run_index import find_run
     from syncline.runs.replicating.reading import is_replication
@@ -208,17 +208,17 @@ def _need_finished(run: str, entry: RunEntry) -> None:
 
 
 def _agreed(entries: list[RunEntry]) -> bool:
-    """Whether the user says yes to removing them."""
-    for one in entries:
-        say(_told(one))
+    """Return whether the user agrees to remove the runs."""
+    for entry in entries:
+        say(_told(entry))
     if not sys.stdin.isatty():
         raise Missing("--yes", "it, as there is no terminal to ask at")
     return typer.confirm("remove?", err=True)
 
 
-def _told(one: RunEntry) -> str:
-    files = "1 file" if one.files == 1 else f"{one.files:,} files"
-    return f"{one.path}/ ({one.kind}, {one.state}, {files}, {format_bytes(one.nbytes)})"
+def _told(entry: RunEntry) -> str:
+    files = "1 file" if entry.files == 1 else f"{entry.files:,} files"
+    return f"{entry.path}/ ({entry.kind}, {entry.state}, {files}, {format_bytes(entry.nbytes)})"
 
 
 def _elsewhere(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""``syncline same``: whether two folders have the same results."""
+"""The command ``syncline same``, which tests whether two folders have the same results."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def same_command(
 
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise SpecError("--tolerance", tolerance, "a number >= 0")
-    one, other = finished_folder(a, folder), finished_folder(b, folder)
-    kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (one, other)]
+    first, second = finished_folder(a, folder), finished_folder(b, folder)
+    kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (first, second)]
     if kinds[0] != kinds[1]:
         raise SpecError("run", b, f"a folder of kind {kinds[0]}, as {a} is; this is one of kind {kinds[1]}")
-    comparison = compare_folders(one, other)
+    comparison = compare_folders(first, second)
     verdict = comparison.verdict(tolerance)
     if as_json:
-        emit(comparison_record(comparison, one, other, tolerance))
+        emit(comparison_record(comparison, first, second, tolerance))
     elif comparison.differences:
         new_console().print(comparison_table(comparison, tolerance))
     for line in [*comparison.unmatched, *comparison.specs]:

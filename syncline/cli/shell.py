@@ -1,4 +1,4 @@
-"""What all commands share: the application, options, and how results are printed."""
+"""Parts that all commands share: the application, options, and the printing of results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from syncline.api.result import Result
     from syncline.specs import Override
 
-# Who sets it wants no escape sequence, not only no colour (https://no-color.org); rich would still print in bold.
+# NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
 PLAIN = bool(os.environ.get("NO_COLOR"))
 
 app = typer.Typer(
@@ -39,13 +39,13 @@ app = typer.Typer(
 )
 
 FLAG = " "
-"""In the place of a value, of an option that takes none."""
+"""Placeholder for the value of an option that takes none."""
 
 SPEC_HELP = "A bundled spec (see 'syncline list specs'), a YAML file, or - for standard input."
 
 
 def spec_argument(*commands: str) -> Any:
-    """A spec that one of these commands takes."""
+    """Return the argument for a spec that one of these commands accepts."""
     return typer.Argument(help=SPEC_HELP, metavar="SPEC", autocompletion=completion.specs_of(*commands))
 
 
@@ -68,7 +68,7 @@ OutOption = Annotated[
 
 
 def network_option(more: str) -> Any:
-    """``--network``, and what there is to say of it."""
+    """Return the option ``--network``; ``more`` is added to its help."""
     help_ = f"A name of 'syncline list networks', a YAML file, or latency,bandwidth as 50us,10Gbit/s; {more}."
     return typer.Option("--network", metavar="NET", help=help_, autocompletion=completion.networks)
 
@@ -96,7 +96,7 @@ ClusterOption = Annotated[
 NetworkOption = Annotated[list[str] | None, network_option("the spec's by default")]
 NetworksOption = Annotated[list[str] | None, network_option("repeatable, or names with commas")]
 
-# Of commands that start processes, and of the processes that torchrun starts.
+# Options of commands that start processes, and of the processes that torchrun starts.
 DeviceOption = Annotated[
     str,
     typer.Option(
@@ -139,28 +139,28 @@ NoCodeOption = Annotated[
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help."""
+    """Return the examples at the end of a command's help."""
     return "\n\n".join(["Examples:", *commands])
 
 
 MOST_COLUMNS = 1000
-"""Of a terminal: what draws a box of a thousand million columns does not come to an end."""
+"""Largest width of a terminal; drawing a box of a thousand million columns would not end."""
 
 
 def check_width() -> None:
-    """Take ``COLUMNS`` out of the environment unless it is a width that something can be printed in."""
+    """Remove ``COLUMNS`` from the environment unless it is a width in which something can be printed."""
     width = os.environ.get("COLUMNS", "").strip()
     if not (width.isdecimal() and len(width) < 5 and 0 < int(width) <= MOST_COLUMNS):
         os.environ.pop("COLUMNS", None)
 
 
 def new_console() -> Console:
-    """Progress and tables go to standard error; standard output is for JSON."""
+    """Return a console for progress and tables on standard error; standard output is for JSON."""
     from rich.console import Console
 
-    # A pipe or a log has no width, unless somebody says so: leave tables whole instead of folding them at 80 columns.
+    # A pipe or a log has no width unless COLUMNS gives one: print whole tables instead of folding them at 80 columns.
     piped = not sys.stderr.isatty() and "COLUMNS" not in os.environ
-    # Paths, names and labels are what a user wrote: "[red]" and ":smile:" in them mean themselves.
+    # Users write paths, names and labels, so "[red]" and ":smile:" in them are plain text.
     return Console(
         stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
         highlight=False,
@@ -168,12 +168,12 @@ def new_console() -> Console:
 
 
 def say(line: str) -> None:
-    """A line for people, on standard error."""
+    """Print a line for people on standard error."""
     print(line, file=sys.stderr)
 
 
 def warn(lines: list[str]) -> None:
-    """Warnings, a line each."""
+    """Print each line as a warning."""
     for line in lines:
         say(f"warning: {line}")
 
@@ -185,42 +185,42 @@ def overridden(
     network: list[str] | None = None,
     networks: list[str] | None = None,
 ) -> list[Override]:
-    """What the command line changes of a spec: ``--set``, then options that stand for fields.
+    """Return the changes to a spec: those of ``--set``, then those of options that stand for fields.
 
     Args:
-        overrides: ``--set``.
-        options: field and value by option; a value of None is not given.
-        network: ``--network`` where a spec has one.
-        networks: where it has several.
+        overrides: the texts of ``--set``.
+        options: field and value by option; an option with the value None is ignored.
+        network: ``--network`` for a spec with one network.
+        networks: ``--network`` for a spec with several.
     """
     from syncline.specs import Override
 
     network, networks = each_network(network), each_network(networks)
     if network and len(network) > 1:
         raise SpecError("--network", network, "one network, as this trains on one; 'syncline compare' takes several")
-    given = [Override.parse(one) for one in overrides or ()]
-    given += [Override.option("--network", "network", network[0])] if network else []
-    given += [Override.option("--network", "networks", networks)] if networks else []
+    changes = [Override.parse(text) for text in overrides or ()]
+    changes += [Override.option("--network", "network", network[0])] if network else []
+    changes += [Override.option("--network", "networks", networks)] if networks else []
     fields = (options or {}).items()
-    return given + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
+    return changes + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
 
 
 def each_network(given: list[str] | None) -> list[str] | None:
-    """What ``--network`` names; several names may be in one, as nothing else of ``10gbe,wan`` could be meant."""
-    if not given or not any("," in one for one in given):
+    """Return the networks of ``--network``; commas separate several names in one text."""
+    if not given or not any("," in text for text in given):
         return given
     from syncline.specs.cluster import links
 
-    named = [one.split(",") for one in given]
+    named = [text.split(",") for text in given]
     parts = [
-        several if all(part.strip().lower() in links.BY_NAME for part in several) else [one]
-        for one, several in zip(given, named, strict=True)
+        several if all(part.strip().lower() in links.BY_NAME for part in several) else [text]
+        for text, several in zip(given, named, strict=True)
     ]
     return [part.strip() for several in parts for part in several]
 
 
 def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
-    """A value as YAML reads it; with ``several`` those between commas, as a list; none of none."""
+    """Return a value as YAML reads it, a list of comma-separated values if ``several``, None for None."""
     from syncline.yamls import parse_yaml
 
     try:
@@ -230,17 +230,17 @@ def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
 
 
 def emit(result: Result | dict[str, Any]) -> None:
-    """The JSON object; numbers that JSON does not have become null."""
+    """Print the JSON object; numbers that JSON lacks become null."""
     from syncline.runs.folders.json_values import plain
 
     print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
 
 
 def tables_of(result: Result, columns: str | None = None) -> list[Group]:
-    """Its tables, of other columns if somebody asks for them.
+    """Return the result's tables, with other columns if ``columns`` is given.
 
     Raises:
-        SpecError: a column that there is not.
+        SpecError: there is no such column.
     """
     if columns is None:
         return result.tables
@@ -250,22 +250,22 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
 
 
 def print_tables(console: Console, result: Result) -> None:
-    """Its tables, one below the other."""
+    """Print the result's tables, one below the other."""
     print_each(console, result.tables)
 
 
 def print_each(console: Console, tables: Iterable[Group]) -> None:
-    """One below the other."""
+    """Print the tables one below the other."""
     for table in tables:
         console.print(table)
 
 
 MOST_FILES = 20
-"""Of a folder whose files are shown by themselves."""
+"""Largest number of files of a folder that are listed one by one."""
 
 
 def show_files(console: Console, folder: str | Path) -> None:
-    """Where things are, one path per line, so that it can be copied."""
+    """Print the paths of the result's files, one per line, so that they can be copied."""
     root = Path(folder)
     console.print(f"\nresults in {root}/", soft_wrap=True)
     for inside in sorted(root.iterdir()):
@@ -279,10 +279,10 @@ def show_files(console: Console, folder: str | Path) -> None:
 
 
 def show_tables(console: Console, result: Result, columns: str | None = None) -> None:
-    """Tables and warnings of something that was run.
+    """Print the tables and the warnings of a run.
 
     Raises:
-        SpecError: a column that there is not; what was run is shown all the same.
+        SpecError: there is no such column; the function still prints the run's tables first.
     """
     try:
         tables, wrong = tables_of(result, columns), None
@@ -303,7 +303,7 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
 
 
 def show_result(console: Console, result: Result, as_json: bool, columns: str | None = None) -> None:
-    """Tables, warnings, where the files are; JSON if asked for.
+    """Print tables, warnings and the paths of files; also JSON if ``as_json``.
 
     Raises:
         typer.Exit: after Ctrl-C, with its exit code.

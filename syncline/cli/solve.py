@@ -1,4 +1,4 @@
-"""The command that asks a projection the other way round."""
+"""The command that solves a projection for the setting that meets a target."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from syncline.cli.shell import (
 )
 
 VARIABLES = ("bandwidth", "latency", "period", "workers", "network")
-"""What can be sought; a test holds it to the experiments' own list."""
+"""Variables to solve for; a test compares them with the experiments' list."""
 
 TARGETS, WHERE = "Targets", "Where"
 
@@ -206,10 +206,10 @@ def solve_command(
         tokens, target_loss, prices, extrapolate, deadline, budget, step_time, utilisation, compute_utilisation,
         exposed, speedup, loss_penalty, over, level, among, most, batch_tokens, best, fits,
     )  # fmt: skip
-    inputs.targets()  # refuses what is none before anything is read
+    inputs.targets()  # refuse wrong targets before anything is read
     networks, machines, count = asked_of(cluster, each_network(network), hardware, workers)
-    given = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
-    loaded = load_spec(spec, given, ProjectSpec)
+    changes = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
+    loaded = load_spec(spec, changes, ProjectSpec)
     warn(loaded.warnings())
     options = Options(
         count, model or (), machines or (), method or (), overlap, algorithm, sequence, precision, layout or ()

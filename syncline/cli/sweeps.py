@@ -87,12 +87,12 @@ def sweep_command(
     from syncline.runs.sweep.tables import effort_line, ranking_table
     from syncline.specs.grid import Grid
 
-    grids = [Grid.parse(one) for one in grid or ()]
-    given, console = overridden(overrides), new_console()
+    grids = [Grid.parse(text) for text in grid or ()]
+    changes, console = overridden(overrides), new_console()
     with listening(console, say) as listener:
         result = sweep(
-            spec, grids, seeds=value_of("--seeds", seeds), overrides=given, out=out, jobs=jobs,
-            dask=dask, search=search, tune=[Tuned.parse(one) for one in tune or ()], trials=trials,
+            spec, grids, seeds=value_of("--seeds", seeds), overrides=changes, out=out, jobs=jobs,
+            dask=dask, search=search, tune=[Tuned.parse(text) for text in tune or ()], trials=trials,
             equal_effort=equal_effort, listener=listener,
         )  # fmt: skip
     failed = [row for row in result.rows if row["error"] is not None]
@@ -136,24 +136,24 @@ def best_command(
     from syncline.runs.sweep.tables import effort_line, ranking_table
 
     with as_written(folder):
-        kept = read_sweep(folder)
-        rows = with_equal_effort(kept.rows, kept.asked) if equal_effort else kept.rows
+        stored = read_sweep(folder)
+        rows = with_equal_effort(stored.rows, stored.asked) if equal_effort else stored.rows
         names = {row["run"] for row in rows}
-        tuned = effort((one["method"], one["training"]) for one in kept.asked if one["run"] in names)
+        tuned = effort((run["method"], run["training"]) for run in stored.asked if run["run"] in names)
         records = ranked(rows, by)
-        tables: list[Group] = [ranking_table(records, by, kept.paths, top, name=kept.about["name"])]
+        tables: list[Group] = [ranking_table(records, by, stored.paths, top, name=stored.about["name"])]
         if columns is not None:
             from syncline.specs.tables.column_selection import chosen_tables
 
             tables = chosen_tables(tables, records, columns)
     if as_json:
-        emit({"rows": records, "effort": tuned, "runs": len(kept.asked), "finished": len(kept.rows)})
+        emit({"rows": records, "effort": tuned, "runs": len(stored.asked), "finished": len(stored.rows)})
         return
     if records:
         print_each(new_console(), tables)
     _say_if_any(effort_line(tuned))
-    if len(kept.rows) < len(kept.asked):
-        say(f"{len(kept.rows):,} of {len(kept.asked):,} runs are finished")
+    if len(stored.rows) < len(stored.asked):
+        say(f"{len(stored.rows):,} of {len(stored.asked):,} runs are finished")
 
 
 def _say_if_any(line: str) -> None:

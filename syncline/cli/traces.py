@@ -121,7 +121,7 @@ def trace_command(
     from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
 
     programs = [script_of(words) for words in _scripts(script, several)]
-    asked = ReplayedOn.of(
+    question = ReplayedOn.of(
         each_network(network) or list(NETWORKS), hardware or HARDWARE, algorithm, host=host, target_loss=target_loss
     )
     options = TraceOptions(gpu, clock)
@@ -131,20 +131,20 @@ def trace_command(
 
         raise SpecError("--ranks", ranks, "--shapes beside it, as with real math all ranks are recorded")
     run = Shaping(parse_ranks(ranks)) if shapes else traced
-    most = MOST_SHAPED if shapes else MOST_WORKERS
-    told = trace(programs, workers, asked, target, exact=out is not None, run=run, most=most, options=options)
-    result = replayed("trace", told, asked)
+    limit = MOST_SHAPED if shapes else MOST_WORKERS
+    answer = trace(programs, workers, question, target, exact=out is not None, run=run, most=limit, options=options)
+    result = replayed("trace", answer, question)
     _show(result, as_json)
     if not as_json:
         say(f"on other networks, and what decides: syncline whatif {shlex.quote(str(result.folder))} --network NET")
 
 
 def _scripts(script: list[str] | None, several: list[str] | None) -> list[list[str]]:
-    """The words of each script."""
+    """Return the words of each script."""
     if bool(script) == bool(several):
         raise Missing("script", "one script behind --, or --script with what one types, once for each")
     try:
-        words = [shlex.split(one) for one in several or ()]
+        words = [shlex.split(text) for text in several or ()]
     except ValueError as error:
         from syncline.errors import SpecError
 
@@ -210,13 +210,13 @@ def whatif_command(
     if overlap not in ("on", "off"):
         raise SpecError("--overlap", overlap, one_of(("on", "off"), overlap))
     changes = Changes(bandwidth, latency, compute, overlap == "on")
-    on, networks = hardware or HARDWARE, each_network(network) or list(NETWORKS)
-    asked = ReplayedOn.of(networks, on, algorithm, host, changes, target_loss)
-    _show(replayed("whatif", whatif(records, asked, out, exact=out is not None), asked), as_json)
+    machine, networks = hardware or HARDWARE, each_network(network) or list(NETWORKS)
+    question = ReplayedOn.of(networks, machine, algorithm, host, changes, target_loss)
+    _show(replayed("whatif", whatif(records, question, out, exact=out is not None), question), as_json)
 
 
 def _show(result: Result, as_json: bool) -> None:
-    """The object, or tables and where the files are."""
+    """Print the JSON object, or tables and the paths of files."""
     if as_json:
         emit(result)
         return

@@ -51,11 +51,11 @@ def compare_command(
     if jobs != 1:
         from syncline.runs.processes.forked import start_server
 
-        start_server()  # imports while this process does
+        start_server()  # the server imports modules while this process does
     from syncline.specs import CompareSpec, load_spec
 
-    given = overridden(overrides, {"--text": ("problem.path", text and str(text))}, networks=network)
-    loaded = load_spec(spec, given, CompareSpec)
+    changes = overridden(overrides, {"--text": ("problem.path", text and str(text))}, networks=network)
+    loaded = load_spec(spec, changes, CompareSpec)
     warn(loaded.warnings())
     from syncline.api.trainings import compare
     from syncline.runs.processes.progress import progress
@@ -91,8 +91,8 @@ def run_command(
     """Train one method on one network, in full detail; or run a study, which no network times."""
     from syncline.specs import Experiment, RunSpec, load_spec
 
-    given = overridden(overrides, network=network)
-    loaded: Experiment = load_spec(spec, given, RunSpec, studies_of="run", scale=scale)
+    changes = overridden(overrides, network=network)
+    loaded: Experiment = load_spec(spec, changes, RunSpec, studies_of="run", scale=scale)
     warn(loaded.warnings())
     from syncline.api.trainings import run
     from syncline.runs.processes.progress import progress

@@ -1,4 +1,4 @@
-"""Mistakes on the command line, in the line that mistakes in a spec have: what, its value, what would be accepted."""
+"""Errors of the command line, in the form of errors of a spec: the name, its value, and the accepted values."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from syncline.errors import SpecError, SynclineError, names_options, one_of
 from syncline.interrupts import exit_code
 
 UsageError: Any = typer.BadParameter.__mro__[1]
-"""What click raises; newer versions of typer carry a click of their own, which cannot be imported by that name."""
+"""The error that click raises; newer versions of typer bundle a click that cannot be imported by that name."""
 
 Context = Any
-"""Likewise."""
+"""Click's context, of the click that typer uses."""
 
 
 SHORT = ("project",)
-"""Commands that are mostly imports: looking for garbage and for plugins of pydantic would take a sixth of the time."""
+"""Commands that are mostly imports: garbage collection and pydantic's plugins would take a sixth of the time."""
 
 PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
-"""Pydantic's own switch."""
+"""Pydantic's environment variable that disables plugins."""
 
 
 class Commands(TyperGroup):
-    """The commands, which refuse a name that none of them has; every command takes the group's option ``--no-code``."""
+    """The group of commands, which refuses unknown names; every command has the group's option ``--no-code``."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -38,7 +38,7 @@ class Commands(TyperGroup):
             command.params.append(option)
 
     def invoke(self, ctx: Context) -> Any:
-        """Run the command that is meant; an interrupted one says what is left in one line."""
+        """Run the requested command; after an interrupt, print in one line what remains."""
         before, token = os.environ.get(PLUGINS), names_options.set(True)
         try:
             return super().invoke(ctx)
@@ -52,10 +52,10 @@ class Commands(TyperGroup):
                 os.environ.pop(PLUGINS, None)
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command that is meant.
+        """Return the requested command.
 
         Raises:
-            SpecError: there is none of that name.
+            SpecError: no command has that name.
         """
         if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             raise SpecError("command", args[0], one_of(self.commands, args[0]) + "; see 'syncline --help'")
@@ -66,57 +66,57 @@ class Commands(TyperGroup):
 
 
 def refusal(error: Any) -> SynclineError:
-    """Our error for one of click's."""
+    """Return our error for an error of click."""
     context: Any = getattr(error, "ctx", None)
-    told = f"; see '{context.command_path} --help'" if context is not None else ""
+    hint = f"; see '{context.command_path} --help'" if context is not None else ""
     parameter, option = getattr(error, "param", None), getattr(error, "option_name", None)
     if parameter is not None:
-        return _of_a_value(error, parameter, told)
+        return _of_a_value(error, parameter, hint)
     if option is not None:
-        return _of_an_option(error, option, told)
+        return _of_an_option(error, option, hint)
     extra = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
     if extra:
-        return SpecError("arguments", extra[1], "no more than are taken" + told)
-    return SynclineError(_sentence(error.message) + told)
+        return SpecError("arguments", extra[1], "no more than are taken" + hint)
+    return SynclineError(_sentence(error.message) + hint)
 
 
-def _of_a_value(error: Any, parameter: Any, told: str) -> SynclineError:
+def _of_a_value(error: Any, parameter: Any, hint: str) -> SynclineError:
     options = [name for name in parameter.opts if name.startswith("--")]
     path = options[0] if options else str(parameter.metavar or parameter.name).lower()
     if type(error).__name__ == "MissingParameter":
         help_ = _sentence(str(getattr(parameter, "help", None) or "a value"))
-        return Missing(path, help_ + ("" if "see '" in help_ else told))
+        return Missing(path, help_ + ("" if "see '" in help_ else hint))
     problems: list[Any] = getattr(error.__cause__, "errors", list)()
     if problems:
         return SpecError(path, problems[0]["input"], _accepted(problems[0]))
     return SynclineError(f"{path}: {_sentence(error.message)}")
 
 
-def _of_an_option(error: Any, option: str, told: str) -> SynclineError:
+def _of_an_option(error: Any, option: str, hint: str) -> SynclineError:
     if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
-        known = [name for one in error.ctx.command.params for name in one.opts if name.startswith("--")]
-        return SpecError("option", option, one_of([*known, "--help"], option) + told)
+        names = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
+        return SpecError("option", option, one_of([*names, "--help"], option) + hint)
     if "requires" in error.message:
         return Missing(option, "a value")
     return SynclineError(f"{option}: {_sentence(error.message)}")
 
 
 class Missing(SynclineError):
-    """Something that has no value and needs one."""
+    """The error of an argument without a value that needs one."""
 
     def __init__(self, path: str, expected: str) -> None:
         super().__init__(f"{path}: got nothing; expected {expected}")
 
 
 def _sentence(text: str) -> str:
-    """The end of an error line: no capital, unless it is a name's, and no full stop."""
+    """Return a text as the end of an error line: without a capital, unless it is a name's, and without a full stop."""
     text = " ".join(text.split()).removesuffix(".")
     second = text[1:2]
     return text[:1].lower() + text[1:] if second.islower() or second == " " else text
 
 
 def _accepted(problem: dict[str, Any]) -> str:
-    """What a value must be that pydantic refused."""
+    """Return the description of the values that pydantic accepts instead of a refused one."""
     kind, limits = str(problem["type"]), problem.get("ctx") or {}
     if kind.startswith("int"):
         return "a whole number"

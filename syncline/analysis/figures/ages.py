@@ -1,4 +1,4 @@
-"""How late updates were, and whose they were: of workers at their own pace."""
+"""Ages of the updates and the workers that sent them, for workers at their own pace."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from syncline.errors import SpecError
 
 
 def ages_and_contributions(ages: Mapping[str, Sequence[int]], contributions: Mapping[str, Sequence[int]]) -> Figure:
-    """Left, which share of the updates had which age; right, which share of them is each worker's, the most first.
+    """Draw the share of updates per age (left) and the share of updates per worker, in descending order (right).
 
     Args:
-        ages: by method, how many updates had each age, from 0 on, in versions of the server's model.
-        contributions: by method, updates of each worker.
+        ages: method -> number of updates of each age, from 0 on, in versions of the server's model.
+        contributions: method -> number of updates of each worker.
 
     Raises:
         SpecError: there is no method, or one without updates.
@@ -28,15 +28,17 @@ def ages_and_contributions(ages: Mapping[str, Sequence[int]], contributions: Map
     styles = method_styles(ages)
     with figure_style():
         fig = new_figure(6.4, 2.6)
-        late, whose = fig.subplots(1, 2)
+        age_axes, worker_axes = fig.subplots(1, 2)
         for name, counts in ages.items():
-            own = sorted(contributions[name], reverse=True)
+            worker_counts = sorted(contributions[name], reverse=True)
             color, dashes = styles[name].color, styles[name].linestyle
-            late.stairs(_shares(counts), _edges(counts, 0), color=color, linestyle=dashes, linewidth=1.4)
-            whose.stairs(_shares(own), _edges(own, 1), color=color, linestyle=dashes, linewidth=1.4)
-        late.set_xlabel("age in versions of the model")
-        whose.set_xlabel("worker, the most frequent first")
-        for ax in (late, whose):
+            age_axes.stairs(_shares(counts), _edges(counts, 0), color=color, linestyle=dashes, linewidth=1.4)
+            worker_axes.stairs(
+                _shares(worker_counts), _edges(worker_counts, 1), color=color, linestyle=dashes, linewidth=1.4
+            )
+        age_axes.set_xlabel("age in versions of the model")
+        worker_axes.set_xlabel("worker, the most frequent first")
+        for ax in (age_axes, worker_axes):
             ax.set_ylabel("share of updates")
             ax.set_ylim(bottom=0)
             ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))

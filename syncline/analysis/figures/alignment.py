@@ -1,4 +1,4 @@
-"""How curvature lies to the coordinates, and what delay costs by it: ways on contours, swings, steps over angles."""
+"""Alignment of curvature with the coordinates and its cost under delay: trajectories, swings, steps over angles."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
 
 class Panel(NamedTuple):
-    """A function of the plane and ways over it.
+    """A function of the plane and trajectories over it.
 
     Attributes:
         f: ``(..., 2)`` positions to values ``(...)``.
         ways: label -> ``(n, 2)`` positions.
-        dominant: unit vector of the steepest curvature at the start, drawn at the origin; none for none.
-        level: a value whose contour is drawn strong: where a way has arrived; none for none.
+        dominant: unit vector of the steepest curvature at the start, drawn at the origin; None draws no vector.
+        level: a value whose contour is drawn strong, the target of the trajectories; None draws no contour.
         note: a line at the panel's foot.
     """
 
@@ -54,16 +54,17 @@ def trajectory_grid(
     smooth: bool = True,
     names: tuple[str, str] = ("$x_1$", "$x_2$"),
 ) -> Figure:
-    """Ways on contours, a panel per row and column, all of one scale and centred on the origin.
+    """Draw trajectories on contours, a panel per row and column, all of one scale and centred on the origin.
 
     Args:
-        panels: by row, then column.
-        rows: what the rows are.
-        columns: what the columns are.
-        styles: of the ways' labels.
-        reach: half the width of a panel; by default it holds every way.
-        smooth: contours evenly spaced in the root of the value, else shades alone, for what has too many valleys.
-        names: of the two coordinates.
+        panels: the panels by row, then by column.
+        rows: names of the rows.
+        columns: names of the columns.
+        styles: styles of the trajectories' labels.
+        reach: half the width of a panel; by default it holds every trajectory.
+        smooth: draw contours evenly spaced in the root of the value; otherwise only shades, for a function with too
+            many valleys.
+        names: names of the two coordinates.
 
     Raises:
         SpecError: there is no panel, or rows of different lengths.
@@ -88,15 +89,15 @@ def trajectory_grid(
 
 
 def _explained(panels: Sequence[Sequence[Panel]]) -> list[Line2D]:
-    """What is drawn beside the ways."""
-    every = [panel for row in panels for panel in row]
-    found = [Line2D([], [], linestyle="none", marker="o", markersize=4, color="#777777", label="where a way ends")]
-    if any(panel.level is not None for panel in every):
-        found.append(Line2D([], [], color=LEVEL, linewidth=0.7, label="target loss"))
-    if any(panel.dominant is not None for panel in every):
-        found.append(Line2D([], [], color=STEEPEST, linewidth=1.0, marker="D", markersize=2.5, markevery=[0, -1],
+    """Return the legend's entries for marks other than the trajectories."""
+    all_panels = [panel for row in panels for panel in row]
+    handles = [Line2D([], [], linestyle="none", marker="o", markersize=4, color="#777777", label="where a way ends")]
+    if any(panel.level is not None for panel in all_panels):
+        handles.append(Line2D([], [], color=LEVEL, linewidth=0.7, label="target loss"))
+    if any(panel.dominant is not None for panel in all_panels):
+        handles.append(Line2D([], [], color=STEEPEST, linewidth=1.0, marker="D", markersize=2.5, markevery=[0, -1],
                             label="steepest direction"))  # fmt: skip
-    return found
+    return handles
 
 
 def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, MethodStyle], smooth: bool) -> None:
@@ -112,10 +113,10 @@ def _draw_panel(ax: Axes, panel: Panel, reach: float, styles: Mapping[str, Metho
     if panel.level is not None:
         ax.contour(along, along, values, levels=[panel.level], colors=LEVEL, linewidths=0.7, zorder=2)
     ax.grid(visible=False)
-    for label, way in panel.ways.items():
-        ax.plot(*np.asarray(way).T, color=styles[label].color, linestyle=styles[label].linestyle, linewidth=0.8,
+    for label, positions in panel.ways.items():
+        ax.plot(*np.asarray(positions).T, color=styles[label].color, linestyle=styles[label].linestyle, linewidth=0.8,
                 label=label, zorder=3)  # fmt: skip
-        ax.plot(*way[-1], marker="o", markersize=3, color=styles[label].color, zorder=4, label="_end")
+        ax.plot(*positions[-1], marker="o", markersize=3, color=styles[label].color, zorder=4, label="_end")
     if panel.dominant is not None:
         x, y = (0.3 * reach * panel.dominant).tolist()
         ax.plot(
@@ -133,7 +134,7 @@ MARK: dict[str, Any] = {"color": "#009E73", "linewidth": 0.6, "linestyle": (0, (
 
 
 class Scatter(NamedTuple):
-    """One method's points ``(n,)``, and ``line``: the (x, y) of their medians, drawn through."""
+    """One method's points ``(n,)``, and ``line``: the (x, y) of the line through their medians."""
 
     x: ArrayLike
     y: ArrayLike
@@ -141,15 +142,15 @@ class Scatter(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """One panel of points over something; the axis up is logarithmic where a panel with that name spans a decade.
+    """One panel of points; its vertical axis is logarithmic if a panel with the same ``y`` spans a decade.
 
     Attributes:
         measured: label -> points.
-        x: what is along.
-        y: what is up.
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
         marks: x at which fine lines are drawn.
-        across: x at which a strong line is drawn, with its name; none for none.
-        title: above.
+        across: x at which a strong line is drawn, with its name; None draws no line.
+        title: title above the panel.
     """
 
     measured: Mapping[str, Scatter]
@@ -163,15 +164,15 @@ class Plot(NamedTuple):
 def measured_over(
     plots: Sequence[Plot], styles: Mapping[str, MethodStyle] | None = None, *, mark_label: str = ""
 ) -> Figure:
-    """Panels side by side of points and the line of their medians, one legend for all.
+    """Draw panels side by side of points and the line of their medians, with one legend for all.
 
-    Points that are not finite are left out; what is not finite breaks a line. Panels with the same name up have the
-    same kind of axis.
+    Points that are not finite are omitted; a value that is not finite breaks a line. Panels with the same ``y`` have
+    the same kind of axis.
 
     Args:
         plots: the panels.
-        styles: of the labels; by default ``method_styles``.
-        mark_label: what the panels' marks are, for the legend.
+        styles: styles of the labels; by default ``method_styles``.
+        mark_label: name of the panels' marks, for the legend.
 
     Raises:
         SpecError: there is no panel.
@@ -188,18 +189,20 @@ def measured_over(
         for ax in axes[len(plots) :]:
             ax.set_visible(False)
         for ax, plot in zip(axes, plots, strict=False):
-            if max(_decades(one) for one in plots if one.y == plot.y) >= 1:
+            if max(_decades(points) for points in plots if points.y == plot.y) >= 1:
                 ax.set_yscale("log")
                 ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if _decades(plot) < 1.5 else (1,), numticks=12))
                 ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
                 ax.yaxis.set_minor_formatter(NullFormatter())
             for mark in plot.marks:
                 ax.axvline(mark, **MARK, zorder=1)
-            for label, one in plot.measured.items():
+            for label, points in plot.measured.items():
                 style = styles[label]
-                ax.plot(one.x, one.y, linestyle="none", marker=style.marker or "o", markersize=2.5, alpha=0.6,
+                ax.plot(points.x, points.y, linestyle="none", marker=style.marker or "o", markersize=2.5, alpha=0.6,
                         color=style.color, markeredgewidth=0, zorder=2, label="_points")  # fmt: skip
-                ax.plot(*one.line, color=style.color, linestyle=style.linestyle, linewidth=1.0, zorder=3, label=label)
+                ax.plot(
+                    *points.line, color=style.color, linestyle=style.linestyle, linewidth=1.0, zorder=3, label=label
+                )
             if plot.across:
                 ax.axvline(plot.across[0], color="#333333", linewidth=0.8, zorder=1)
                 note = ax.annotate(plot.across[1], (plot.across[0], 0.03), (4, 0), xycoords=("data", "axes fraction"),
@@ -216,7 +219,7 @@ def measured_over(
 
 
 def _decades(plot: Plot) -> float:
-    y = np.concatenate([np.ravel(np.asarray(one.y, dtype=float)) for one in plot.measured.values()])
+    y = np.concatenate([np.ravel(np.asarray(points.y, dtype=float)) for points in plot.measured.values()])
     y = y[np.isfinite(y) & (y > 0)]
     return float(np.log10(y.max() / y.min())) if y.size else 0.0
 
@@ -224,13 +227,13 @@ def _decades(plot: Plot) -> float:
 def swings(
     panels: Mapping[str, Mapping[str, ArrayLike]], styles: Mapping[str, MethodStyle], *, label: str, most: int = 60
 ) -> Figure:
-    """Updates along one direction over the first steps, a panel each: to and fro, or straight on.
+    """Draw updates along one direction over the first steps, a panel each: to and fro, or straight on.
 
     Args:
         panels: title -> label -> projections ``(T,)``.
-        styles: of the labels.
-        label: what is up.
-        most: steps that are shown.
+        styles: styles of the labels.
+        label: label of the vertical axis.
+        most: number of steps shown.
 
     Raises:
         SpecError: there is no panel.

@@ -1,4 +1,4 @@
-"""What figures share: axes for steps and for time, labels at the ends of lines, markers, saving."""
+"""Shared parts of the figures: axes of steps and of time, labels at the ends of lines, markers, saving."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
 from syncline.files import whole_file
 
-# How long a unit of time is, and which multiples of it get a label on a logarithmic axis.
+# Each unit of time: its name, its length in seconds, and the multiples that get a label on a logarithmic axis.
 TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("ns", 1e-9, (1, 10, 100)),
     ("µs", 1e-6, (1, 10, 100)),
@@ -33,16 +33,16 @@ TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("h", 3600.0, (1, 10)),
     ("d", 86400.0, (1, 10, 100, 1000, 10000)),
 )
-TICK_GAP = 0.14  # least distance of two labels on a time axis, as a share of it: what "10 min" takes in a narrow panel
-START_SHARE = 0.15  # of a logarithmic time axis: from 0 to its first time, which is drawn linearly
-LETTERS_PER_INCH = 14.0  # of a legend's text on an inch of the page, beside the sample of the line
+TICK_GAP = 0.14  # least distance of two labels, as a share of a time axis: the width of "10 min" in a narrow panel
+START_SHARE = 0.15  # share of a logarithmic time axis that is linear, from 0 to its first time
+LETTERS_PER_INCH = 14.0  # letters of a legend's text per inch of the page, next to the sample of the line
 MARKERS_PER_LINE = 7
 CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a cross or a star than of a disc
-MOST_POINTS = 2000  # per line: more than the dots of a printed panel, few enough to keep a PDF small
+MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, few enough for a small PDF
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
-    """An empty figure on the Agg canvas; pyplot, with its global list of figures, is not involved."""
+    """Create an empty figure on the Agg canvas; pyplot, with its global list of figures, is not involved."""
     fig = Figure(figsize=(width_in, height_in))
     FigureCanvasAgg(fig)
     return fig
@@ -73,44 +73,44 @@ def save(fig: Figure, path: str | Path) -> Path:
 
 
 def thinned(count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
-    """Which of ``count`` points to draw: all, or ``most`` of them evenly spaced with the first and the last.
+    """Return the indices of the points to draw: all ``count``, or ``most`` of them evenly spaced, ends included.
 
-    Points are left out, never averaged, so every point drawn is one that was computed.
+    The function omits points and never averages them, so every drawn point was computed.
     """
     return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.intp))
 
 
 def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: str) -> None:
-    """Draw one line with a few markers, evenly spaced along the axis and apart from the markers of other lines.
+    """Draw one line with a few markers, evenly spaced along the axis and offset from the markers of other lines.
 
     The limits and the scale of the x axis must be final: the spacing of the markers follows them.
     """
     xs = np.asarray(x, dtype=float)
-    at = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0] if xs.size else xs
+    positions = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0] if xs.size else xs
     start, end = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
     drawn_before = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
     phase = 0.1 + 0.8 * ((0.5 + 0.382 * drawn_before) % 1)  # steps of the golden section never fall together
     wanted = start + (end - start) * (np.arange(MARKERS_PER_LINE) + phase) / MARKERS_PER_LINE
-    wanted = wanted[(wanted >= at[0]) & (wanted <= at[-1])] if xs.size else wanted[:0]
-    marked = np.abs(at[:, None] - wanted[None, :]).argmin(axis=0).tolist() if wanted.size else []
+    wanted = wanted[(wanted >= positions[0]) & (wanted <= positions[-1])] if xs.size else wanted[:0]
+    marked = np.abs(positions[:, None] - wanted[None, :]).argmin(axis=0).tolist() if wanted.size else []
     ax.plot(xs, y, markevery=marked, label=label, zorder=3, **_look(style))
 
 
 def draw_points(
     ax: Axes, x: ArrayLike, y: ArrayLike, span: tuple[ArrayLike, ArrayLike], style: MethodStyle, label: str
 ) -> None:
-    """Draw points that nothing joins, each with a thin bar from the lower to the upper end of its span."""
+    """Draw points without a joining line, each with a thin bar from the lower to the upper end of its span."""
     ax.vlines(x, *span, color=style.color, linewidth=1.0, zorder=2)
     ax.plot(x, y, label=label, zorder=3, **_look(style) | {"linestyle": "none"})
 
 
 def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
-    """The title and line samples above all panels, in the order given, in one row or in rows of about one length."""
+    """Draw the title and line samples above all panels, in the order given, in rows of about equal length."""
     handles_beside(fig, line_samples(styles), title)
 
 
 def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
-    """What a legend shows of each style."""
+    """Return a line sample for the legend per style."""
     return [Line2D([], [], label=name, **_look(style)) for name, style in styles.items()]
 
 
@@ -120,7 +120,7 @@ def handles_beside(
     title: str = "",
     at: Literal["outside upper center", "outside lower center"] = "outside upper center",
 ) -> None:
-    """The title and the handles with their labels above or below all panels, in as few rows as the page has room for.
+    """Draw the title and the handles with their labels above or below all panels, in as few rows as fit on the page.
 
     A label or a title that is wider than the page is broken into lines.
     """
@@ -144,13 +144,13 @@ def _broken(text: str, letters: float) -> str:
 
 
 def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]], *, share: float = 0.78) -> None:
-    """Name each line at the right edge, beside its end, with a sample of the line; labels keep apart from each other.
+    """Name each line at the right edge, next to its end, with a sample of the line; labels do not overlap.
 
     Args:
-        fig: the figure, of which ``ax`` takes the full height.
+        fig: the figure; ``ax`` takes its full height.
         ax: axes whose limits and scales are final.
-        ends: for each line, the y at which it ends, its name and its style.
-        share: of the figure's height that is the axes', about, when labels and titles have their room.
+        ends: the final y, the name and the style of each line.
+        share: the approximate share of the figure's height that the axes take, without labels and titles.
     """
     text = 10.5 / (share * 72 * float(fig.get_size_inches()[1]))  # a line of text in units of the axes' height
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
@@ -181,7 +181,7 @@ def _marker_size(marker: Marker) -> float:
 def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:
     """Move positions as little as needed for neighbours to be ``gap`` apart, in their order.
 
-    Neighbours that are too close form a block centred on the mean of where its members want to be; blocks that then
+    Neighbours that are too close form a block centred on the mean of its members' wanted positions; blocks that then
     touch are merged. This is isotonic regression (pool adjacent violators) on ``wanted_i - i gap``, clipped to the
     bounds: the least squares solution.
 
@@ -210,7 +210,7 @@ def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: 
 
 
 def step_axis(ax: Axes, last_step: float) -> None:
-    """A linear axis of steps from 0, with thousands separated."""
+    """Set up a linear x axis of steps from 0, with thousands separated."""
     ax.set_xlim(0, last_step or 1)
     ax.set_xlabel("step")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
@@ -218,10 +218,10 @@ def step_axis(ax: Axes, last_step: float) -> None:
 
 
 def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
-    """An axis of time from 0, logarithmic from ``first_s`` on, whose ticks are read at a glance: 0, 1 s, 10 s, 1 min.
+    """Set up an x axis of time from 0, logarithmic from ``first_s`` on, with round ticks: 0, 1 s, 10 s, 1 min.
 
-    Up to ``first_s`` it is linear and takes `START_SHARE` of the axis; a break mark stands where that ends. So the
-    start of a training is seen, which no logarithm reaches.
+    Up to ``first_s`` the axis is linear and takes `START_SHARE` of its length; a break mark shows the end of this part.
+    So the figure shows the start of a training, which no logarithm reaches.
     """
     decades = np.log10(last_s / first_s)
     # symlog draws its linear part as long as linscale / (1 - 1 / base) decades.
@@ -237,29 +237,30 @@ def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
 
 
 def place_ticks(axis: Axis, ticks: Sequence[tuple[float, str]]) -> None:
-    """Label an axis at these values, and nowhere else."""
+    """Label an axis at these values only."""
     axis.set_major_locator(FixedLocator([value for value, _ in ticks]))
     axis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
 
 
 def time_ticks(first_s: float, last_s: float, gap: float = TICK_GAP) -> list[tuple[float, str]]:
-    """The ticks of a logarithmic time axis: (seconds, text), the roundest first until there are three, none too close.
+    """Return the ticks of a logarithmic time axis as (seconds, text): the roundest times, none too close to another.
 
-    The roundest are 1 s, 10 s, 1 min and the like; then come threes, which halve a decade; then the rest.
+    The roundest are 1 s, 10 s, 1 min and the like; then come threes, which halve a decade; then the rest. Less round
+    times are added until there are three ticks.
     """
-    kept: list[tuple[float, str]] = []
+    ticks: list[tuple[float, str]] = []
     for steps in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
         for seconds, text in _multiples(steps):
-            apart = all(abs(np.log(seconds / other)) >= gap * np.log(last_s / first_s) for other, _ in kept)
-            if first_s <= seconds <= last_s and apart:
-                kept.append((seconds, text))
-        if len(kept) >= 3:
+            fits = all(abs(np.log(seconds / other)) >= gap * np.log(last_s / first_s) for other, _ in ticks)
+            if first_s <= seconds <= last_s and fits:
+                ticks.append((seconds, text))
+        if len(ticks) >= 3:
             break
-    return sorted(kept)
+    return sorted(ticks)
 
 
 def _multiples(steps: Iterable[int]) -> list[tuple[float, str]]:
-    """Round times in every unit, up to where the next unit begins: 50 s, then 1 min."""
+    """Return round times in every unit, up to the next unit: 50 s, then 1 min."""
     ends = [length for _, length, _ in TIME_UNITS[1:]] + [float("inf")]
     return [
         (decade * step * length, f"{decade * step:,} {unit}")
@@ -271,5 +272,5 @@ def _multiples(steps: Iterable[int]) -> list[tuple[float, str]]:
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:
-    """The unit (name, seconds) in which ``longest_s`` is a number of at least 2; nanoseconds for the shortest."""
+    """Return the unit (name, seconds) in which ``longest_s`` is at least 2; nanoseconds for the shortest times."""
     return next(((name, length) for name, length, _ in reversed(TIME_UNITS) if longest_s >= 2 * length), ("ns", 1e-9))

@@ -11,13 +11,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from syncline.units import format_bandwidth
 
 LETTER_IN = 0.046
-"""What a letter of a mark's name takes."""
+"""Width in inches of a letter of a mark's name."""
 
 
 def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwidth") -> None:
-    """A logarithmic axis of bytes per second with a label per power of ten of bits per second.
+    """Set up a logarithmic x axis of bytes per second with a label per power of ten of bits per second.
 
-    Every second or third power where there are many.
+    Of many powers it labels every second or third.
     """
     ax.set_xscale("log")
     ax.set_xlim(lowest, highest)
@@ -32,18 +32,18 @@ def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwi
 
 
 def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> None:
-    """Thin lines at these bandwidths, named above the axes; what would cover a name before it is left out.
+    """Draw thin lines at these bandwidths, named above the axes; a line whose name would cover another is omitted.
 
     Args:
-        ax: its x axis is logarithmic and has its limits.
+        ax: axes whose x axis is logarithmic and has its limits.
         marks: name -> bytes per second, the most important first.
-        width_in: of the axes, about.
+        width_in: approximate width of the axes in inches.
     """
     low, high = np.log(ax.get_xlim())
     named: list[tuple[float, float]] = []
     for name, value in marks.items():
         place, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
-        if not 0 <= place <= 1 or any(abs(place - other) < half + taken for other, taken in named):
+        if not 0 <= place <= 1 or any(abs(place - other) < half + other_half for other, other_half in named):
             continue
         named.append((place, half))
         ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
@@ -52,7 +52,7 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
 
 
 def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
-    """A logarithmic vertical axis of multiples: 0.5x, 1x, 2x."""
+    """Set up a logarithmic vertical axis of multiples: 0.5x, 1x, 2x."""
     ax.set_yscale("log")
     ax.set_ylim(lowest, highest)
     subs = (1, 2, 5) if highest / lowest < 300 else (1,)

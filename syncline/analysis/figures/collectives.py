@@ -1,4 +1,4 @@
-"""What collectives cost: time against size, a line per algorithm."""
+"""Cost of collectives: time against size, a line per algorithm."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ RING: dict[str, Any] = {
 }  # fmt: skip
 ASKED = "#777777"
 BYTES_TICKS = 1000.0
-"""One label per so many: B, kB, MB, GB."""
+"""Ratio of neighbouring labels: B, kB, MB, GB."""
 
 
 class SizePanel(NamedTuple):
     """A collective on a network.
 
     Attributes:
-        title: above the panel.
+        title: title above the panel.
         nbytes: (n,) sizes, ascending, positive.
         seconds: algorithm -> (n,) times.
         crossovers: (bytes, seconds) where the fastest algorithm changes; those outside of the sizes are not drawn.
@@ -45,10 +45,10 @@ class SizePanel(NamedTuple):
 
 
 def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, title: str = "") -> Figure:
-    """Time against size, both logarithmic: a line per algorithm, a ring with its size where the fastest one changes.
+    """Draw time against size, both logarithmic: a line per algorithm, a ring where the fastest one changes.
 
     Args:
-        panels: at least one; all have the same sizes.
+        panels: the panels, at least one; all have the same sizes.
         at_nbytes: a size to mark by a thin vertical line; none unless positive.
         title: an optional title above all panels.
 
@@ -103,17 +103,17 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
 
 
 def _marks(panels: Sequence[SizePanel], at_nbytes: float) -> list[Line2D]:
-    """What rings and the vertical line are."""
+    """Return the legend's entries for the rings and the vertical line."""
     rings = any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers)
-    found = [Line2D([], [], label="the fastest changes", **RING)] if rings else []
+    handles = [Line2D([], [], label="the fastest changes", **RING)] if rings else []
     if at_nbytes > 0:
-        found.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
+        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
                             label=format_bytes(at_nbytes)))  # fmt: skip
-    return found
+    return handles
 
 
 def _time_scale(ax: Axes, lowest_s: float, highest_s: float) -> None:
-    """A logarithmic time axis whose ticks are round times."""
+    """Set up a logarithmic time axis whose ticks are round times."""
     ax.set_yscale("log")
     ax.set_ylim(lowest_s, highest_s)
     place_ticks(ax.yaxis, time_ticks(lowest_s, highest_s))

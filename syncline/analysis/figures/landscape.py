@@ -1,4 +1,4 @@
-"""Optimisation on a landscape: distance to the optimum, and the way there on a contour plot."""
+"""Optimisation on a landscape: distance to the optimum, and trajectories on a contour plot."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ AxisLimits = tuple[float, float, float, float]
 
 GRID = 400  # points per axis on which contours are computed: finer than a printed panel resolves
 CONTOURS = 12
-NEAR = 0.3  # start and optimum, in widths of the panel: then one is named above and one below
+NEAR = 0.3  # distance of start and optimum, in widths of the panel, below which one name is above and the other below
 # Pale greys only, dark at the bottom of the valley, so that lines of every colour stand out.
 _PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
 
 @dataclass(frozen=True)
 class Surface:
-    """A function of two variables to be minimised, with what a picture of it shows.
+    """A function of two variables to be minimised, with the points and limits of its picture.
 
     Args:
-        f: z = f(x, y), of two NumPy arrays of one shape.
-        start: where all methods begin.
-        optimum: where f is least.
-        limits: of the axes; by default they hold every trajectory. What lies outside is not drawn.
-        names: of the two axes.
+        f: the function z = f(x, y) of two NumPy arrays of one shape.
+        start: the point at which all methods begin.
+        optimum: the point at which f is least.
+        limits: limits of the axes; by default they hold every trajectory. Points outside are not drawn.
+        names: names of the two axes.
     """
 
     f: Callable[[FloatArray, FloatArray], FloatArray]
@@ -55,13 +55,13 @@ def distance_over_steps(
     title: str | None = None,
     styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
-    """A distance over the steps: the median over the seeds as a line, their range as a band, named at the end.
+    """Draw a distance over the steps: a line of the median over the seeds, a band of their range, named at the end.
 
     Args:
         series: one per method, with values (S, n).
-        label: what is shown, with its unit if it has one.
+        label: name of the quantity, with its unit if it has one.
         log: a logarithmic axis of distances (values at or below zero are left out).
-        title: by default it tells what line and band are.
+        title: the title; by default it explains line and band.
         styles: label -> style; by default ``method_styles``.
 
     Returns:
@@ -70,12 +70,12 @@ def distance_over_steps(
     Raises:
         SpecError: there is no series.
     """
-    styles = styles or method_styles(one.label for one in series)
+    styles = styles or method_styles(run.label for run in series)
     with figure_style():
         fig = new_figure(5.0, 2.7)
         ax = fig.add_subplot()
         ends = _draw_distance(ax, series, label, log, styles)
-        label_ends(fig, ax, [(end, one.label, styles[one.label]) for end, one in zip(ends, series, strict=True)])
+        label_ends(fig, ax, [(end, run.label, styles[run.label]) for end, run in zip(ends, series, strict=True)])
         ax.set_title(_band_title(series) if title is None else title, loc="left")
     return fig
 
@@ -87,7 +87,7 @@ def landscape_convergence(
     *,
     styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
-    """Distance to the optimum beside the trajectories, with one legend: the figure of a landscape experiment.
+    """Draw the distance to the optimum and, at its right, the trajectories on contours, with one legend.
 
     Args:
         series: one per method, with values (S, n).
@@ -101,15 +101,15 @@ def landscape_convergence(
     Raises:
         SpecError: there is no series, or a trajectory is not of shape (n, 2).
     """
-    labels = list(dict.fromkeys([*(one.label for one in series), *trajectories]))
+    labels = list(dict.fromkeys([*(run.label for run in series), *trajectories]))
     styles = styles or method_styles(labels)
     with figure_style():
         fig = new_figure(7.0, 2.9)
-        left, right = fig.subplots(1, 2, width_ratios=[1.15, 1])
-        _draw_distance(left, series, "distance to the optimum", True, styles)
-        left.set_title(_band_title(series), loc="left")
-        _draw_landscape(right, landscape, trajectories, styles)
-        right.set_title("Trajectories on contours of $f$", loc="left")
+        distance_axes, trajectory_axes = fig.subplots(1, 2, width_ratios=[1.15, 1])
+        _draw_distance(distance_axes, series, "distance to the optimum", True, styles)
+        distance_axes.set_title(_band_title(series), loc="left")
+        _draw_landscape(trajectory_axes, landscape, trajectories, styles)
+        trajectory_axes.set_title("Trajectories on contours of $f$", loc="left")
         legend_above(fig, {label: styles[label] for label in labels})
     return fig
 
@@ -117,21 +117,21 @@ def landscape_convergence(
 def _draw_distance(
     ax: Axes, series: Sequence[SeedSeries], label: str, log: bool, styles: Mapping[str, MethodStyle]
 ) -> list[float]:
-    """Draw lines and bands; return where each line ends."""
+    """Draw lines and bands; return the y at which each line ends."""
     if not series:
         raise SpecError("series", [], "at least one series")
-    step_axis(ax, max(float(one.step[-1]) for one in series))
+    step_axis(ax, max(float(run.step[-1]) for run in series))
     if log:
         ax.set_yscale("log")
     ends = []
-    for one in series:
-        style = styles[one.label]
-        middle, low, high = median_and_range(one.values)
+    for run in series:
+        style = styles[run.label]
+        middle, low, high = median_and_range(run.values)
         shown = np.flatnonzero(np.isfinite(middle) & (middle > 0) if log else np.isfinite(middle))
         shown = shown[thinned(shown.size)]
-        draw_line(ax, one.step[shown], middle[shown], style, one.label)
-        if len(one.values) > 1:
-            ax.fill_between(one.step[shown], low[shown], high[shown], color=style.color, alpha=0.2, linewidth=0)
+        draw_line(ax, run.step[shown], middle[shown], style, run.label)
+        if len(run.values) > 1:
+            ax.fill_between(run.step[shown], low[shown], high[shown], color=style.color, alpha=0.2, linewidth=0)
         ends.append(float(middle[shown[-1]]) if shown.size else float("nan"))
     ax.set_ylabel(label)
     top = ax.get_ylim()[1]
@@ -141,55 +141,55 @@ def _draw_distance(
 def _draw_landscape(
     ax: Axes, landscape: Surface, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
 ) -> None:
-    ways = {name: _way(name, landscape.start, positions) for name, positions in trajectories.items()}
-    x0, x1, y0, y1 = landscape.limits or _limits_of([*ways.values(), np.array([landscape.optimum, landscape.start])])
+    tracks = {name: _way(name, landscape.start, positions) for name, positions in trajectories.items()}
+    x0, x1, y0, y1 = landscape.limits or _limits_of([*tracks.values(), np.array([landscape.optimum, landscape.start])])
     ax.set_xlim(x0, x1)
     ax.set_ylim(y0, y1)
     x, y = np.meshgrid(np.linspace(x0, x1, GRID), np.linspace(y0, y1, GRID))
-    least = float(landscape.f(*np.array(landscape.optimum)[:, None])[0])
-    height = np.log1p(np.maximum(landscape.f(x, y) - least, 0))
+    minimum = float(landscape.f(*np.array(landscape.optimum)[:, None])[0])
+    height = np.log1p(np.maximum(landscape.f(x, y) - minimum, 0))
     levels = np.linspace(0, float(height.max()), CONTOURS + 1)
     ax.contourf(x, y, height, levels=levels, cmap=_PALE, zorder=0)
     ax.contour(x, y, height, levels=levels[1:-1], colors="#AAB0B6", linewidths=0.5, zorder=1)
     ax.grid(visible=False)
-    for name, way in ways.items():
-        style, drawn = styles[name], way[thinned(len(way))]
+    for name, track in tracks.items():
+        style, drawn = styles[name], track[thinned(len(track))]
         (line,) = ax.plot(*drawn.T, color=style.color, linestyle=style.linestyle, linewidth=1.1, label=name, zorder=3)
         line.set_path_effects([patheffects.Stroke(linewidth=1.9, foreground="white"), patheffects.Normal()])
     near = bool(np.abs(np.subtract(landscape.start, landscape.optimum)) @ [1 / (x1 - x0), 1 / (y1 - y0)] < NEAR)
     _mark(ax, landscape.start, "o", "start", above=not near)
     _mark(ax, landscape.optimum, "*", "optimum")
-    for name, way in ways.items():
-        ax.plot(*way[-1], marker=styles[name].marker, color=styles[name].color, markersize=4.5, markeredgecolor="white",
-                markeredgewidth=0.5, zorder=8, label="_end")  # fmt: skip
+    for name, track in tracks.items():
+        ax.plot(*track[-1], marker=styles[name].marker, color=styles[name].color, markersize=4.5,
+                markeredgecolor="white", markeredgewidth=0.5, zorder=8, label="_end")  # fmt: skip
     ax.set_xlabel(landscape.names[0])
     ax.set_ylabel(landscape.names[1])
 
 
-def _mark(ax: Axes, at: PlanePoint, marker: str, text: str, *, above: bool = True) -> None:
-    ax.plot(*at, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
+def _mark(ax: Axes, point: PlanePoint, marker: str, text: str, *, above: bool = True) -> None:
+    ax.plot(*point, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
             markersize=14 if marker == "*" else 5, zorder=6, label=f"_{text}")  # fmt: skip
-    note = ax.annotate(text, at, xytext=(0, 7 if above else -9), textcoords="offset points", ha="center",
+    note = ax.annotate(text, point, xytext=(0, 7 if above else -9), textcoords="offset points", ha="center",
                        va="bottom" if above else "top", fontsize=7, zorder=7)  # fmt: skip
     note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
 
 
 def _way(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArray:
-    """From the start along the trajectory, up to its first position that is not finite."""
-    way = np.asarray(positions, dtype=float)
-    if way.ndim != 2 or way.shape[1] != 2:
-        raise SpecError(f"trajectories.{name}", way.shape, "shape (n, 2), one position per row")
-    lost = ~np.isfinite(way).all(axis=1)
-    return np.concatenate([[start], way[: int(np.argmax(lost))] if lost.any() else way])
+    """Return the trajectory with the start in front, up to its first position that is not finite."""
+    path = np.asarray(positions, dtype=float)
+    if path.ndim != 2 or path.shape[1] != 2:
+        raise SpecError(f"trajectories.{name}", path.shape, "shape (n, 2), one position per row")
+    lost = ~np.isfinite(path).all(axis=1)
+    return np.concatenate([[start], path[: int(np.argmax(lost))] if lost.any() else path])
 
 
-def _limits_of(ways: Sequence[FloatArray]) -> AxisLimits:
-    points = np.concatenate(ways)
+def _limits_of(paths: Sequence[FloatArray]) -> AxisLimits:
+    points = np.concatenate(paths)
     (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
     dx, dy = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
     return float(x0 - dx), float(x1 + dx), float(y0 - dy), float(y1 + dy)
 
 
 def _band_title(series: Sequence[SeedSeries]) -> str:
-    seeds = {len(one.values) for one in series}
+    seeds = {len(run.values) for run in series}
     return f"Median and range of {max(seeds)} seeds" if max(seeds, default=1) > 1 else ""

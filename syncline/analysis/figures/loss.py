@@ -30,15 +30,15 @@ from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_seconds
 
-# Totals further apart than this share no linear axis: the fastest method would have a fifth of the panel or less.
+# Totals with a larger ratio share no linear axis: the fastest method would have a fifth of the panel or less.
 LOG_TIME_RATIO = 5.0
 Targets = float | Sequence[float] | None
-"""A loss that is to be reached, several, or none."""
+"""One target loss, several, or none."""
 
 LETTERS_OF_A_PANEL = 34
-"""Of a network's description on a line of its panel's title."""
+"""Letters per line of a network's description in its panel's title."""
 BAND_ROOM = 0.3
-"""How much higher, as a share of what the medians take, a panel may be for the seeds' bands; they are cut there."""
+"""Largest extra height of a panel for the seeds' bands, as a share of the medians' range; the bands are cut there."""
 
 
 def loss_against_steps(
@@ -50,7 +50,7 @@ def loss_against_steps(
     title: str = "",
     styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
-    """Loss against the number of steps: one line per method, named at its end.
+    """Draw loss against the number of steps: one line per method, named at its end.
 
     The line is the median over the seeds, the band their range. A run that diverged ends in a cross.
 
@@ -97,17 +97,17 @@ def loss_against_clock(
     title: str = "",
     styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
-    """Loss against wall-clock time: one panel per network, the same loss axis, one legend.
+    """Draw loss against wall-clock time: one panel per network, the same loss axis, one legend.
 
     Args:
         curves: one per method, each with a clock for every network.
-        networks: name -> link; the panels, in this order. The title of each tells its bandwidth and latency, or what is
-            given in place of a link.
+        networks: name -> link; the panels, in this order. The title of each shows its bandwidth and latency, or the
+            text given instead of a link.
         loss_label: the name of the loss, with its unit.
         log_loss: a logarithmic loss axis.
         target: a loss to mark, or several, with a ring where each method first reaches it.
         time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another. A
-            logarithmic axis begins with a linear piece, from 0 to the first evaluation of all.
+            logarithmic axis begins with a linear piece, from 0 to the earliest evaluation.
         title: an optional title above all panels.
         styles: label -> style; by default ``method_styles``.
 
@@ -147,30 +147,30 @@ def _several(target: Targets) -> tuple[float, ...]:
 
 def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targets: Sequence[float]) -> float:
     """Draw median, range, cross and rings of one curve; return the loss at which its line ends or leaves the panel."""
-    middle, low, high = median_and_range(curve.loss)
+    median, low, high = median_and_range(curve.loss)
     shown = np.flatnonzero(curve.shown)
     drawn = shown[thinned(shown.size)]
     lost = curve.diverged_at is not None or not shown.size
-    crossings = [] if lost else [(time_to_target_s(x, middle, target), target) for target in targets]
-    crossings = sorted(one for one in crossings if np.isfinite(one[0]))
-    xs, ys = _through(x[drawn], middle[drawn], crossings)
+    crossings = [] if lost else [(time_to_target_s(x, median, target), target) for target in targets]
+    crossings = sorted(crossing for crossing in crossings if np.isfinite(crossing[0]))
+    xs, ys = _through(x[drawn], median[drawn], crossings)
     draw_line(ax, xs, ys, style, curve.label)
     if len(curve.loss) > 1:
         _band(ax, x[drawn], low[drawn], high[drawn], style)
     if lost:
-        _cross(ax, x[shown], middle[shown], style)
+        _cross(ax, x[shown], median[shown], style)
         return float(ax.get_ylim()[1])
     size = 5.5 if len(targets) == 1 else 4.5
     for crossing, target in crossings:
-        # White discs below all rings: where two methods are close, both rings are seen.
+        # White discs lie below all rings, so that both rings are visible where two methods are close.
         for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
             ax.plot(crossing, target, marker="o", markersize=size, markerfacecolor=face, markeredgecolor=edge,
                     markeredgewidth=1.2, zorder=layer, label=name)  # fmt: skip
-    return float(middle[shown[-1]])
+    return float(median[shown[-1]])
 
 
 def _through(x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
-    """The line with its way through its rings: what is straight in time is not so on a logarithmic axis."""
+    """Return the line with its crossings inserted, because a line straight in time is not so on a logarithmic axis."""
     for crossing, target in crossings:
         if not (x == crossing).any():
             place = int(np.searchsorted(x, crossing))
@@ -179,7 +179,7 @@ def _through(x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, floa
 
 
 def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: MethodStyle) -> None:
-    """The range of the seeds, cut where the panel ends; a small mark at the top says where it goes on."""
+    """Draw the range of the seeds, cut at the panel's edge; a small mark at the top shows where it goes on."""
     bottom, top = ax.get_ylim()
     ax.fill_between(x, np.clip(low, bottom, top), np.clip(high, bottom, top), color=style.color, alpha=0.2,
                     linewidth=0, zorder=2)  # fmt: skip
@@ -191,7 +191,7 @@ def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: Met
 
 
 def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
-    """Mark where a diverged line ends, or where it leaves the panel for good."""
+    """Mark the point where a diverged line ends, or where it leaves the panel for good."""
     if not x.size:
         return
     top = ax.get_ylim()[1]
@@ -214,9 +214,9 @@ def _name(curve: Curve) -> str:
 
 
 def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[float, float]:
-    """A loss axis reaches from the best loss to the worst start: what rises above every start has diverged.
+    """Return the limits of a loss axis from the best loss to the worst start, because higher losses have diverged.
 
-    Bands of seeds have room up to `BAND_ROOM` above it.
+    Bands of seeds have room for up to `BAND_ROOM` of that range above the worst start.
     """
     scale = np.log if logarithmic else np.asarray
     ranges, bands = [], [-np.inf]
@@ -227,7 +227,7 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
             ranges.append(scale(shown))
             bands += [float(ranges[-1][2].max())] if len(curve.loss) > 1 else []
     ranges = ranges or [scale(np.ones((3, 1)))]
-    low, high = min(float(of[1].min()) for of in ranges), max(float(of[0, 0]) for of in ranges)
+    low, high = min(float(values[1].min()) for values in ranges), max(float(values[0, 0]) for values in ranges)
     margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
     room = high + max(0.0, min(max(bands) - high, BAND_ROOM * (high - low)))
     ends = low - margin, room + margin
@@ -262,28 +262,28 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
 
 
 def spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
-    """Whether, on any network, one method takes over `LOG_TIME_RATIO` times as long as another."""
+    """Return whether, on any network, one method takes over `LOG_TIME_RATIO` times as long as another."""
     totals = np.array([[curve.clock_s[name][-1] for curve in curves] for name in networks])
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
 
 
 POINTS = 72
-"""Per inch."""
+"""Points per inch, the unit of text sizes."""
 
 NAME_TALL, NAME_WIDE = 12.0, 50.0
-"""Points that a target's name takes."""
+"""Height and width in points of a target's name."""
 
 
 def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
     low, high = ax.get_ylim()
     tall = ax.get_window_extent().height * POINTS / ax.figure.dpi
     above, across = float("inf"), 0.0
-    # A name outside the panel would still claim room for itself.
-    for target in sorted((one for one in targets if low <= one <= high), reverse=True):
+    # A name outside the panel would still take room.
+    for target in sorted((value for value in targets if low <= value <= high), reverse=True):
         ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
-        at = float((ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))[1]) * tall
-        across = across + NAME_WIDE if above - at < NAME_TALL else 0.0  # beside a name that is as low
-        above = at
+        height = float((ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))[1]) * tall
+        across = across + NAME_WIDE if above - height < NAME_TALL else 0.0  # to the right of a name at the same height
+        above = height
         # Below the line at the left: curves come from above it.
         ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + across, -2),
                     textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
@@ -300,7 +300,7 @@ def _describe(network: Network | str) -> str:
 
 
 def _room(curves: Sequence[Curve]) -> float:
-    """Inches of height more than four lines need."""
+    """Return the inches of height beyond those of four lines."""
     return 0.25 * min(max(len(curves) - 4, 0), 4)
 
 

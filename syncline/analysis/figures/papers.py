@@ -1,4 +1,4 @@
-"""A paper in one picture: a message, the numbers behind it, and how many of the paper's numbers hold."""
+"""A paper in one picture: a message, the numbers behind it, and the number of the paper's values that hold."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
 WIDTH_IN = 6.0
-"""Shown 600 pixels wide, a point of text is 1.4 pixels."""
+"""Width of the picture; at 600 pixels, a point of text is 1.4 pixels."""
 LETTERS_OF_A_LINE = 66
 LARGE = 8.5
-"""Text, in points."""
+"""Size of the text, in points."""
 BAR_COLORS = ("#8C8C8C", "#0072B2", "#E69F00", "#009E73")
-"""The first series, which is mostly the paper's, is grey."""
+"""Colours of the series; the first one, usually the paper's, is grey."""
 VERDICT_COLORS = {
     "agree": ("#0072B2", "white"), "trend": ("#56B4E9", "black"), "differ": ("#D55E00", "white"),
     "not checkable": ("#D9D9D9", "black"),
 }  # fmt: skip
-"""Ground and text."""
+"""Colours of the bar and of its text."""
 
 
 def paper_summary(
@@ -40,17 +40,17 @@ def paper_summary(
     log: bool = False,
     span: tuple[float, float, str] | None = None,
 ) -> Figure:
-    """A message as the title, bars that show it, and below them the verdicts on all of the paper's numbers.
+    """Draw a message as the title, bars that show it, and below them the verdicts on all of the paper's numbers.
 
     Args:
-        message: what a reader takes away.
+        message: the main result, in a sentence.
         bars: group -> series -> value, from top to bottom; a series that a group lacks leaves no gap.
-        verdicts: verdict -> how many numbers have it.
-        value_label: what the bars' lengths are, with the unit.
-        group_label: what the groups are.
-        told: a value as the text at its bar's end.
-        log: a logarithmic axis of values.
-        span: from, to and name of a range to shade.
+        verdicts: verdict -> number of the paper's numbers with it.
+        value_label: name of the bars' lengths, with the unit.
+        group_label: name of the groups.
+        told: function from a value to the text at its bar's end.
+        log: draw a logarithmic axis of values.
+        span: start, end and name of a range to shade.
 
     Raises:
         SpecError: there is no bar.
@@ -82,7 +82,7 @@ def _bars(
     ax: Axes,
     bars: Mapping[str, Mapping[str, float]],
     colors: Mapping[str, str],
-    told: Callable[[float], str],
+    format_value: Callable[[float], str],
     log: bool,
 ) -> None:
     values = np.array([value for group in bars.values() for value in group.values()])
@@ -98,8 +98,8 @@ def _bars(
             ax.barh(
                 y, value - (low if log else 0.0), left=low if log else 0.0, height=0.86, color=colors[name], zorder=2
             )
-            ax.annotate(told(value), (max(value, 0.0), y), (4, 0), textcoords="offset points", va="center_baseline",
-                        fontsize=LARGE, zorder=3)  # fmt: skip
+            ax.annotate(format_value(value), (max(value, 0.0), y), (4, 0), textcoords="offset points",
+                        va="center_baseline", fontsize=LARGE, zorder=3)  # fmt: skip
         places.append(top + (len(group) - 1) / 2)
         top += len(group) + 0.6
     ax.set_ylim(top - 1.0, -0.7)
@@ -113,17 +113,17 @@ def _bars(
 
 
 def _verdicts(ax: Axes, verdicts: Mapping[str, int]) -> None:
-    """One bar of all numbers, cut by verdict; a part that is too narrow for its name has it left out."""
+    """Draw one bar of all numbers, cut by verdict; a part that is too narrow for its name omits it."""
     total = sum(verdicts.values())
-    left = 0
+    start = 0
     for name, (color, ink) in VERDICT_COLORS.items():
-        many = verdicts.get(name, 0)
-        ax.barh(0, many, left=left, height=1.0, color=color, edgecolor="white", linewidth=0.8)
-        for text in (f"{many} {name}", f"{many}"):
-            if many and many / total * 0.78 * WIDTH_IN > 0.075 * len(text) + 0.04:
-                ax.text(left + many / 2, 0, text, ha="center", va="center_baseline", fontsize=LARGE, color=ink)
+        number = verdicts.get(name, 0)
+        ax.barh(0, number, left=start, height=1.0, color=color, edgecolor="white", linewidth=0.8)
+        for text in (f"{number} {name}", f"{number}"):
+            if number and number / total * 0.78 * WIDTH_IN > 0.075 * len(text) + 0.04:
+                ax.text(start + number / 2, 0, text, ha="center", va="center_baseline", fontsize=LARGE, color=ink)
                 break
-        left += many
+        start += number
     ax.set_xlim(0, total or 1)
     ax.set_ylim(-0.5, 0.5)
     ax.set_xticks([])
@@ -131,10 +131,10 @@ def _verdicts(ax: Axes, verdicts: Mapping[str, int]) -> None:
     ax.grid(False)
     for spine in ax.spines.values():
         spine.set_visible(False)
-    told = ", ".join(f"{many} {name}" for name, many in verdicts.items() if many)
-    ax.set_xlabel(f"{total} numbers and claims of the paper:\n{told}", fontsize=LARGE)
+    counts = ", ".join(f"{number} {name}" for name, number in verdicts.items() if number)
+    ax.set_xlabel(f"{total} numbers and claims of the paper:\n{counts}", fontsize=LARGE)
 
 
 def verdict_counts(verdicts: Sequence[str]) -> dict[str, int]:
-    """How often each verdict is among these, in the order in which they are drawn."""
-    return {name: sum(one == name for one in verdicts) for name in VERDICT_COLORS}
+    """Return the number of occurrences of each verdict, in the order in which they are drawn."""
+    return {name: sum(verdict == name for verdict in verdicts) for name in VERDICT_COLORS}

@@ -1,4 +1,4 @@
-"""A pipeline schedule as the picture people know: a row per stage, forwards and backwards with their micro-batches."""
+"""Pipeline schedules in their usual picture: a row per stage, forwards and backwards with their micro-batches."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ COLORS = {"forward": "#7fb2e5", "backward": "#8ccf8c", "weight": "#f2c879"}
 LATER_CHUNKS = {"forward": "#3d7ab8", "backward": "#4a9a4a", "weight": "#cf9a35"}
 UPDATE = "#c0392b"
 DIGIT_IN = 0.055
-"""What a digit takes in the picture: where a task is narrower, its number is left out."""
+"""Width in inches of a digit; a narrower task shows no number."""
 EDGED_IN = 0.04
-"""Narrower tasks have no edge."""
+"""Width in inches below which a task has no edge."""
 MOST_NUMBERS_IN = 10.0
 """The widest picture, in inches."""
 ROW_IN, MOST_ROWS_IN = 0.2, 25.0
-"""The height of a stage's row, and of all rows together, in inches: many stages have lower rows."""
+"""Height of a stage's row, and largest height of all rows together, in inches: many stages have lower rows."""
 NUMBERED_IN = 0.1
-"""Rows that are lower have no numbers in their tasks."""
+"""Height in inches below which a row shows no numbers in its tasks."""
 MOST_LABELS = 32
-"""Of more stages not each one has its name on the axis."""
+"""Largest number of stage labels; with more stages, some have no label."""
 
 
 class SchedulePanel(NamedTuple):
@@ -47,10 +47,10 @@ class SchedulePanel(NamedTuple):
 
 
 def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
-    """A panel per schedule: tasks numbered by micro-batch (from 1), a red mark at each update.
+    """Draw a panel per schedule: tasks numbered by micro-batch (from 1), a red mark at each update.
 
     Args:
-        panels: from top to bottom; those of a group one after another.
+        panels: the panels from top to bottom; panels of a group follow each other.
 
     Raises:
         SpecError: there is no panel.
@@ -58,7 +58,9 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     if not panels:
         raise SpecError("panels", [], "at least one panel")
     ends_s = {
-        panel.group: max((task.end_s for one in panels if one.group == panel.group for task in one.tasks), default=0.0)
+        panel.group: max(
+            (task.end_s for other in panels if other.group == panel.group for task in other.tasks), default=0.0
+        )
         for panel in panels
     }
     lengths = [
@@ -101,7 +103,7 @@ def _time_axis(ax: Axes, end_s: float, *, labelled: bool) -> None:
 
 
 def _tick(length: float) -> float:
-    """A round distance of ticks, of which about eight fit."""
+    """Return a round distance of ticks such that about eight fit."""
     power = 10.0 ** math.floor(math.log10(length / 8))
     return next(power * times for times in (1, 2, 5, 10) if power * times >= length / 8)
 
@@ -112,7 +114,7 @@ def _draw(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> N
         mine = [task for task in panel.tasks if task.kind == name and bool(task.chunk % 2) == later]
         color = (LATER_CHUNKS if later else COLORS)[name]
         patches = [Rectangle((task.start_s, task.stage - 0.42), task.end_s - task.start_s, 0.84) for task in mine]
-        # A white edge would swallow a narrow task.
+        # A white edge would hide a narrow task.
         edges = ["white" if task.end_s - task.start_s >= EDGED_IN * inch_s else color for task in mine]
         ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
     digits = len(str(1 + max((task.microbatch for task in panel.tasks), default=0)))

@@ -1,4 +1,4 @@
-"""What quantisers do to the sign of a sum: shares per quantiser, and losses over how heavy the noise's tails are."""
+"""Effects of quantisers on the sign of a sum: shares per quantiser, and losses by the weight of the noise's tails."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ SHARES = {"match": ("#0072B2", "same sign"), "zero": ("#D9D9D9", "none"), "flip"
 
 PANELS_PER_ROW = 3
 LABELLED = 0.08
-"""Share from which on a bar has room for its number."""
+"""Share from which a bar has room for its number."""
 
 
 CROWD = 0.7
-"""How much of the room of one alpha the points of all methods take."""
+"""Share of the width of one alpha that the points of all methods take."""
 
 
 def sign_shares(
     panels: Mapping[str, Mapping[str, Mapping[str, float]]], *, bar_label: str = "quantiser", title: str = ""
 ) -> Figure:
-    """How many entries keep the sign of their sum, lose it, or get the opposite one: a stacked bar per quantiser.
+    """Draw the shares of entries that keep the sign of their sum, lose it, or flip it: a stacked bar per quantiser.
 
     Args:
-        panels: panel -> bar -> ``match``, ``flip`` and ``zero``, shares that add up to 1; the same bars in all panels
-            are in the same places, whether or not each panel has each.
-        bar_label: what a bar is.
+        panels: panel -> bar -> ``match``, ``flip`` and ``zero``, shares that add up to 1. A bar has the
+            same place in all panels, even if some panels lack it.
+        bar_label: name of the bars.
         title: an optional title above all panels.
 
     Returns:
@@ -56,9 +56,9 @@ def sign_shares(
             for share, (color, _) in SHARES.items():
                 width = np.array([panel[bar][share] if bar in panel else 0.0 for bar in bars])
                 ax.barh(range(len(bars)), width, left=start, height=0.78, color=color, edgecolor="white", linewidth=0.5)
-                for place, (left, length) in enumerate(zip(start, width, strict=True)):
+                for place, (offset, length) in enumerate(zip(start, width, strict=True)):
                     if length >= LABELLED:
-                        ax.text(left + length / 2, place, f"{100 * length:.0f}", ha="center", va="center", fontsize=6,
+                        ax.text(offset + length / 2, place, f"{100 * length:.0f}", ha="center", va="center", fontsize=6,
                                 color="black" if share == "zero" else "white")  # fmt: skip
                 start += width
             ax.set_title(name, loc="left")
@@ -81,10 +81,11 @@ def sign_shares(
 def loss_over_tails(
     losses: Mapping[str, Mapping[float, Sequence[float]]], *, loss_label: str = "final loss", title: str = ""
 ) -> Figure:
-    """Final losses against the noise's index of stability: the median as a point, the range over the seeds as a bar.
+    """Draw final losses against the noise's index of stability: the median as a point, the seeds' range as a bar.
 
     Args:
-        losses: method -> alpha -> (median, lowest, highest); not finite where most seeds diverged, and left out.
+        losses: method -> alpha -> (median, lowest, highest); values are not finite where most seeds diverged,
+            and such points are omitted.
         loss_label: the name of the loss, with its unit.
         title: an optional title.
 
@@ -102,10 +103,10 @@ def loss_over_tails(
         fig = new_figure(5.2, 3.0 + 0.04 * len(losses))
         ax = fig.add_subplot()
         ax.set_yscale("log")
-        for number, (name, of) in enumerate(losses.items()):
-            beside = CROWD * ((number + 0.5) / len(losses) - 0.5)
-            known = [(place + beside, *of[alpha]) for place, alpha in enumerate(alphas) if alpha in of]
-            shown = np.array([point for point in known if np.isfinite(point[1])]).reshape(-1, 4)
+        for number, (name, by_alpha) in enumerate(losses.items()):
+            offset = CROWD * ((number + 0.5) / len(losses) - 0.5)
+            points = [(place + offset, *by_alpha[alpha]) for place, alpha in enumerate(alphas) if alpha in by_alpha]
+            shown = np.array([point for point in points if np.isfinite(point[1])]).reshape(-1, 4)
             draw_points(ax, shown[:, 0], shown[:, 1], (shown[:, 2], shown[:, 3]), styles[name], name)
         for place in range(1, len(alphas)):
             ax.axvline(place - 0.5, color="#D9D9D9", linewidth=0.6, zorder=0)

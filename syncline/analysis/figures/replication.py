@@ -1,4 +1,4 @@
-"""Last losses of a replication: a line per method and setting, a point per seed; and over the bytes they took."""
+"""Last losses of a replication: a line per method and setting, a point per seed; and losses over the bytes sent."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from syncline.units import format_bytes
 def last_losses(
     settings: Mapping[str, Mapping[str, Sequence[float]]], *, loss_label: str = "validation loss", title: str = ""
 ) -> Figure:
-    """A line per setting and method, the last losses of its seeds on it; the stroke is their median.
+    """Draw a line per setting and method with the last losses of its seeds on it; the stroke is their median.
 
     Args:
-        settings: setting -> method -> a loss per seed; what diverged is infinite and is left out of the picture.
-        loss_label: of the axis.
+        settings: setting -> method -> a loss per seed; a diverged seed is infinite and is not drawn.
+        loss_label: label of the loss axis.
         title: an optional title.
 
     Returns:
@@ -62,21 +62,21 @@ def last_losses_over_bytes(
     loss_label: str = "validation loss",
     title: str = "",
 ) -> Figure:
-    """Last losses over what a worker sends per step: a point per method and setting, its range over the seeds a line.
+    """Draw last losses over the bytes sent per step: a point per method and setting, the seeds' range as a line.
 
-    Points of one method are joined in the order of their bytes, settings stand beside theirs.
+    Points of one method are joined in the order of their bytes; each point has the name of its setting.
 
     Args:
-        settings: setting -> method -> bytes per worker and step, and a loss per seed; what sends nothing, or diverged
-            on most seeds, is left out of the picture.
-        loss_label: of the axis.
+        settings: setting -> method -> bytes per worker and step, and a loss per seed; a method that sends nothing, or
+            diverged on most seeds, is not drawn.
+        loss_label: label of the loss axis.
         title: an optional title.
 
     Returns:
         the figure.
 
     Raises:
-        SpecError: nothing is left to show.
+        SpecError: no method has a point to draw.
     """
     points: dict[str, list[tuple[float, float, float, float, str]]] = {}
     for name, methods in settings.items():
@@ -91,13 +91,20 @@ def last_losses_over_bytes(
     with figure_style():
         fig = new_figure(5.5, 3.2 + 0.07 * len(points))
         ax = fig.subplots()
-        for method, found in points.items():
-            style, own = styles[method], sorted(found)
-            x, y = [one[0] for one in own], [one[1] for one in own]
+        for method, method_points in points.items():
+            style, ordered = styles[method], sorted(method_points)
+            x, y = [point[0] for point in ordered], [point[1] for point in ordered]
             ax.plot(x, y, color=style.color, linewidth=0.8, alpha=0.6)
-            ax.vlines(x, [one[2] for one in own], [one[3] for one in own], color=style.color, linewidth=1.0, alpha=0.6)
+            ax.vlines(
+                x,
+                [point[2] for point in ordered],
+                [point[3] for point in ordered],
+                color=style.color,
+                linewidth=1.0,
+                alpha=0.6,
+            )
             ax.plot(x, y, linestyle="none", marker=style.marker, color=style.color, markersize=5)
-            for nbytes, middle, _, _, name in own:
+            for nbytes, middle, _, _, name in ordered:
                 if name:
                     ax.annotate(name, (nbytes, middle), (5, 3), textcoords="offset points", size=6.5, color="#444444")
         ax.set_xscale("log")

@@ -1,4 +1,4 @@
-"""Below which bandwidth a method is worth it: speedups over a baseline, against the bandwidth."""
+"""Speedups over a baseline against the bandwidth, which show the bandwidth below which a method is worth it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PANEL_IN = 2.7
 
 
 class SpeedupPanel(NamedTuple):
-    """One model, so many workers.
+    """The speedups of one model on a number of workers.
 
     Attributes:
-        title: above the panel.
+        title: title above the panel.
         curves: method -> (n,) speedups at the bandwidths of the figure.
         points: method -> (bandwidth, speedup) of single networks.
     """
@@ -41,13 +41,13 @@ def speedup_over_bandwidth(
     label: str,
     title: str = "",
 ) -> Figure:
-    """Speedups against bandwidth, both logarithmic; above the line at 1x a method is faster than the baseline.
+    """Draw speedups against bandwidth, both logarithmic; above the line at 1x a method beats the baseline.
 
     Args:
-        bandwidths: (n,), ascending, in bytes per second.
-        panels: at least one.
-        marks: named bandwidths, the most important ones first; a name that would cover another is left out.
-        label: of the vertical axis.
+        bandwidths: (n,) bandwidths, ascending, in bytes per second.
+        panels: the panels, at least one.
+        marks: named bandwidths, the most important ones first; a name that would cover another is omitted.
+        label: label of the vertical axis.
         title: an optional title above all panels.
 
     Raises:
@@ -58,8 +58,8 @@ def speedup_over_bandwidth(
     across = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
     down = -(-len(panels) // across)
     styles = method_styles(name for panel in panels for name in panel.curves)
-    alone = [[speedup for _, speedup in of] for panel in panels for of in panel.points.values()]
-    values = np.concatenate([*(curve for panel in panels for curve in panel.curves.values()), *alone])
+    point_speedups = [[speedup for _, speedup in points] for panel in panels for points in panel.points.values()]
+    values = np.concatenate([*(curve for panel in panels for curve in panel.curves.values()), *point_speedups])
     lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
     with figure_style():
         fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)
@@ -76,9 +76,10 @@ def speedup_over_bandwidth(
             ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
             for name, curve in panel.curves.items():
                 draw_line(ax, bandwidths, curve, replace(styles[name], marker=""), name)
-                at = np.array(panel.points.get(name, ())).reshape(-1, 2)
-                ax.plot(at[:, 0], at[:, 1], linestyle="none", marker=styles[name].marker, color=styles[name].color,
-                        markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
+                single_points = np.array(panel.points.get(name, ())).reshape(-1, 2)
+                ax.plot(single_points[:, 0], single_points[:, 1], linestyle="none", marker=styles[name].marker,
+                        color=styles[name].color, markersize=4.5,
+                        markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
             ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
             below = place + across >= len(panels)
             ax.tick_params(labelbottom=below)

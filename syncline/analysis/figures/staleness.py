@@ -1,4 +1,4 @@
-"""What a pipeline's depth costs in loss."""
+"""Final losses of pipelines of different depths, and slowdowns to a target loss."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from syncline.analysis.figures.style import MethodStyle, figure_style, method_st
 from syncline.errors import SpecError
 
 CROWD = 0.6
-"""How much of the room of one depth the points of all methods take."""
+"""Share of the width of one depth that the points of all methods take."""
 
 Spread = tuple[float, float, float]
-"""Median, lowest, highest."""
+"""The median, lowest and highest value over the seeds."""
 
 
 def over_stages(
@@ -29,12 +29,13 @@ def over_stages(
     title: str = "",
     styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
-    """Final loss against the number of stages, and beside it the slowdown to the target; names are at the lines' ends.
+    """Draw the final loss against the number of stages and, at its right, the slowdown to the target.
 
     Args:
-        losses: method -> stages -> median, lowest and highest over the seeds; what is not finite is a cross at the top.
+        losses: method -> stages -> median, lowest and highest over the seeds; a value that is not finite is a cross at
+            the top.
         slowdowns: method -> stages -> steps to the target over those without delay; not finite (an open triangle at the
-            top) where the target was not reached. Without any that is finite beyond one stage there is no such panel.
+            top) where the target was not reached. If no value beyond one stage is finite, the panel is omitted.
         loss_label: the name of the loss, with its unit.
         log_loss: a logarithmic loss axis.
         title: an optional title above all panels.
@@ -45,16 +46,23 @@ def over_stages(
     """
     if not losses:
         raise SpecError("losses", dict(losses), "at least one method")
-    stages = sorted({one for of in losses.values() for one in of})
+    stages = sorted({num_stages for by_stages in losses.values() for num_stages in by_stages})
     styles = styles or method_styles(losses)
-    told = any(np.isfinite(value) for of in slowdowns.values() for one, value in of.items() if one > 1)
+    draws_slowdowns = any(
+        np.isfinite(value)
+        for by_stages in slowdowns.values()
+        for num_stages, value in by_stages.items()
+        if num_stages > 1
+    )
     with figure_style():
         names_in = 0.5 + 0.062 * max(map(len, losses))
-        fig = new_figure((6.2 if told else 3.6) + names_in, max(2.9, 0.9 + 0.15 * len(losses)) + (0.2 if title else 0))
-        axes = fig.subplots(1, 2 if told else 1, squeeze=False)[0]
+        fig = new_figure(
+            (6.2 if draws_slowdowns else 3.6) + names_in, max(2.9, 0.9 + 0.15 * len(losses)) + (0.2 if title else 0)
+        )
+        axes = fig.subplots(1, 2 if draws_slowdowns else 1, squeeze=False)[0]
         for ax in axes:
             ax.set_xlim(-0.5, len(stages) - 0.5)
-            ax.set_xticks(range(len(stages)), [f"{one:g}" for one in stages])
+            ax.set_xticks(range(len(stages)), [f"{num_stages:g}" for num_stages in stages])
             ax.tick_params(axis="x", length=0)
             ax.grid(False, axis="x")
             ax.set_xlabel("stages")
@@ -63,15 +71,15 @@ def over_stages(
         ends = _losses(axes[0], losses, stages, styles, log_loss)
         axes[0].set_ylabel(loss_label)
         label_ends(fig, axes[0], ends, share=0.68)
-        if told:
+        if draws_slowdowns:
             _slowdowns(axes[1], slowdowns, stages, styles)
         if title:
             fig.suptitle(title, fontsize=9)
     return fig
 
 
-def _beside(number: int, count: int) -> float:
-    return CROWD * ((number + 0.5) / count - 0.5)
+def _beside(index: int, count: int) -> float:
+    return CROWD * ((index + 0.5) / count - 0.5)
 
 
 def _losses(
@@ -81,11 +89,15 @@ def _losses(
     styles: Mapping[str, MethodStyle],
     logarithmic: bool,
 ) -> list[tuple[float, str, MethodStyle]]:
-    """Points, spreads and the thin lines that join the depths of a method; return where each line ends."""
+    """Draw points, spreads and the thin lines that join the depths of a method; return the y where each line ends."""
     drawn = {}
-    for number, (name, of) in enumerate(losses.items()):
-        known = [(place + _beside(number, len(losses)), *of[one]) for place, one in enumerate(stages) if one in of]
-        drawn[name] = np.array(known, dtype=float).reshape(-1, 4)
+    for number, (name, by_stages) in enumerate(losses.items()):
+        spreads = [
+            (place + _beside(number, len(losses)), *by_stages[num_stages])
+            for place, num_stages in enumerate(stages)
+            if num_stages in by_stages
+        ]
+        drawn[name] = np.array(spreads, dtype=float).reshape(-1, 4)
     finite = np.concatenate([points[np.isfinite(points).all(axis=1), 1:].ravel() for points in drawn.values()])
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.5, 1.0)
     if logarithmic:
@@ -115,24 +127,24 @@ def _slowdowns(
     ax: Axes, slowdowns: Mapping[str, Mapping[int, float]], stages: Sequence[int], styles: Mapping[str, MethodStyle]
 ) -> None:
     ax.set_yscale("log", base=2)
-    lost = any(not np.isfinite(value) for of in slowdowns.values() for value in of.values())
-    for number, (name, of) in enumerate(slowdowns.items()):
-        known = [
-            (place + _beside(number, len(slowdowns)), of[one])
-            for place, one in enumerate(stages)
-            if one in of and np.isfinite(of[one])
+    lost = any(not np.isfinite(value) for by_stages in slowdowns.values() for value in by_stages.values())
+    for number, (name, by_stages) in enumerate(slowdowns.items()):
+        reached = [
+            (place + _beside(number, len(slowdowns)), by_stages[num_stages])
+            for place, num_stages in enumerate(stages)
+            if num_stages in by_stages and np.isfinite(by_stages[num_stages])
         ]
-        points = np.array(known, dtype=float).reshape(-1, 2)
+        points = np.array(reached, dtype=float).reshape(-1, 2)
         draw_points(ax, points[:, 0], points[:, 1], (np.ones(len(points)), points[:, 1]), styles[name], name)
         never = [
             place + _beside(number, len(slowdowns))
-            for place, one in enumerate(stages)
-            if one in of and not np.isfinite(of[one])
+            for place, num_stages in enumerate(stages)
+            if num_stages in by_stages and not np.isfinite(by_stages[num_stages])
         ]
         ax.plot(never, np.full(len(never), 0.96), "^", transform=ax.get_xaxis_transform(), color=styles[name].color,
                 markerfacecolor="white", markersize=4, label="_never")  # fmt: skip
     ax.axhline(1.0, color="#666666", linewidth=0.8, zorder=1)
-    highest = max((v for of in slowdowns.values() for v in of.values() if np.isfinite(v)), default=1.0)
+    highest = max((v for by_stages in slowdowns.values() for v in by_stages.values() if np.isfinite(v)), default=1.0)
     ticks = [value for value in (0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128) if value <= 1.3 * highest]
     ax.set_ylim(0.8, max(1.3 * highest, 1.6))
     place_ticks(ax.yaxis, [(value, f"{value:g}x") for value in ticks])

@@ -1,4 +1,4 @@
-"""How figures look: one style file, and one way of drawing for each method, the same in every figure."""
+"""Styles of the figures: one style file, and one colour, line and marker per method, the same in every figure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Marker = str | tuple[int, Literal[1], int]
 
 @dataclass(frozen=True, slots=True)
 class MethodStyle:
-    """How one method is drawn: in grey print, lightness or dashes tell it from another, and the marker always does."""
+    """The line style of one method: lightness or dashes differ in grey print, and the marker always does."""
 
     color: str
     linestyle: Dashes
@@ -50,12 +50,12 @@ DASHES: tuple[Dashes, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class MethodFamily:
-    """Methods that save in the same way: shades of one hue, markers of one kind.
+    """A family of methods that save communication in the same way: shades of one hue, markers of one kind.
 
     Attributes:
-        prefixes: how their names begin.
-        first: names that keep their places, the first ones, whoever else is in a figure.
-        shades, markers: one per place; dashes differ along with them.
+        prefixes: beginnings of the methods' names.
+        first: names that keep the first places, whatever other methods are in a figure.
+        shades, markers: one colour and one marker per place; dashes differ along with them.
     """
 
     prefixes: tuple[str, ...]
@@ -91,35 +91,35 @@ METHOD_FAMILIES: dict[str, MethodFamily] = {
 
 
 def family_of(label: str) -> str | None:
-    """The family whose methods' names begin as this one does; None for another name."""
+    """Return the family whose prefix the label begins with; None if there is none."""
     fits = [(len(p), name) for name, family in METHOD_FAMILIES.items() for p in family.prefixes if label.startswith(p)]
     return max(fits)[1] if fits else None
 
 
 def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:
-    """The style of each label: one of its family's, or the next free one of the cycle for what is of no family.
+    """Return the style of each label: one of its family's, or the next free style of the cycle without a family.
 
     Within its family a label has its own place, or the next free one in the order given. After its four shades a family
     starts again with dashes and markers shifted against the colours; so does the cycle after seven.
 
     Args:
         labels: the methods of one figure; repeated labels count once.
-        families: label -> name of a family, for labels that do not tell it.
+        families: label -> name of a family, for labels whose prefix does not give it.
 
     Returns:
         label -> style, in the order given.
     """
     wanted = list(dict.fromkeys(labels))
-    of = {label: (families or {}).get(label) or family_of(label) for label in wanted}
+    family_by_label = {label: (families or {}).get(label) or family_of(label) for label in wanted}
     styles: dict[str, MethodStyle] = {}
     for name, family in METHOD_FAMILIES.items():
-        own = [label for label in wanted if of[label] == name]
-        taken = {family.first.index(label) for label in own if label in family.first}
-        free = (place for place in count() if place not in taken)
-        for label in own:
+        members = [label for label in wanted if family_by_label[label] == name]
+        taken_places = {family.first.index(label) for label in members if label in family.first}
+        free = (place for place in count() if place not in taken_places)
+        for label in members:
             styles[label] = _of_family(family, family.first.index(label) if label in family.first else next(free))
     hues = {style.color for style in styles.values()}
-    # The first lap leaves out the colours that a family has here.
+    # The first lap leaves out the colours of the families in this figure.
     places = (p for p in count() if p >= len(CYCLE) or CYCLE[p].color not in hues)
     others = (style for style in map(_of_cycle, places) if style not in styles.values())
     return {label: styles[label] if label in styles else next(others) for label in wanted}
@@ -127,7 +127,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
 
 def _of_family(family: MethodFamily, place: int) -> MethodStyle:
     lap, index = divmod(place, len(family.shades))
-    # Families begin with dashes of their own: of two equal lines the one below is seen through the other.
+    # Each family begins with other dashes: of two overlapping lines, the lower one shows through the upper one.
     begins = list(METHOD_FAMILIES.values()).index(family)
     dashes = DASHES[(begins + index + 2 * lap) % len(DASHES)]
     return MethodStyle(family.shades[index], dashes, family.markers[(index + lap) % len(family.markers)])
@@ -141,9 +141,9 @@ def _of_cycle(place: int) -> MethodStyle:
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Matplotlib's defaults plus the style file, for the body of a ``with``; the user's own settings return after it.
+    """Apply Matplotlib's defaults plus the style file in a ``with`` body, then restore the user's settings.
 
-    The user's matplotlibrc has no say inside, so that a figure is the same on every machine.
+    The user's matplotlibrc has no effect inside, so that a figure is the same on every machine.
     """
     with matplotlib.rc_context(fname=STYLE_FILE):
         yield

@@ -1,4 +1,4 @@
-"""What every worker did and when."""
+"""Timeline of the workers: computing, waiting and network activity over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncline.analysis.figures.axes import new_figure, time_unit
 from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
-IDLE = ("wait", "recv")  # what a compute stream does while it only waits for the network
+IDLE = ("wait", "recv")  # kinds of spans in which a compute stream only waits for the network
 COLUMNS = ("worker", "stream", "what", "start_s", "end_s")
 
 # kind -> top and height within a worker's row of height 1, face, hatch, edge. In grey print: dark, hatched, light.
@@ -36,13 +36,14 @@ def timeline_strip(
     last_s: float | None = None,
     title: str = "",
 ) -> Figure:
-    """One row per worker: its compute stream above (computing or waiting), what it has on the network below.
+    """Draw one row per worker: its compute stream above (computing or waiting), its network activity below.
 
     The number at the right of a row is the share of the shown time in which the worker computes.
 
     Args:
-        timeline: columns of one length: worker, stream, what, start_s, end_s; more are ignored. On the stream
-            "compute", "wait" and "recv" are waiting and all else is computing; any other stream is the network.
+        timeline: columns of one length: worker, stream, what, start_s, end_s; other columns are ignored.
+            On the stream "compute", the kinds "wait" and "recv" are waiting and all others are computing; any other
+            stream is the network.
         first_s: start of the shown time.
         last_s: its end; by default the last end in the timeline.
         title: an optional title.

@@ -17,23 +17,23 @@ from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
 PANELS = 3
-"""Beside each other."""
+"""Number of panels in a row."""
 
 LETTERS = 26
-"""Of a line above a panel."""
+"""Letters of a line above a panel."""
 
 DECADES_APART = 100.0
-"""The highest over the lowest, from which an axis has its decades alone: threes would touch them."""
+"""Ratio of the highest to the lowest knob from which an axis labels only decades, because threes would touch them."""
 
 CLOSE_TOGETHER = 4.0
-"""The highest over the lowest, up to which ones and threes of decades may be fewer than two."""
+"""Ratio of the highest to the lowest knob below which an axis may have fewer than two ones and threes of decades."""
 
 COLOURS = "viridis_r"
-"""The darker, the higher; the lightest fifth, which white swallows, is left out."""
+"""Colour map, darker for higher values; the lightest fifth is not used, because it is hard to see on white."""
 
 
 class TriedTrial(NamedTuple):
-    """A trial: the knob of the axis, above 0, that of the colour, and the loss; infinite of what diverged."""
+    """A trial: the knob on the axis, above 0, the knob shown by colour, and the loss, infinite after a divergence."""
 
     knob: float
     other: float
@@ -43,11 +43,11 @@ class TriedTrial(NamedTuple):
 def trials_over_knob(
     trials: Mapping[str, Sequence[TriedTrial]], knobs: Mapping[str, tuple[str, str]], *, title: str = ""
 ) -> Figure:
-    """A mark per trial, dark where the other knob is high; the lowest loss has a ring, what diverged is left out.
+    """Draw a mark per trial, dark where the other knob is high, with a ring at the lowest loss.
 
     Args:
         trials: method -> its trials.
-        knobs: method -> what its two knobs are called; nothing in the place of the other one if there is none.
+        knobs: method -> names of its two knobs; the second is empty if there is none.
         title: an optional title.
 
     Returns:
@@ -56,8 +56,8 @@ def trials_over_knob(
     Raises:
         SpecError: no trial ended with a loss.
     """
-    shown = {name: [one for one in found if math.isfinite(one.loss)] for name, found in trials.items()}
-    shown = {name: found for name, found in shown.items() if found}
+    shown = {name: [trial for trial in finished if math.isfinite(trial.loss)] for name, finished in trials.items()}
+    shown = {name: finished for name, finished in shown.items() if finished}
     if not shown:
         raise SpecError("trials", dict(trials), "at least one trial that ended with a loss")
     columns = min(PANELS, len(shown))
@@ -65,11 +65,11 @@ def trials_over_knob(
     with figure_style():
         fig = new_figure(0.9 + 2.1 * columns, 0.4 + 1.9 * rows)
         axes = fig.subplots(rows, columns, squeeze=False, sharey=True).ravel()
-        for ax, (name, found) in zip(axes, shown.items(), strict=False):
-            _draw(ax, found)
+        for ax, (name, finished) in zip(axes, shown.items(), strict=False):
+            _draw(ax, finished)
             knob, other = knobs[name]
-            told = [textwrap.fill(name, LETTERS), *([f"dark: high {other}"] if other else [])]
-            ax.set_title("\n".join(told), loc="left")
+            title_lines = [textwrap.fill(name, LETTERS), *([f"dark: high {other}"] if other else [])]
+            ax.set_title("\n".join(title_lines), loc="left")
             ax.set_xlabel(knob)
         for ax in axes[::columns]:
             ax.set_ylabel("validation loss")
@@ -80,22 +80,22 @@ def trials_over_knob(
     return fig
 
 
-def _draw(ax: Axes, found: Sequence[TriedTrial]) -> None:
-    others = [one.other for one in found]
+def _draw(ax: Axes, trials: Sequence[TriedTrial]) -> None:
+    others = [trial.other for trial in trials]
     low, span = min(others), max(others) - min(others)
     colours = [colormaps[COLOURS](0.2 + 0.8 * ((other - low) / span if span else 0.5)) for other in others]
-    best = min(found, key=lambda one: one.loss)
+    best = min(trials, key=lambda trial: trial.loss)
     ax.plot([best.knob], [best.loss], "o", markersize=11, markerfacecolor="none", markeredgecolor="0.4")
-    ax.scatter([one.knob for one in found], [one.loss for one in found], c=colours, s=28)
+    ax.scatter([trial.knob for trial in trials], [trial.loss for trial in trials], c=colours, s=28)
     ax.set_xscale("log")
-    ax.xaxis.set_major_locator(_ticks([one.knob for one in found]))
+    ax.xaxis.set_major_locator(_ticks([trial.knob for trial in trials]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda knob, _: f"{knob:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.margins(x=0.15, y=0.12)
 
 
 def _ticks(knobs: Sequence[float]) -> Locator:
-    apart = max(knobs) / min(knobs)
-    if apart < CLOSE_TOGETHER:
+    ratio = max(knobs) / min(knobs)
+    if ratio < CLOSE_TOGETHER:
         return MaxNLocator(3)
-    return LogLocator(subs=(1.0, 3.0) if apart < DECADES_APART else (1.0,))
+    return LogLocator(subs=(1.0, 3.0) if ratio < DECADES_APART else (1.0,))

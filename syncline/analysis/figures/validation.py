@@ -1,4 +1,4 @@
-"""Predicted against measured: a scatter of times, and errors by what they may depend on."""
+"""Predicted against measured times: a scatter plot, and errors grouped by what they may depend on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from syncline.errors import SpecError
 
 PANELS_PER_ROW = 3
 LETTER_IN = 0.055
-"""What a letter of a group's name takes."""
+"""Width in inches of a letter of a group's name."""
 NARROW_GAP = 0.24
 """Least distance of two labels of the scatter's time axes, as a share of them."""
 BAND = 0.1
@@ -32,14 +32,14 @@ def predicted_against_measured(
     title: str = "",
     measured: str = "step time",
 ) -> Figure:
-    """Times over each other, with a band of 10 %; errors of every kind of point; a panel for each of what groups them.
+    """Draw times over each other with a 10 % band, errors of every kind of point, and a panel per grouping.
 
     Args:
         points: kind of point -> measured and predicted seconds, above 0; one marker for each kind.
-        errors: what points are grouped by -> group -> ``predicted / measured - 1``, the groups in order; a bar is the
-            group's median. Their panels share an axis of their own.
-        title: above those: of which points they are.
-        measured: above the scatter: what took the times.
+        errors: name of the grouping -> group -> ``predicted / measured - 1``, the groups in order; a bar is the
+            group's median. These panels share one axis.
+        title: title above these panels, the points they show.
+        measured: title above the scatter plot, the kind of time.
 
     Raises:
         SpecError: there is no point.
@@ -47,7 +47,7 @@ def predicted_against_measured(
     if not any(len(measured) for measured, _ in points.values()):
         raise SpecError("points", [], "at least one point")
     styles = method_styles(points)
-    # As many rows as leave no more than one place empty.
+    # Use as many rows as leave at most one place empty.
     down = 1 if len(errors) <= PANELS_PER_ROW else 2
     across = -(-len(errors) // down)
     with figure_style():
@@ -61,10 +61,13 @@ def predicted_against_measured(
         _scatter(first, points, styles, measured)
         _by_kind(second, points, styles)
         panels = parts[0, -1].subplots(down, across, squeeze=False) if errors else np.empty((0, 0))
-        most = max((abs(e) for groups in errors.values() for of in groups.values() for e in of), default=0.0)
+        largest = max(
+            (abs(e) for groups in errors.values() for group_errors in groups.values() for e in group_errors),
+            default=0.0,
+        )
         for place, (name, groups) in enumerate(errors.items()):
             row, column = divmod(place, across)
-            _errors(panels[row, column], name, groups, most, labelled=column == 0)
+            _errors(panels[row, column], name, groups, largest, labelled=column == 0)
         for ax in panels.ravel()[len(errors) :]:
             ax.set_visible(False)
         if errors:
@@ -77,13 +80,13 @@ def _scatter(
     ax: Axes,
     points: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     styles: Mapping[str, MethodStyle],
-    what: str,
+    time_name: str,
 ) -> None:
     times = np.concatenate([np.concatenate(pair) for pair in points.values()])
     low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
     ends = np.array([low, high])
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    # As a band of the axes' own shape, whose corners are inside.
+    # Clip the band to the axes, so that its corners lie inside.
     across = np.geomspace(low, high, 50)
     band = np.clip(across * (1 - BAND), low, high), np.clip(across * (1 + BAND), low, high)
     ax.fill_between(across, *band, color="#DDDDDD", linewidth=0, zorder=1)
@@ -97,23 +100,23 @@ def _scatter(
         axis.minorticks_off()
     ax.set_xlabel("measured")
     ax.set_ylabel("predicted")
-    ax.set_title(f"{what}; band: {BAND:.0%}", loc="left")
+    ax.set_title(f"{time_name}; band: {BAND:.0%}", loc="left")
 
 
 def _by_kind(
     ax: Axes, points: Mapping[str, tuple[Sequence[float], Sequence[float]]], styles: Mapping[str, MethodStyle]
 ) -> None:
-    """Errors of every kind of point, side by side."""
+    """Draw the errors of every kind of point, side by side."""
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
-    most = 0.0
+    largest = 0.0
     for place, (name, (measured, predicted)) in enumerate(points.items()):
         errors = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1
         if errors.size:
-            most = max(most, float(np.abs(errors).max()))
+            largest = max(largest, float(np.abs(errors).max()))
             ax.plot(place + _aside(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
             ax.hlines(float(np.median(errors)), place - 0.38, place + 0.38, color="#333333", linewidth=1.5, zorder=3)
     ax.set_xlim(-0.6, len(points) - 0.4)
-    _error_axis(ax, most)
+    _error_axis(ax, largest)
     ax.set_xticks([])
     ax.set_xlabel("all kinds")
     ax.set_ylabel("error (bar: median)")
@@ -121,12 +124,12 @@ def _by_kind(
 
 
 def _aside(count: int) -> FloatArray:
-    """Places on both sides of 0, spread out, the same in every picture."""
+    """Return offsets on both sides of 0, spread out, the same in every picture."""
     return 0.28 * (2 * ((0.5 + 0.618 * np.arange(count)) % 1) - 1)
 
 
-def _error_axis(ax: Axes, most: float) -> None:
-    ax.set_ylim(-1.1 * most or -0.01, 1.1 * most or 0.01)
+def _error_axis(ax: Axes, largest: float) -> None:
+    ax.set_ylim(-1.1 * largest or -0.01, 1.1 * largest or 0.01)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
@@ -137,12 +140,12 @@ def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], most: float, *, labelled: bool) -> None:
+def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest: float, *, labelled: bool) -> None:
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
-    for place, of in enumerate(groups.values()):
+    for place, group_errors in enumerate(groups.values()):
         ax.plot(
-            place + _aside(len(of)),
-            of,
+            place + _aside(len(group_errors)),
+            group_errors,
             linestyle="none",
             marker="o",
             markersize=1.8,
@@ -150,9 +153,9 @@ def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], most: fl
             alpha=0.6,
             zorder=2,
         )
-        ax.hlines(float(np.median(of)), place - 0.38, place + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
+        ax.hlines(float(np.median(group_errors)), place - 0.38, place + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
     ax.set_xlim(-0.6, len(groups) - 0.4)
-    _error_axis(ax, most)
+    _error_axis(ax, largest)
     ax.set_xticks(range(len(groups)), list(groups))
     ax.grid(False, axis="x")
     ax.tick_params(labelleft=labelled)

@@ -1,4 +1,4 @@
-"""What a majority vote costs over the number of workers: Lion Cub's Figure 2."""
+"""Costs of a majority vote over the number of workers: Lion Cub's Figure 2."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from syncline.analysis.figures.style import MethodStyle, figure_style, method_st
 from syncline.errors import SpecError
 
 NAME_HEIGHT, HIGHEST_NAME = 0.055, 0.85
-"""Of marks in the last panel, as shares of its height; above is what the region is."""
+"""Height and highest place of the marks' names, as shares of the last panel; the region's name is above."""
 ROUND, FEW = 1.1, 4
-"""Room on both sides of the numbers of workers; how many of them each have a tick."""
+"""Room on both sides of the numbers of workers; the largest number of them that each get a tick."""
 SHADES = {"one-bit": "#E8F1F8", "direct": "#FBEDE3"}
-"""Ground of the region in which a vote is the cheaper one."""
+"""Background of the region in which a vote is the cheaper one."""
 
 
 def votes_over_workers(rows: Sequence[Mapping[str, Any]], marks: Mapping[str, float] | None = None) -> Figure:
-    """A panel per ratio N β / α with the cost of each vote in latencies, and a last one with the crossover.
+    """Draw a panel per ratio N β / α with the cost of each vote in latencies, and a last one with the crossover.
 
     Args:
-        rows: each with ``ratio``, ``workers``, ``crossover_ratio`` and one ``..._over_alpha`` per vote.
+        rows: rows with ``ratio``, ``workers``, ``crossover_ratio`` and one ``..._over_alpha`` per vote.
         marks: names of ratios to draw into the last panel.
 
     Raises:
@@ -43,11 +43,13 @@ def votes_over_workers(rows: Sequence[Mapping[str, Any]], marks: Mapping[str, fl
         fig = new_figure(1.2 + 1.85 * (len(ratios) + 1), 2.7)
         *panels, last = fig.subplots(1, len(ratios) + 1, squeeze=False)[0]
         for ax, ratio in zip(panels, ratios, strict=True):
-            of = [row for row in rows if row["ratio"] == ratio]
-            _worker_axis(ax, of)
+            ratio_rows = [row for row in rows if row["ratio"] == ratio]
+            _worker_axis(ax, ratio_rows)
             _power_axis(ax, 1.0, highest * 2)
             for vote, name in names.items():
-                draw_line(ax, [row["workers"] for row in of], [row[vote] for row in of], styles[name], name)
+                draw_line(
+                    ax, [row["workers"] for row in ratio_rows], [row[vote] for row in ratio_rows], styles[name], name
+                )
             ax.set_title(f"Nβ/α = {ratio:g}", loc="left")
             ax.tick_params(labelleft=ax is panels[0])
         panels[0].set_ylabel("cost in latencies α")
@@ -57,15 +59,15 @@ def votes_over_workers(rows: Sequence[Mapping[str, Any]], marks: Mapping[str, fl
 
 
 def _crossover(ax: Axes, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, float], ratio: float) -> None:
-    of = [row for row in rows if row["ratio"] == ratio]
-    workers = np.array([row["workers"] for row in of], dtype=float)
-    meets = np.array([row["crossover_ratio"] for row in of], dtype=float)
-    positive = meets[np.isfinite(meets) & (meets > 0)]
+    ratio_rows = [row for row in rows if row["ratio"] == ratio]
+    workers = np.array([row["workers"] for row in ratio_rows], dtype=float)
+    crossings = np.array([row["crossover_ratio"] for row in ratio_rows], dtype=float)
+    positive = crossings[np.isfinite(crossings) & (crossings > 0)]
     low = min([*positive, *marks.values()], default=1.0) / 3
     high = max([*positive, *marks.values()], default=1.0) * 60
-    _worker_axis(ax, of)
+    _worker_axis(ax, ratio_rows)
     _power_axis(ax, low, high)
-    edge = np.clip(meets, low, high)
+    edge = np.clip(crossings, low, high)
     ax.fill_between(workers, edge, high, color=SHADES["one-bit"], linewidth=0, zorder=0)
     ax.fill_between(workers, low, edge, color=SHADES["direct"], linewidth=0, zorder=0)
     draw_line(ax, workers, edge, MethodStyle("#333333", "solid", ""), "_crossover")
@@ -73,7 +75,7 @@ def _crossover(ax: Axes, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, 
     ax.text(0.96, 0.03, "direct cheaper", transform=ax.transAxes, ha="right", fontsize=7)
     for value in marks.values():
         ax.axhline(value, color="#777777", linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
-    # A little above its line, or as far up as those below it need.
+    # Place each name a little above its line, or higher if the names below need room.
     heights = ax.transLimits.transform(
         ax.transScale.transform([(1.0, value) for value in marks.values()] or [(1.0, 1.0)])
     )

@@ -1,4 +1,4 @@
-"""Who waited for whom, of workers whose updates a server keeps until others have come."""
+"""Seconds that workers wait for each other, when a server keeps updates until others have arrived."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ _COLUMNS = 4
 
 
 def waits_for_whom(waits: Mapping[str, np.ndarray]) -> Figure:
-    """Each worker's row: how long its updates lay at the server until another one's, the column's, had come.
+    """Draw, per row's worker, the seconds its updates lay at the server until the column's worker's update arrived.
 
     Args:
-        waits: by method, seconds ``(P, P)``; one scale for all.
+        waits: method -> seconds ``(P, P)``; all methods share one scale.
 
     Raises:
         SpecError: there is no method, or a table that is not square.
     """
-    if not waits or any(one.ndim != 2 or one.shape[0] != one.shape[1] or not one.size for one in waits.values()):
-        raise SpecError("waits", {name: one.shape for name, one in waits.items()}, "a square table of each method")
-    most_s = max(float(one.max()) for one in waits.values()) or 1.0
+    if not waits or any(
+        seconds.ndim != 2 or seconds.shape[0] != seconds.shape[1] or not seconds.size for seconds in waits.values()
+    ):
+        raise SpecError(
+            "waits", {name: seconds.shape for name, seconds in waits.items()}, "a square table of each method"
+        )
+    longest_s = max(float(seconds.max()) for seconds in waits.values()) or 1.0
     across = min(len(waits), _COLUMNS)
     down = -(-len(waits) // across)
     with figure_style():
@@ -36,8 +40,8 @@ def waits_for_whom(waits: Mapping[str, np.ndarray]) -> Figure:
         panels = fig.subplots(down, across, squeeze=False)
         for ax in panels.flat[len(waits) :]:
             ax.remove()
-        for ax, (name, one) in zip(panels.flat, waits.items(), strict=False):
-            image = ax.imshow(one, cmap=_SECONDS, vmin=0.0, vmax=most_s, origin="upper")
+        for ax, (name, seconds) in zip(panels.flat, waits.items(), strict=False):
+            image = ax.imshow(seconds, cmap=_SECONDS, vmin=0.0, vmax=longest_s, origin="upper")
             ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")
             ax.set_xlabel("for worker")
             ax.set_ylabel("worker waits")

@@ -16,7 +16,7 @@ from syncline.analysis.figures.style import MethodStyle, figure_style, method_st
 from syncline.errors import SpecError
 
 LEAST = 1e-4
-"""Times below this part of the longest one are below the axis: overlap can leave nothing."""
+"""Times below this share of the longest one are below the axis, because overlap can hide all communication."""
 
 Series = Mapping[str, Sequence[float]]
 
@@ -24,14 +24,14 @@ Series = Mapping[str, Sequence[float]]
 def time_over_bandwidth(
     bandwidths: Sequence[float], panels: Mapping[str, Mapping[str, Series]], *, time_label: str, title: str = ""
 ) -> Figure:
-    """A panel each: a line by equation, its points by events, and a dashed line by events with overlap.
+    """Draw per panel a line by equation, its points by events, and a dashed line by events with overlap.
 
     Args:
-        bandwidths: ascending, in bytes per second.
+        bandwidths: bandwidths, ascending, in bytes per second.
         panels: panel -> method -> ``equation``, ``events`` and ``overlap``, seconds at each bandwidth. Methods of a
-            panel with the same times are drawn once, under both names. Where there are several panels their names are
-            not repeated in those of methods.
-        time_label: what the times are.
+            panel with the same times are drawn once, under both names. With several panels, the names of methods omit
+            the name of the panel.
+        time_label: label of the time axis.
         title: an optional title above all panels.
 
     Raises:
@@ -41,8 +41,14 @@ def time_over_bandwidth(
         raise SpecError("panels", {}, "at least one panel")
     merged = {panel: _merged(methods, panel if len(panels) > 1 else "") for panel, methods in panels.items()}
     styles = method_styles(name for methods in merged.values() for name in methods)
-    times = np.array([s for methods in panels.values() for of in methods.values() for s in of["equation"]])
-    lows = [s for methods in panels.values() for of in methods.values() for by in of.values() for s in by]
+    times = np.array([s for methods in panels.values() for series in methods.values() for s in series["equation"]])
+    lows = [
+        s
+        for methods in panels.values()
+        for series in methods.values()
+        for series_s in series.values()
+        for s in series_s
+    ]
     lowest = max(min((s for s in lows if s > 0), default=1.0) / 1.3, times.max() * LEAST)
     with figure_style():
         fig = new_figure(0.9 + 2.9 * len(panels), 3.5 + 0.07 * len(styles))
@@ -57,16 +63,16 @@ def time_over_bandwidth(
                 _draw(ax, np.asarray(bandwidths, dtype=float), series, styles[name])
             ax.set_title(panel, loc="left")
         axes[0].set_ylabel(time_label)
-        ways = [Line2D([], [], color="#333333", linewidth=1.2, label="equation"),
+        keys = [Line2D([], [], color="#333333", linewidth=1.2, label="equation"),
                 Line2D([], [], color="#333333", linestyle="none", marker="o", markersize=4, label="events"),
                 Line2D([], [], color="#333333", linewidth=1.0, linestyle=(0, (1.2, 1.2)),
                        label="events, exposed with one step of overlap")]  # fmt: skip
         if min(lows, default=1.0) < lowest:
-            ways.append(
+            keys.append(
                 Line2D([], [], color="#333333", linestyle="none", marker="v", markersize=4, label="none exposed")
             )
         handles_beside(fig, [_key(style, name) for name, style in styles.items()], title)
-        handles_beside(fig, ways, at="outside lower center")
+        handles_beside(fig, keys, at="outside lower center")
     return fig
 
 
@@ -74,7 +80,7 @@ def _draw(ax: Axes, x: np.ndarray, series: Series, style: MethodStyle) -> None:
     ax.plot(x, series["equation"], color=style.color, linewidth=1.2, zorder=3)
     ax.plot(x, series["events"], color=style.color, marker=style.marker, linestyle="none", markersize=4,
             markeredgecolor="white", markeredgewidth=0.5, clip_on=False, zorder=4)  # fmt: skip
-    # What overlap hides whole is below a logarithmic axis: the line ends in a mark at its foot.
+    # Communication that overlap hides completely is below a logarithmic axis: the line ends in a mark at its foot.
     lowest, overlap = ax.get_ylim()[0], np.asarray(series["overlap"], dtype=float)
     ax.plot(x, np.maximum(overlap, lowest), color=style.color, linewidth=1.0, linestyle=(0, (1.2, 1.2)), zorder=2)
     hidden = np.flatnonzero(overlap < lowest)[:1]
@@ -90,11 +96,12 @@ def _key(style: MethodStyle, name: str) -> Line2D:
 
 
 def _merged(methods: Mapping[str, Series], optimizer: str) -> dict[str, Series]:
-    """Methods with equal times under one name, without the optimizer that is all of its panel's."""
+    """Return methods with equal times under one name, without the optimizer that all methods of the panel share."""
     names: dict[tuple[tuple[float, ...], ...], list[str]] = {}
     for name, series in methods.items():
         short = name.replace(optimizer, "").strip() or name
-        names.setdefault(tuple(tuple(series[by]) for by in ("equation", "events", "overlap")), []).append(short)
+        names.setdefault(tuple(tuple(series[kind]) for kind in ("equation", "events", "overlap")), []).append(short)
     return {
-        ", ".join(of): dict(zip(("equation", "events", "overlap"), times, strict=True)) for times, of in names.items()
+        ", ".join(labels): dict(zip(("equation", "events", "overlap"), times, strict=True))
+        for times, labels in names.items()
     }

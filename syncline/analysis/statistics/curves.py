@@ -39,7 +39,7 @@ class SeedSeries:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The loss of one method at its evaluated steps, and when each network's clock gets there.
+    """The loss of one method at its evaluated steps, and the time at which each network's clock reaches them.
 
     Args:
         label: the name of the method.
@@ -76,16 +76,16 @@ class Curve:
 
     @property
     def shown(self) -> NDArray[np.bool_]:
-        """(n,) the evaluated steps at which the run had not diverged yet."""
+        """Return the mask (n,) of the evaluated steps at which the run had not diverged yet."""
         finite = np.isfinite(median_and_range(self.loss)[0])
         return finite if self.diverged_at is None else finite & (self.step < self.diverged_at)
 
 
 def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Median over all seeds, where a diverged seed counts as the worst, and the range of those that are finite.
+    """Return the median over all seeds, with a diverged seed counted as the worst, and the range of the finite seeds.
 
-    A value that is not finite is taken as plus infinity in the median, which is finite while more than half of the
-    seeds are: a lost seed is not silently left out. The range is that of the others; ``lost_seeds`` tells how many.
+    The median takes a value that is not finite as plus infinity. It is finite while more than half of the seeds are:
+    a lost seed is not silently left out. The range covers the other seeds; ``lost_seeds`` counts the lost ones.
 
     Args:
         values: (S, n), or (n,) for one seed.
@@ -102,18 +102,18 @@ def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatAr
 
 
 def lost_seeds(values: ArrayLike) -> int:
-    """How many seeds have a value that is not finite; values of shape (S, n), or (n,) for one seed."""
+    """Return the number of seeds that have a value that is not finite, for values of shape (S, n) or (n,)."""
     return int((~np.isfinite(np.atleast_2d(np.asarray(values, dtype=float)))).any(axis=1).sum())
 
 
 def smooth(values: ArrayLike, window: int) -> FloatArray:
-    """The mean of the last ``window`` values, of fewer at the start: ``y_t = mean(x_{max(0, t-window+1)} .. x_t)``.
+    """Return the mean of the last ``window`` values, ``y_t = mean(x_{max(0, t-window+1)} .. x_t)``.
 
     It looks back only, so a smoothed curve does not reach a loss before the training did.
 
     Args:
         values: (..., n).
-        window: how many values, at least 1.
+        window: number of values to average, at least 1.
 
     Returns:
         (..., n); NaN or infinite exactly where the window holds a value that is not finite.
@@ -132,11 +132,11 @@ def smooth(values: ArrayLike, window: int) -> FloatArray:
 
 
 def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> float:
-    """When the loss first reaches the target, by linear interpolation between evaluated points.
+    """Return the seconds at which the loss first reaches the target, interpolated linearly between evaluations.
 
     With i the first point whose loss is at or below the target,
     ``t = t_{i-1} + (t_i - t_{i-1}) (L_{i-1} - target) / (L_{i-1} - L_i)``. It is t_i itself where no finite point comes
-    before it. What the loss did between two evaluations is not known, so evaluate often where it matters.
+    before it. The loss between two evaluations is unknown, so evaluate often where it matters.
 
     Args:
         clock_s: (n,) seconds (or steps, for steps to target).
@@ -167,9 +167,9 @@ def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArr
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
         raise SpecError(path, f"array of shape {array.shape}", "a non-empty row of finite numbers")
     gaps = np.diff(array)
-    bad = gaps <= 0 if strictly else gaps < 0
-    if bad.any():
-        i = int(np.argmax(bad))
+    out_of_order = gaps <= 0 if strictly else gaps < 0
+    if out_of_order.any():
+        i = int(np.argmax(out_of_order))
         order = "strictly increasing" if strictly else "non-decreasing"
         raise SpecError(f"{path}[{i + 1}]", array[i + 1].item(), f"{order} values, after {array[i].item()}")
     return array

@@ -1,7 +1,8 @@
-"""Closed forms of the papers' theory, to be drawn beside what a training measured: a module per paper.
+"""Closed forms of the papers' theory, to be compared with measurements of trainings: a module per paper.
 
-All broadcast over NumPy arrays. Momenta here are numbers or norms in the units of a gradient; periods and half-lives
-are in steps. Where a paper's formula is wrong as printed, a ``form`` offers it printed and mended.
+All functions broadcast over NumPy arrays. Momenta are numbers or norms in the units of a gradient; periods and
+half-lives are in steps. Where a paper prints a wrong formula, the parameter ``form`` selects the printed or the mended
+one.
 """
 
 from syncline.analysis.theory.basis_rotation import (

@@ -1,7 +1,7 @@
-"""CurvaDion's theory: what the relative change of a momentum's norm (RMMC) tells of curvature, and what else moves it.
+"""CurvaDion's theory: the relative change of a momentum's norm (RMMC) under curvature, and its other causes.
 
 Momentum is ``m <- mu m + g``, a step ``x <- x - eta m``. Theorem 1 is `rmmc_leading_order`, without its approximations
-`rmmc_exact`. Three cases say what RMMC is made of: `steady_rmmc` along a slow direction, `build_up_rmmc` in the first
+`rmmc_exact`. Three cases show what drives RMMC: `steady_rmmc` along a slow direction, `build_up_rmmc` in the first
 steps, `noise_rmmc` where gradients are noise.
 """
 
@@ -19,7 +19,7 @@ from syncline.errors import SpecError
 
 
 def rmmc_exact(mu: ArrayLike, along: ArrayLike, across: ArrayLike) -> FloatArray:
-    """CurvaDion's relative momentum change, from where the next gradient points.
+    """Return CurvaDion's relative momentum change for a next gradient along and across the momentum.
 
     ``RMMC = | sqrt((mu + g_par)^2 + g_perp^2) - 1 |`` for ``m <- mu m + g``.
 
@@ -38,12 +38,13 @@ def rmmc_exact(mu: ArrayLike, along: ArrayLike, across: ArrayLike) -> FloatArray
 
 
 def rmmc_leading_order(eta: ArrayLike, curvature: ArrayLike, bias: ArrayLike) -> FloatArray:
-    """The same to leading order in the step size: ``RMMC = | eta kappa - b |``.
+    """Return CurvaDion's relative momentum change to leading order in the step size: ``RMMC = | eta kappa - b |``.
 
     Args:
         eta: step size of ``x <- x - eta m``.
         curvature: ``kappa = m_hat^T H m_hat``, in 1 / eta's unit.
-        bias: ``b = <g_before, m_hat> / ||m|| - (1 - mu)``, what the gradient before the step was short of equilibrium.
+        bias: ``b = <g_before, m_hat> / ||m|| - (1 - mu)``, the deviation from equilibrium of the gradient
+            before the step.
 
     >>> round(float(rmmc_leading_order(0.1, 0.5, -0.95)), 3)
     1.0
@@ -54,10 +55,11 @@ def rmmc_leading_order(eta: ArrayLike, curvature: ArrayLike, bias: ArrayLike) ->
 
 
 def rmmc_bias_over_curvature(mu: ArrayLike) -> FloatArray:
-    """How much larger the bias of Theorem 1 is than its curvature term, once one slow direction is left.
+    """Return the ratio of Theorem 1's bias to its curvature term once only one slow direction remains.
 
     ``|b| / (eta kappa) = mu / (1 - mu)``: there ``m = g / (1 - mu)``, so per step the momentum shrinks by
-    ``eta kappa / (1 - mu)``, of which ``eta kappa`` is the curvature term. For ``eta kappa`` well below ``(1 - mu)^2``.
+    ``eta kappa / (1 - mu)``; ``eta kappa`` is the curvature term. This holds for ``eta kappa`` well below
+    ``(1 - mu)^2``.
 
     >>> round(float(rmmc_bias_over_curvature(0.95)), 6)
     19.0
@@ -67,7 +69,7 @@ def rmmc_bias_over_curvature(mu: ArrayLike) -> FloatArray:
 
 
 def directional_curvature(hessian: ArrayLike, momentum: ArrayLike) -> FloatArray:
-    """The curvature that a step along the momentum meets: ``kappa = m_hat^T H m_hat``.
+    """Return the curvature that a step along the momentum meets: ``kappa = m_hat^T H m_hat``.
 
     Args:
         hessian: (..., d, d).
@@ -88,18 +90,19 @@ def directional_curvature(hessian: ArrayLike, momentum: ArrayLike) -> FloatArray
 
 
 def steady_rmmc(step_curvature: ArrayLike, mu: ArrayLike) -> FloatArray:
-    """RMMC along one direction once it has settled, exactly.
+    """Return the exact RMMC along one direction once it has settled.
 
-    ``1 - z``, z the larger root of ``z^2 - (1 + mu - a) z + mu`` with ``a = eta kappa``. To leading order it is
-    ``a / (1 - mu)``: the curvature that Theorem 1 tells of and its bias, which is ``mu / (1 - mu)`` times as large, add
-    up. So RMMC does tell the curvature of a slow direction, ``1 / (1 - mu)`` times.
+    It is ``1 - z``, with z the larger root of ``z^2 - (1 + mu - a) z + mu`` with ``a = eta kappa``. To leading order it
+    is
+    ``a / (1 - mu)``: the curvature term of Theorem 1 and its bias, which is ``mu / (1 - mu)`` times as large, add
+    up. So RMMC does show the curvature of a slow direction, ``1 / (1 - mu)`` times.
 
     Args:
         step_curvature: a, from 0 to ``(1 - sqrt(mu))^2``; beyond, the momentum swings and RMMC has no limit.
         mu: decay of the momentum, in [0, 1).
 
     Raises:
-        SpecError: beyond that.
+        SpecError: a step curvature outside that range.
 
     >>> float(steady_rmmc(1e-5, 0.95).round(6))
     0.000201
@@ -107,17 +110,17 @@ def steady_rmmc(step_curvature: ArrayLike, mu: ArrayLike) -> FloatArray:
     Source: the characteristic polynomial of ``m_(t+1) = (1 + mu - a) m_t - mu m_(t-1)``.
     """
     a, decay = np.asarray(step_curvature, dtype=float), np.asarray(mu, dtype=float)
-    most = (1 - np.sqrt(decay)) ** 2
-    require((a >= 0) & (a <= most * (1 + 1e-12)), "step_curvature", a + 0 * most, "from 0 to (1 - sqrt(mu))^2")
+    limit = (1 - np.sqrt(decay)) ** 2
+    require((a >= 0) & (a <= limit * (1 + 1e-12)), "step_curvature", a + 0 * limit, "from 0 to (1 - sqrt(mu))^2")
     # 1 - z without cancelling: w = 1 - z solves w^2 - (1 - mu + a) w + a = 0, whose smaller root it is
     half = (1 - decay + a) / 2
     return np.asarray(a / (half + np.sqrt(np.maximum(half**2 - a, 0.0))))
 
 
 def build_up_rmmc(mu: ArrayLike, step: ArrayLike, gradients: Literal["same", "noise"] = "same") -> FloatArray:
-    """RMMC while a momentum builds up from zero, with no curvature at all.
+    """Return RMMC while a momentum builds up from zero, with no curvature at all.
 
-    Of the t-th gradient, t from 2: ``mu^(t-1) (1 - mu) / (1 - mu^(t-1))`` if gradients do not change, about
+    At the t-th gradient, t from 2, it is ``mu^(t-1) (1 - mu) / (1 - mu^(t-1))`` if gradients do not change, about
     ``1 / (t - 1)``; if they are noise in many dimensions ``sqrt((1 - mu^(2 t)) / (1 - mu^(2 t - 2))) - 1``, about half.
 
     Args:
@@ -143,14 +146,14 @@ def build_up_rmmc(mu: ArrayLike, step: ArrayLike, gradients: Literal["same", "no
 
 
 def noise_rmmc(mu: ArrayLike, parameters: ArrayLike) -> FloatArray:
-    """Standard deviation of the signed RMMC where gradients are noise: ``sqrt((1 - mu^2) / n)``, for many parameters.
+    """Return the standard deviation of the signed RMMC for noise gradients: ``sqrt((1 - mu^2) / n)``, for large n.
 
     ``||m'||^2 / ||m||^2 - 1`` has three independent parts, of variances ``4 mu^2 (1 - mu^2) / n`` (the gradient along
     the momentum), ``2 (1 - mu^2)^2 / n`` (its length) and as much again (the length before); RMMC is half of it.
 
     Args:
         mu: decay of the momentum, in [0, 1).
-        parameters: n, of a layer.
+        parameters: n, the number of parameters of a layer.
 
     >>> noise_rmmc(0.95, [64, 768 * 768]).round(5).tolist()
     [0.03903, 0.00041]
@@ -161,10 +164,12 @@ def noise_rmmc(mu: ArrayLike, parameters: ArrayLike) -> FloatArray:
 
 
 def noise_trigger_rate(threshold: ArrayLike, mu: ArrayLike, parameters: ArrayLike) -> FloatArray:
-    """How often noise alone exceeds the threshold in some layer of some worker: ``1 - prod_l [1 - 2 Q(tau / s_l)]``.
+    """Return the probability that noise alone exceeds the threshold in some layer of some worker in a step.
+
+    ``1 - prod_l [1 - 2 Q(tau / s_l)]``
 
     Args:
-        threshold: tau.
+        threshold: tau, the threshold on RMMC.
         mu: decay of the momentum.
         parameters: (..., L) n of every layer, once per worker; s_l is their `noise_rmmc`.
 

@@ -1,7 +1,7 @@
-"""DeMo's theory: what k coefficients of a momentum leave out, what that does to a mean and to a rate.
+"""DeMo's theory: the error of sending k coefficients of a momentum, its effect on a mean and on the convergence rate.
 
-The text at hand lost its formulas. Here they are as the steps of its proofs give them, with the constants written out;
-where it describes a formula in words (Remark 2), ``form="printed"`` follows these.
+The paper's available text lacks its formulas. The formulas below follow from the steps of its proofs, with the
+constants written out; where the text describes a formula in words (Remark 2), ``form="printed"`` follows the words.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BiasForm = Literal["printed", "any", "symmetric"]
 
 
 def top_k_error_bound(k: ArrayLike, dimension: ArrayLike) -> FloatArray:
-    """The largest share of a vector's norm that its k largest entries can miss: ``sqrt(1 - k / d)``.
+    """Return the largest share of a vector's norm that its k largest entries can miss: ``sqrt(1 - k / d)``.
 
-    Reached by vectors whose entries are equally large, in any orthonormal basis.
+    Vectors whose entries are equally large reach it, in any orthonormal basis.
 
     >>> float(top_k_error_bound(48, 64))
     0.5
@@ -35,7 +35,7 @@ def top_k_error_bound(k: ArrayLike, dimension: ArrayLike) -> FloatArray:
 
 
 def top_k_error_bound_l1(k: ArrayLike, dimension: ArrayLike) -> FloatArray:
-    """The same for sums of sizes: ``1 - k / d``.
+    """Return the bound of `top_k_error_bound` for the 1-norm: ``1 - k / d``.
 
     >>> float(top_k_error_bound_l1(48, 64))
     0.25
@@ -48,18 +48,18 @@ def top_k_error_bound_l1(k: ArrayLike, dimension: ArrayLike) -> FloatArray:
 def kept_momentum_bound(
     beta: ArrayLike, k: ArrayLike, dimension: ArrayLike, gradient_norm: ArrayLike = 1.0, alpha: ArrayLike = 1.0
 ) -> FloatArray:
-    """The largest norm of the momentum that a worker can keep back, sending k of each d coefficients in every step.
+    """Return the largest norm of the momentum that a worker keeps back if it sends k of each d coefficients per step.
 
     ``R chi / (1 - beta chi)`` with ``chi^2 = 1 - alpha (2 - alpha) k / d``, for ``m <- D - alpha top_k(D)``,
-    ``D = beta m + g`` and ``||g|| <= R``. At ``alpha = 1`` chi is that of `top_k_error_bound`; at 0 nothing is taken
-    out, and the bound is ``R / (1 - beta)``.
+    ``D = beta m + g`` and ``||g|| <= R``. At ``alpha = 1`` chi is that of `top_k_error_bound`; at 0 the
+    momentum stays whole, and the bound is ``R / (1 - beta)``.
 
     Args:
         beta: decay of the momentum, in [0, 1).
         k: coefficients sent of each chunk.
         dimension: d, coefficients of a chunk.
-        gradient_norm: R.
-        alpha: share of what was sent that is taken out of the momentum, in [0, 1].
+        gradient_norm: R, the bound on the gradient's norm.
+        alpha: share of the sent coefficients that the worker subtracts from its momentum, in [0, 1].
 
     Raises:
         SpecError: a decay or a share out of range.
@@ -79,17 +79,17 @@ def kept_momentum_bound(
 def sparse_mean_bias_bound(
     workers: ArrayLike, k: ArrayLike, dimension: ArrayLike, largest: ArrayLike = 1.0, form: BiasForm = "any"
 ) -> FloatArray:
-    """Bound on how far a coordinate's mean over sparse vectors is from its true mean, on average: Lemma 2.
+    """Return the bound on a coordinate's mean deviation of the average of sparse vectors from its true mean: Lemma 2.
 
-    ``printed``: ``B (d - k) / d / sqrt(n)``, times a constant that is said to be universal. It is not, see
-    `equal_sizes_bias` and `coin_mean_bias`. What holds with no constant for a mean over all workers: ``any`` law,
-    ``B (d - k) / d``, which no number of workers shrinks; of a ``symmetric`` law, ``B sqrt((d - k) / (d n))``.
+    ``printed``: ``B (d - k) / d / sqrt(n)``, times a constant that the paper calls universal. It is not universal, see
+    `equal_sizes_bias` and `coin_mean_bias`. Two bounds without a constant hold for a mean over all workers: for ``any``
+    law, ``B (d - k) / d``, which no number of workers shrinks; for a ``symmetric`` law, ``B sqrt((d - k) / (d n))``.
 
     Args:
-        workers: n vectors, independent and alike.
+        workers: n vectors, independent and identically distributed.
         k: entries sent of each, the largest.
-        dimension: d entries, independent and alike.
-        largest: B, no entry is larger.
+        dimension: d entries, independent and identically distributed.
+        largest: B, the bound on the size of an entry.
         form: ``printed``, ``any`` or ``symmetric``.
 
     Raises:
@@ -102,26 +102,30 @@ def sparse_mean_bias_bound(
     """
     if form not in get_args(BiasForm):
         raise SpecError("form", form, one_of(get_args(BiasForm), form))
-    left, n = 1 - np.divide(k, dimension), np.asarray(workers, dtype=float)
-    shares = {"printed": left / np.sqrt(n), "any": left * np.ones_like(n), "symmetric": np.sqrt(left / n)}
+    unsent_share, n = 1 - np.divide(k, dimension), np.asarray(workers, dtype=float)
+    shares = {
+        "printed": unsent_share / np.sqrt(n),
+        "any": unsent_share * np.ones_like(n),
+        "symmetric": np.sqrt(unsent_share / n),
+    }
     return np.asarray(np.asarray(largest, dtype=float) * shares[form])
 
 
 def equal_sizes_bias(workers: int, k: int, dimension: int, average: Literal["senders", "all"] = "senders") -> float:
-    """Root mean square of that bias, exactly, for entries of plus or minus 1.
+    """Return the exact root mean square of the bias in `sparse_mean_bias_bound` for entries of plus or minus 1.
 
-    Which are sent is then a matter of chance. Over ``all`` workers: ``sqrt((1 - k/d) / n)``. Over the ``senders``, of
-    whom there are j with probability ``C(n, j) (k/d)^j (1 - k/d)^(n - j)``, the mean square is ``1/j - 1/n``, and
-    ``1/n`` if nobody sends.
+    The sent entries are then random. Over ``all`` workers the bias is ``sqrt((1 - k/d) / n)``. Over the ``senders``,
+    the mean square is ``1/j - 1/n`` with j senders, and ``1/n`` without a sender; j senders have the probability
+    ``C(n, j) (k/d)^j (1 - k/d)^(n - j)``.
 
     Args:
-        workers: n.
+        workers: n, the number of workers.
         k: entries sent of each vector.
-        dimension: d.
-        average: over whom the sent entries are averaged.
+        dimension: d, the number of entries of a vector.
+        average: the workers over which the sent entries are averaged, ``senders`` or ``all``.
 
     Raises:
-        SpecError: another average.
+        SpecError: an unknown ``average``.
 
     >>> round(equal_sizes_bias(4, 1, 2, "senders"), 4), round(equal_sizes_bias(4, 1, 2, "all"), 4)
     (0.5637, 0.3536)
@@ -139,19 +143,19 @@ def equal_sizes_bias(workers: int, k: int, dimension: int, average: Literal["sen
 
 
 def coin_mean_bias(k: int, dimension: int, ones: float, average: Literal["senders", "all"] = "senders") -> float:
-    """The bias that remains with any number of workers where entries are 1 with probability p and 0 otherwise.
+    """Return the bias that remains with any number of workers for entries that are 1 with probability p, else 0.
 
-    The largest are ones while there are any: of S ones ``min(k, S)`` are sent. So the senders' mean tends to ``E min(k,
+    A worker sends the ones first: with S ones it sends ``min(k, S)`` of them. So the senders' mean tends to ``E min(k,
     S) / k`` and that over all workers to ``E min(k, S) / d``, where the true mean is p.
 
     Args:
         k: entries sent of each vector, at least 1.
-        dimension: d.
-        ones: p.
-        average: over whom the sent entries are averaged.
+        dimension: d, the number of entries of a vector.
+        ones: p, the probability that an entry is 1.
+        average: the workers over which the sent entries are averaged, ``senders`` or ``all``.
 
     Raises:
-        SpecError: another average.
+        SpecError: an unknown ``average``.
 
     >>> round(coin_mean_bias(32, 64, 0.5), 4), round(coin_mean_bias(32, 64, 0.5, "all"), 4)
     (0.4503, -0.0248)
@@ -166,12 +170,12 @@ def coin_mean_bias(k: int, dimension: int, ones: float, average: Literal["sender
 
 
 class SignumBound(NamedTuple):
-    """Parts of the bound on the mean 1-norm of the gradient.
+    """The parts of the bound on the mean 1-norm of the gradient.
 
     Attributes:
         descent: ``Delta / (eta T) + eta L d / 2``.
         noise: ``2 sqrt(d) sigma / sqrt(M)`` of the workers' mean gradient.
-        left_out: ``2 sqrt(d) (1 + beta) R chi / (1 - beta chi)``, what the sent components differ by from the gradient.
+        left_out: ``2 sqrt(d) (1 + beta) R chi / (1 - beta chi)``, from the difference of sent components and gradient.
     """
 
     descent: FloatArray
@@ -180,17 +184,17 @@ class SignumBound(NamedTuple):
 
     @property
     def whole(self) -> FloatArray:
-        """Their sum."""
+        """Return the sum of the three parts."""
         return np.asarray(self.descent + self.noise + self.left_out)
 
 
 def signum_step(steps: ArrayLike, gap: ArrayLike, smoothness: ArrayLike, dimension: ArrayLike) -> FloatArray:
-    """The step size that minimises the descent's part: ``sqrt(2 Delta / (L d T))``.
+    """Return the step size that minimises the descent's part: ``sqrt(2 Delta / (L d T))``.
 
     Args:
-        steps: T.
+        steps: T, the number of steps.
         gap: Delta = f(x_0) - f*.
-        smoothness: L.
+        smoothness: L, the smoothness of the loss.
         dimension: d, parameters.
 
     >>> round(float(signum_step(100, 1.0, 2.0, 4)), 3)
@@ -213,7 +217,7 @@ def signum_bound(
     beta: ArrayLike,
     kept: ArrayLike,
 ) -> SignumBound:
-    """Bound on the mean over T steps of ``E ||grad f||_1`` for DeMo with sign updates, averages over all workers.
+    """Return the bound on the mean over T steps of ``E ||grad f||_1`` for DeMo with signs and means over all workers.
 
     From ``f(x - eta sign q) <= f(x) - eta <grad, sign q> + eta^2 L d / 2``, ``<grad, sign q> >= ||grad||_1 - 2 ||grad -
     q||_1`` and ``q - g = beta m - m'``, the momentum kept back before and after the step. Only the first part falls
@@ -221,12 +225,12 @@ def signum_bound(
 
     Args:
         eta: step size.
-        steps: T.
+        steps: T, the number of steps.
         gap: Delta = f(x_0) - f*.
         smoothness: L, of f's gradient in the 2-norm.
         dimension: d, parameters.
         noise: sigma, root mean square norm of a worker's gradient noise.
-        workers: M.
+        workers: M, the number of workers.
         beta: decay of the momentum.
         kept: bound on the momentum kept back, `kept_momentum_bound`.
 
@@ -244,9 +248,9 @@ def signum_bound(
 
 
 def dct_variances(size: int, correlation: float) -> FloatArray:
-    """Variances of the DCT-II's coefficients of a chunk whose neighbours are correlated: ``diag(C R C^T)``.
+    """Return the variances of a chunk's DCT-II coefficients for correlated neighbours: ``diag(C R C^T)``.
 
-    ``R_ij = rho^|i - j|``, variance 1. In two dimensions coefficients have the products of both sides' variances.
+    ``R_ij = rho^|i - j|``, variance 1. In two dimensions, a coefficient's variance is the product of both sides'.
 
     Args:
         size: s, entries of the chunk.
@@ -268,21 +272,21 @@ def dct_variances(size: int, correlation: float) -> FloatArray:
 
 
 def compaction_gain(variances: ArrayLike) -> float:
-    """How uneven variances are, their arithmetic over their geometric mean: 1 where nothing is compacted.
+    """Return the arithmetic mean of the variances over their geometric mean: 1 where nothing is compacted.
 
     Source: N. Jayant, P. Noll, "Digital Coding of Waveforms" (1984), the gain of transform coding.
 
     >>> round(compaction_gain(dct_variances(64, 0.9)), 3)
     5.107
     """
-    of = np.asarray(variances, dtype=float)
-    return float(of.mean() / np.exp(np.log(of).mean()))
+    values = np.asarray(variances, dtype=float)
+    return float(values.mean() / np.exp(np.log(values).mean()))
 
 
 def gaussian_top_share(fraction: ArrayLike) -> FloatArray:
-    """The share of the energy in the largest of many gaussian coefficients of equal variance.
+    """Return the share of the energy in the largest of many gaussian coefficients of equal variance.
 
-    ``2 [t phi(t) + Q(t)]`` where a fraction ``2 Q(t)`` is beyond t: in a basis that compacts nothing.
+    ``2 [t phi(t) + Q(t)]`` where a fraction ``2 Q(t)`` is beyond t. This is the case of a basis that compacts nothing.
 
     Args:
         fraction: k / d, in (0, 1].
@@ -295,7 +299,7 @@ def gaussian_top_share(fraction: ArrayLike) -> FloatArray:
 
     Source: the truncated second moment of the normal distribution.
     """
-    of = np.asarray(fraction, dtype=float)
-    require((of > 0) & (of <= 1), "fraction", of, "in (0, 1]")
-    t = -ndtri(of / 2)
+    share = np.asarray(fraction, dtype=float)
+    require((share > 0) & (share <= 1), "fraction", share, "in (0, 1]")
+    t = -ndtri(share / 2)
     return np.asarray(2 * (t * np.exp(-(t**2) / 2) / np.sqrt(2 * np.pi) + ndtr(-t)))

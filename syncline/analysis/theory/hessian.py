@@ -1,7 +1,7 @@
-"""How far a Hessian's eigenvectors lie from the coordinates: (1,1)-norms, exact where H is at hand.
+"""Measures of the angle between a Hessian's eigenvectors and the coordinate axes: exact (1,1)-norms of a given H.
 
-``||H||_(1,1) = sum_ij |H_ij|`` is the curvature that a step bounded per coordinate can meet, so it is what bounds for
-Adam have. For any symmetric H and orthogonal Q ::
+``||H||_(1,1) = sum_ij |H_ij|`` is the curvature that a step bounded per coordinate can meet. Bounds for Adam
+therefore contain it. For any symmetric H and orthogonal Q ::
 
     sum_i |lambda_i(H)|  <=  ||Q^T H Q||_(1,1)  <=  d sum_i |lambda_i(H)|
 
@@ -21,7 +21,7 @@ from syncline.errors import SpecError
 
 
 def norm_11(hessian: Tensor) -> Tensor:
-    """``sum_ij |H_ij|`` of matrices ``(..., d, d)``, shape ``(...)``.
+    """Return ``sum_ij |H_ij|`` of matrices ``(..., d, d)``, shape ``(...)``.
 
     Source: Basis Rotation, section 2.3.
 
@@ -32,7 +32,7 @@ def norm_11(hessian: Tensor) -> Tensor:
 
 
 def least_norm_11(hessian: Tensor) -> Tensor:
-    """The least (1,1)-norm over all rotations of symmetric matrices ``(..., d, d)``: ``sum_i |lambda_i|``.
+    """Return the least (1,1)-norm over all rotations of symmetric matrices ``(..., d, d)``: ``sum_i |lambda_i|``.
 
     >>> round(least_norm_11(torch.tensor([[0.0, 1.0], [1.0, 0.0]])).item(), 6)  # eigenvalues 1 and -1
     2.0
@@ -41,7 +41,7 @@ def least_norm_11(hessian: Tensor) -> Tensor:
 
 
 def misalignment(hessian: Tensor) -> Tensor:
-    """The (1,1)-norm over the least that a rotation reaches: 1 where H is diagonal, at most d.
+    """Return the (1,1)-norm over the least that a rotation reaches: 1 where H is diagonal, at most d.
 
     >>> [round(misalignment(torch.tensor([[10.5, c], [c, 10.5]])).item(), 4) for c in (0.0, 9.5)]
     [1.0, 1.9048]
@@ -50,30 +50,30 @@ def misalignment(hessian: Tensor) -> Tensor:
 
 
 def dominant_eigenvector(hessian: Tensor) -> Tensor:
-    """The unit eigenvector of the eigenvalue largest in magnitude, ``(..., d)``, its largest entry positive."""
+    """Return the unit eigenvector of the eigenvalue largest in magnitude, ``(..., d)``, its largest entry positive."""
     values, vectors = torch.linalg.eigh(hessian)
-    which = values.abs().argmax(-1, keepdim=True).unsqueeze(-2).expand(*vectors.shape[:-1], 1)
-    vector = vectors.gather(-1, which).squeeze(-1)
+    index = values.abs().argmax(-1, keepdim=True).unsqueeze(-2).expand(*vectors.shape[:-1], 1)
+    vector = vectors.gather(-1, index).squeeze(-1)
     largest = vector.gather(-1, vector.abs().argmax(-1, keepdim=True))
     return vector * torch.where(largest < 0, -1.0, 1.0).to(vector.dtype)
 
 
 def angle_to_axes_deg(hessian: Tensor) -> Tensor:
-    """Degrees between the dominant eigenvector and the nearest coordinate axis: ``arccos(max_i |e_i|)``.
+    """Return the degrees between the dominant eigenvector and the nearest coordinate axis: ``arccos(max_i |e_i|)``.
 
-    In two dimensions from 0 to 45.
+    In two dimensions the angle lies between 0 and 45.
     """
     largest = dominant_eigenvector(hessian).abs().amax(-1).clamp(max=1.0)
     return torch.rad2deg(torch.arccos(largest))
 
 
 class Oscillation(NamedTuple):
-    """What steps did along one direction, of projections ``(T, ...)``; each of shape ``(...)``.
+    """Statistics of the steps' projections ``(T, ...)`` on one direction; each of shape ``(...)``.
 
     Attributes:
         rms: root mean square of a step's projection, in the unit of the parameters.
-        undone: ``1 - |sum p_t| / sum |p_t|``, the part of the way that other steps took back: 0 straight on, 1 to and
-            fro.
+        undone: ``1 - |sum p_t| / sum |p_t|``, the part of the path length that other steps took back: 0 for steps
+            straight on, 1 for steps to and fro.
         reversals: share of steps whose direction is opposite to that of the step before.
     """
 
@@ -83,7 +83,7 @@ class Oscillation(NamedTuple):
 
 
 def oscillation(updates: Tensor, direction: Tensor) -> Oscillation:
-    """How updates ``(T, ..., d)`` swing along a direction ``(..., d)`` or ``(d,)`` of any length but 0.
+    """Measure the swings of updates ``(T, ..., d)`` along a nonzero direction ``(..., d)`` or ``(d,)``.
 
     Raises:
         SpecError: fewer than two updates.
@@ -104,7 +104,7 @@ def oscillation(updates: Tensor, direction: Tensor) -> Oscillation:
         raise SpecError("direction", tuple(direction.shape), f"the shape of one update, {tuple(updates.shape[1:])}")
     unit = direction / direction.norm(dim=-1, keepdim=True)
     p = (updates * unit).sum(-1)
-    way = p.abs().sum(0)
-    undone = 1 - p.sum(0).abs() / torch.where(way > 0, way, 1.0)
+    path_length = p.abs().sum(0)
+    undone = 1 - p.sum(0).abs() / torch.where(path_length > 0, path_length, 1.0)
     reversals = ((p[1:] * p[:-1]) < 0).to(p.dtype).mean(0)
-    return Oscillation(p.square().mean(0).sqrt(), torch.where(way > 0, undone, 0.0), reversals)
+    return Oscillation(p.square().mean(0).sqrt(), torch.where(path_length > 0, undone, 0.0), reversals)

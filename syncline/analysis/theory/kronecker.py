@@ -1,4 +1,4 @@
-"""Basis Rotation's theorem on (1,1)-norms: what rotating a matrix parameter from its sides does, and when it helps.
+"""Basis Rotation's theorem on (1,1)-norms: the effect of rotating a matrix parameter from its sides.
 
 A parameter W of m by n entries has the Hessian H of ``vec(W)``, columns end to end, so mn by mn, and taken to be the
 second moment of the gradient G: ``H = E[vec(G) vec(G)^T]``. With the eigenvectors U of ``E[G G^T]`` and V of
@@ -6,7 +6,7 @@ second moment of the gradient G: ``H = E[vec(G) vec(G)^T]``. With the eigenvecto
 
     |H_UV|  <=  |H_U|  <=  |H|,        H_U = (I kron U)^T H (I kron U),    H_UV = (V kron U)^T H (V kron U)
 
-and that the first is the least of all rotations. Other Hessians are under no such law.
+and that the first is the least of all rotations. The theorem does not cover other Hessians.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch import Tensor
 from syncline.analysis.theory.hessian import least_norm_11, norm_11
 
 SLACK = 1e-9
-"""Of the larger norm: differences below it are rounding."""
+"""Relative tolerance, as a share of the larger norm: smaller differences are rounding."""
 
 
 class SideNorms(NamedTuple):
-    """(1,1)-norms ``(...)`` of a Hessian as it is, rotated from one side, from both, and the least of all rotations."""
+    """(1,1)-norms ``(...)`` of a Hessian: unrotated, rotated from one side, rotated from both, and the least one."""
 
     plain: Tensor
     unilateral: Tensor
@@ -32,7 +32,7 @@ class SideNorms(NamedTuple):
     least: Tensor
 
     def violations(self) -> tuple[Tensor, Tensor]:
-        """Where ``H_UV <= H_U`` fails, and where ``H_U <= H`` does."""
+        """Return the masks ``(...)`` of the cases in which ``H_UV <= H_U`` fails and in which ``H_U <= H`` fails."""
         return (
             self.bilateral > self.unilateral * (1 + SLACK),
             self.unilateral > self.plain * (1 + SLACK),
@@ -40,40 +40,40 @@ class SideNorms(NamedTuple):
 
 
 def side_moments(hessian: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
-    """``E[G G^T]`` ``(..., m, m)`` and ``E[G^T G]`` ``(..., n, n)``: partial traces of ``E[vec(G) vec(G)^T]``."""
+    """Return ``E[G G^T]`` ``(..., m, m)`` and ``E[G^T G]`` ``(..., n, n)``, partial traces of the Hessian."""
     blocks = hessian.unflatten(-1, (n, m)).unflatten(-3, (n, m))  # (..., n, m, n, m)
     return blocks.diagonal(dim1=-4, dim2=-2).sum(-1), blocks.diagonal(dim1=-3, dim2=-1).sum(-1)
 
 
 def side_norms(hessian: Tensor, m: int, n: int, u: Tensor | None = None, v: Tensor | None = None) -> SideNorms:
-    """Norms under the rotations that the second moments give, or under ``u`` and ``v``.
+    """Return the norms under the rotations that the second moments give, or under ``u`` and ``v``.
 
     Args:
-        hessian: of vec(W), ``(..., mn, mn)``, symmetric.
+        hessian: the Hessian of vec(W), ``(..., mn, mn)``, symmetric.
         m: rows of W.
         n: columns of W.
         u: another U, ``(..., m, m)``.
         v: another V, ``(..., n, n)``.
     """
-    left, right = side_moments(hessian, m, n)
-    u = torch.linalg.eigh(left).eigenvectors if u is None else u
-    v = torch.linalg.eigh(right).eigenvectors if v is None else v
+    row_moment, column_moment = side_moments(hessian, m, n)
+    u = torch.linalg.eigh(row_moment).eigenvectors if u is None else u
+    v = torch.linalg.eigh(column_moment).eigenvectors if v is None else v
     blocks = hessian.unflatten(-1, (n, m)).unflatten(-3, (n, m))
-    one = torch.einsum("...aibj,...ik,...jl->...akbl", blocks, u, u)
-    both = torch.einsum("...akbl,...ac,...bd->...ckdl", one, v, v)
+    row_rotated = torch.einsum("...aibj,...ik,...jl->...akbl", blocks, u, u)
+    both_rotated = torch.einsum("...akbl,...ac,...bd->...ckdl", row_rotated, v, v)
 
     def norm(x: Tensor) -> Tensor:
         return norm_11(x.flatten(-4, -3).flatten(-2, -1))
 
-    return SideNorms(norm_11(hessian), norm(one), norm(both), least_norm_11(hessian))
+    return SideNorms(norm_11(hessian), norm(row_rotated), norm(both_rotated), least_norm_11(hessian))
 
 
 Family = Callable[[int, int, int, torch.Generator], Tensor]
-"""Cases, m, n and a generator to Hessians ``(cases, mn, mn)``."""
+"""Function of the number of cases, m, n and a generator; it returns Hessians ``(cases, mn, mn)``."""
 
 
 def _moment(cases: int, d: int, samples: int, generator: torch.Generator) -> Tensor:
-    """``F F^T / samples`` of a gaussian F ``(d, samples)``."""
+    """Return ``F F^T / samples`` of a gaussian F ``(d, samples)``."""
     f = torch.randn(cases, d, samples, dtype=torch.float64, generator=generator)
     return f @ f.mT / samples
 
@@ -83,7 +83,7 @@ def _kron(a: Tensor, b: Tensor) -> Tensor:
 
 
 def kronecker(cases: int, m: int, n: int, generator: torch.Generator, terms: int = 1) -> Tensor:
-    """Sums of so many ``A kron B``, both positive semi-definite with a random eigenbasis and a wide spectrum."""
+    """Draw sums of ``terms`` products ``A kron B``, both positive semi-definite, with random bases and wide spectra."""
 
     def factor(d: int) -> Tensor:
         q = torch.linalg.qr(torch.randn(cases, d, d, dtype=torch.float64, generator=generator)).Q
@@ -94,22 +94,22 @@ def kronecker(cases: int, m: int, n: int, generator: torch.Generator, terms: int
 
 
 def few_gradients(cases: int, m: int, n: int, generator: torch.Generator) -> Tensor:
-    """The second moment of four gaussian gradients."""
+    """Draw the second moment of four gaussian gradients."""
     return _moment(cases, m * n, 4, generator)
 
 
 def full_rank(cases: int, m: int, n: int, generator: torch.Generator) -> Tensor:
-    """The second moment of 2 mn gaussian gradients, in no basis."""
+    """Draw the second moment of 2 mn gaussian gradients, without a preferred basis."""
     return _moment(cases, m * n, 2 * m * n, generator)
 
 
 def diagonal(cases: int, m: int, n: int, generator: torch.Generator) -> Tensor:
-    """Aligned already: diagonal, but with no order in it, so that the sides' second moments are diagonal too."""
+    """Draw diagonal Hessians whose entries have no order, so that the sides' second moments are diagonal too."""
     return torch.randn(cases, m * n, dtype=torch.float64, generator=generator).exp().diag_embed()
 
 
 def kronecker_and_noise(cases: int, m: int, n: int, generator: torch.Generator) -> Tensor:
-    """``A kron B`` with a tenth of its trace in a second moment that has no structure."""
+    """Draw ``A kron B`` plus a second moment without structure that has a tenth of its trace."""
     clean, noise = kronecker(cases, m, n, generator), _moment(cases, m * n, m * n, generator)
 
     def trace(x: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ def kronecker_and_noise(cases: int, m: int, n: int, generator: torch.Generator) 
 
 
 def sparse_gradients(cases: int, m: int, n: int, generator: torch.Generator) -> Tensor:
-    """The second moment of 2 mn gradients, an eighth of whose entries are not 0."""
+    """Draw the second moment of 2 mn gradients, an eighth of whose entries are not 0."""
     f = torch.randn(cases, m * n, 2 * m * n, dtype=torch.float64, generator=generator)
     f = f * (torch.rand(f.shape, dtype=torch.float64, generator=generator) < 0.125)
     return f @ f.mT / (2 * m * n)
@@ -134,4 +134,4 @@ FAMILIES: dict[str, Family] = {
     "sparse gradients": sparse_gradients,
     "diagonal": diagonal,
 }
-"""Random Hessians: the first inside the theorem's assumption, the others outside, from near it to far from it."""
+"""Random Hessians: the first satisfies the theorem's assumption; the others violate it, the last ones most."""

@@ -1,6 +1,6 @@
-"""Lion Cub's theory: what votes decide, what its quantisers lose, and when packing eats what fewer bits save.
+"""Lion Cub's theory: the outcome of votes, the error of quantisers, and when packing costs more than fewer bits save.
 
-The time of a vote itself is Table 1's, in `syncline.costmodel.collectives.votes`. Entries of update vectors follow one
+The time of a vote follows Table 1, in `syncline.costmodel.collectives.votes`. Entries of update vectors follow one
 of two laws of unit scale: ``laplace`` has the density ``exp(-|x|) / 2``, ``gaussian`` the variance 1.
 """
 
@@ -22,7 +22,7 @@ Law = Literal["laplace", "gaussian"]
 
 
 class VoteShares(NamedTuple):
-    """How votes come out: ``kept`` as they should, ``flipped`` to the opposite sign, ``tied``."""
+    """The shares of votes that are ``kept`` as they should be, ``flipped`` to the opposite sign, or ``tied``."""
 
     kept: FloatArray
     flipped: FloatArray
@@ -40,13 +40,13 @@ def _check_law(law: str) -> None:
 
 
 def vote_shares(workers: int, right: ArrayLike = 0.5) -> VoteShares:
-    """A majority of P independent votes, each of which has the right sign with probability p.
+    """Return the shares of outcomes of a majority of P independent votes, each right with probability p.
 
     ``P(k right) = C(P, k) p^k (1 - p)^(P - k)``: kept above P / 2, flipped below, tied at it.
 
     Args:
-        workers: P.
-        right: p, in [0, 1]; a half for votes on nothing.
+        workers: P, the number of workers.
+        right: p, in [0, 1]; a half for votes at random.
 
     Raises:
         SpecError: no worker, or a p outside [0, 1].
@@ -59,22 +59,22 @@ def vote_shares(workers: int, right: ArrayLike = 0.5) -> VoteShares:
     _check_workers(workers)
     p = np.asarray(right, dtype=float)
     require((p >= 0) & (p <= 1), "right", p, "a probability in [0, 1]")
-    ways = np.array([comb(workers, k) for k in range(workers + 1)], dtype=float)
+    combinations = np.array([comb(workers, k) for k in range(workers + 1)], dtype=float)
     k = np.arange(workers + 1)
-    shares = ways * p[..., None] ** k * (1 - p[..., None]) ** (workers - k)
-    return VoteShares(*(shares[..., of].sum(-1) for of in (2 * k > workers, 2 * k < workers, 2 * k == workers)))
+    shares = combinations * p[..., None] ** k * (1 - p[..., None]) ** (workers - k)
+    return VoteShares(*(shares[..., mask].sum(-1) for mask in (2 * k > workers, 2 * k < workers, 2 * k == workers)))
 
 
 def vote_against_sum(workers: int, law: Law) -> VoteShares:
-    """How often a majority of signs is the sign of the sum, for independent entries of a symmetric law.
+    """Return how often a majority of signs is the sign of the sum, for independent entries of a symmetric law.
 
     With k pluses, the sum is positive where k sizes outweigh P - k others. For Laplace, of exponential sizes, this has
     the probability ``I_(1/2)(P - k, k)``, a regularised incomplete beta function; for gaussian it is found by inverting
     the half-normal's characteristic function ``w(t / sqrt 2)`` (Gil-Pelaez).
 
     Args:
-        workers: P.
-        law: of one entry.
+        workers: P, the number of workers.
+        law: distribution of one entry.
 
     Raises:
         SpecError: no worker, or another law.
@@ -82,20 +82,22 @@ def vote_against_sum(workers: int, law: Law) -> VoteShares:
     >>> [round(float(share), 4) for share in vote_against_sum(4, "laplace")]
     [0.5625, 0.0625, 0.375]
 
-    Source: what Lion Cub's Table 3 measures, for workers that agree on nothing.
+    Source: the quantity in Lion Cub's Table 3, for workers with independent signs.
     """
     _check_workers(workers)
     _check_law(law)
-    kept = flipped = 0.0
+    kept_share = flipped_share = 0.0
     for k in range(workers // 2 + 1, workers + 1):
-        ways = 2 * comb(workers, k) / 2**workers
+        probability = 2 * comb(workers, k) / 2**workers
         outweigh = _outweigh(k, workers - k, law)
-        kept, flipped = kept + ways * outweigh, flipped + ways * (1 - outweigh)
-    return VoteShares(np.asarray(kept), np.asarray(flipped), np.asarray(max(0.0, 1 - kept - flipped)))
+        kept_share, flipped_share = kept_share + probability * outweigh, flipped_share + probability * (1 - outweigh)
+    return VoteShares(
+        np.asarray(kept_share), np.asarray(flipped_share), np.asarray(max(0.0, 1 - kept_share - flipped_share))
+    )
 
 
 def _outweigh(many: int, few: int, law: Law) -> float:
-    """The probability that so many sizes of the law sum up to more than so few of them."""
+    """Return the probability that ``many`` sizes of the law have a larger sum than ``few`` of them."""
     if few == 0:
         return 1.0
     if law == "laplace":
@@ -109,15 +111,15 @@ def _outweigh(many: int, few: int, law: Law) -> float:
 
 
 def mean_size(p: float, law: Law, entries: int = 1) -> float:
-    """``M_p = (E |x|^p)^(1/p)`` of a law of unit scale; 0 is the geometric mean, infinity the expected maximum.
+    """Return ``M_p = (E |x|^p)^(1/p)`` of a law of unit scale; 0 is the geometric mean, infinity the expected maximum.
 
     Laplace: ``Gamma(p + 1)^(1/p)``, ``exp(-gamma)``, and ``sum_(k <= n) 1 / k`` of n entries. Gaussian:
     ``sqrt 2 (Gamma((p + 1) / 2) / sqrt pi)^(1/p)``, ``exp(-(gamma + ln 2) / 2)``, and an integral.
 
     Args:
-        p: at least 0, or infinite.
-        law: of one entry.
-        entries: n, of which p = infinity takes the largest.
+        p: order of the mean, at least 0, or infinite.
+        law: distribution of one entry.
+        entries: n, the number of entries; p = infinity takes their largest.
 
     Raises:
         SpecError: a negative p, another law, or no entry.
@@ -144,11 +146,11 @@ def mean_size(p: float, law: Law, entries: int = 1) -> float:
 
 
 class QuantiserError(NamedTuple):
-    """What rounding to levels does to the entries of a law.
+    """The errors that rounding to levels causes in the entries of a law.
 
     Attributes:
         zero: share of the entries that become 0.
-        clipped: share that is cut off, beyond half a step above the largest level.
+        clipped: share of the entries that are cut off, beyond half a step above the largest level.
         squared: mean squared error over the entries' mean square.
     """
 
@@ -158,15 +160,15 @@ class QuantiserError(NamedTuple):
 
 
 def quantiser_error(levels: int, step: ArrayLike, law: Law) -> QuantiserError:
-    """Errors of ``step * clamp(round(x / step), -s, s)``, in closed form.
+    """Return the errors of ``step * clamp(round(x / step), -s, s)``, in closed form.
 
-    Squared: ``2 sum_k int (x - k step)^2 density dx`` over the cells of the levels ``k = 0, ..., s``, the last without
-    end. With ``step = 2 M_p / s`` it is the paper's L_p quantiser, with ``step = M / s`` the usual one.
+    Squared: ``2 sum_k int (x - k step)^2 density dx`` over the cells of the levels ``k = 0, ..., s``; the last
+    cell is unbounded. With ``step = 2 M_p / s`` it is the paper's L_p quantiser, with ``step = M / s`` the usual one.
 
     Args:
         levels: s, the largest integer.
-        step: in units of the law's scale, above 0.
-        law: of the entries.
+        step: distance between levels in units of the law's scale, above 0.
+        law: distribution of the entries.
 
     Raises:
         SpecError: no level, a step that is not above 0, or another law.
@@ -181,33 +183,33 @@ def quantiser_error(levels: int, step: ArrayLike, law: Law) -> QuantiserError:
         raise SpecError("levels", levels, "at least 1")
     width = np.asarray(step, dtype=float)
     require(width > 0, "step", width, "above 0")
-    to = width[..., None] * np.arange(levels + 1.0)
-    first: FloatArray = np.maximum(to - width[..., None] / 2, 0.0)
+    level = width[..., None] * np.arange(levels + 1.0)
+    first: FloatArray = np.maximum(level - width[..., None] / 2, 0.0)
     last: FloatArray = np.concatenate([first[..., 1:], np.full((*width.shape, 1), np.inf)], -1)
     beyond = (levels + 0.5) * width
     if law == "laplace":
-        squared = (_exponential(first, to) - _exponential(last, to)).sum(-1) / 2
+        squared = (_exponential(first, level) - _exponential(last, level)).sum(-1) / 2
         return QuantiserError(-np.expm1(-width / 2), np.exp(-beyond), squared)
-    squared = 2 * (_normal(first, to) - _normal(last, to)).sum(-1)
+    squared = 2 * (_normal(first, level) - _normal(last, level)).sum(-1)
     return QuantiserError(1 - 2 * ndtr(-width / 2), 2 * ndtr(-beyond), squared)
 
 
-def _exponential(start: FloatArray, to: FloatArray) -> FloatArray:
-    """``int_start^inf (x - to)^2 exp(-x) dx``."""
+def _exponential(start: FloatArray, level: FloatArray) -> FloatArray:
+    """Return ``int_start^inf (x - level)^2 exp(-x) dx``."""
     finite = np.where(np.isinf(start), 0.0, start)
-    return np.where(np.isinf(start), 0.0, np.exp(-finite) * ((finite - to) ** 2 + 2 * (finite - to) + 2))
+    return np.where(np.isinf(start), 0.0, np.exp(-finite) * ((finite - level) ** 2 + 2 * (finite - level) + 2))
 
 
-def _normal(start: FloatArray, to: FloatArray) -> FloatArray:
-    """``int_start^inf (x - to)^2 phi(x) dx``."""
+def _normal(start: FloatArray, level: FloatArray) -> FloatArray:
+    """Return ``int_start^inf (x - level)^2 phi(x) dx``."""
     finite = np.where(np.isinf(start), 0.0, start)
     density = np.exp(-(finite**2) / 2) / np.sqrt(2 * np.pi)
-    whole = (1 + to**2) * ndtr(-finite) + (finite - 2 * to) * density
-    return np.where(np.isinf(start), 0.0, whole)
+    integral = (1 + level**2) * ndtr(-finite) + (finite - 2 * level) * density
+    return np.where(np.isinf(start), 0.0, integral)
 
 
 def speedup_limit(communication_share: ArrayLike) -> FloatArray:
-    """How much faster steps can get if communication became free: ``1 / (1 - share)``.
+    """Return the largest speedup of a step if communication became free: ``1 / (1 - share)``.
 
     Args:
         communication_share: the part of a step that is communication, in [0, 1).
@@ -218,7 +220,7 @@ def speedup_limit(communication_share: ArrayLike) -> FloatArray:
     >>> round(float(speedup_limit(0.748)), 2)  # Lion, 32 bits, 1 Gbit/s
     3.97
 
-    Source: Amdahl's law, to hold Lion Cub's section 6.1 against its Table 4.
+    Source: Amdahl's law, which compares Lion Cub's section 6.1 with its Table 4.
     """
     share = np.asarray(communication_share, dtype=float)
     require((share >= 0) & (share < 1), "communication_share", share, "a part in [0, 1)")
@@ -228,12 +230,12 @@ def speedup_limit(communication_share: ArrayLike) -> FloatArray:
 def packed_vote_s(
     wire_bits: FloatOrArray, parameters: ArrayLike, bits_per_s: ArrayLike, packing_s: ArrayLike = 0.0
 ) -> FloatArray:
-    """Seconds of a vote without its latency: ``N (w / B + h)``.
+    """Return the seconds of a vote without its latency: ``N (w / B + h)``.
 
     Args:
         wire_bits: w, bits per parameter that pass a link, as `vote_bits_per_parameter`.
-        parameters: N.
-        bits_per_s: B.
+        parameters: N, the number of parameters.
+        bits_per_s: B, the bandwidth of the link.
         packing_s: h, seconds per parameter to pack and unpack, on one worker.
 
     Raises:
@@ -249,15 +251,15 @@ def packed_vote_s(
 def packing_break_even(
     wire_bits: ArrayLike, fewer_bits: ArrayLike, packing_s: ArrayLike, more_packing_s: ArrayLike
 ) -> FloatArray:
-    """The bandwidth in bit/s above which fewer bits are slower, as packing takes longer than what they save.
+    """Return the bandwidth in bit/s above which fewer bits are slower, because packing takes longer than they save.
 
     ``B* = (w - w') / (h' - h)``; infinite where fewer bits need no more packing.
 
     Args:
         wire_bits: w, bits per parameter that pass a link.
-        fewer_bits: w', of the vote with fewer.
+        fewer_bits: w', bits per parameter of the vote with fewer bits.
         packing_s: h, seconds per parameter.
-        more_packing_s: h'.
+        more_packing_s: h', seconds per parameter with fewer bits.
 
     >>> round(float(packing_break_even(56, 1.875, 0.0, 0.114e-9)) / 1e9)  # one bit against 32, in Gbit/s
     475

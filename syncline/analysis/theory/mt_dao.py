@@ -1,9 +1,9 @@
-"""MT-DAO's theory: how well a momentum keeps the common direction, how it converges, and how large a step may be.
+"""MT-DAO's theory: how well a momentum keeps the common direction, its convergence, and its largest step size.
 
-Read Theorem 1 from `beta_omega` and `drift_factor` through `mt_dao_step_size` to `mt_dao_rate`; `flat_drift` is what
-Lemma 3 bounds, exactly, where the loss is flat. Decay rates, weights and probabilities of N momenta lie along the last
-axis; everything else broadcasts. Weights whose sum is below 1 leave the rest to the gradient, which is a momentum that
-forgets at once and is never averaged (Algorithm 4 and section 3).
+Read Theorem 1 from `beta_omega` and `drift_factor` through `mt_dao_step_size` to `mt_dao_rate`; `flat_drift` is
+the exact value, on a flat loss, of the drift that Lemma 3 bounds. Decay rates, weights and probabilities of N momenta
+lie along the last axis; everything else broadcasts. Weights whose sum is below 1 leave the rest to the gradient, which
+is a momentum that forgets at once and is never averaged (Algorithm 4 and section 3).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ StepForm = Literal["printed", "mended", "largest"]
 
 
 def momentum_noise_variance(beta: ArrayLike, period: ArrayLike, gradient_variance: ArrayLike = 1.0) -> FloatArray:
-    """Variance that K local steps put into a worker's momentum ``u <- beta u + (1 - beta) g``.
+    """Return the variance that K local steps add to a worker's momentum ``u <- beta u + (1 - beta) g``.
 
     ``Var = (1 - beta) / (1 + beta) (1 - beta^(2 K)) sigma^2``
 
@@ -43,12 +43,14 @@ def momentum_noise_variance(beta: ArrayLike, period: ArrayLike, gradient_varianc
 def shared_batch_variance(
     beta: ArrayLike, period: ArrayLike, workers: ArrayLike, batch: ArrayLike, sample_variance: ArrayLike = 1.0
 ) -> FloatArray:
-    """The same when M workers share a batch of B_G samples: ``(1 - beta)/(1 + beta) (1 - beta^(2 K)) sigma^2 M / B_G``.
+    """Return `momentum_noise_variance` for M workers that share a batch of B_G samples.
+
+    ``(1 - beta)/(1 + beta) (1 - beta^(2 K)) sigma^2 M / B_G``
 
     Args:
         beta: decay rate, below 1.
         period: K, steps since the momentum was averaged.
-        workers: M.
+        workers: M, the number of workers.
         batch: B_G, samples of all workers in a step.
         sample_variance: sigma^2 of one sample's gradient, per coordinate.
 
@@ -68,7 +70,7 @@ def shared_batch_variance(
 def momentum_information_nats(
     beta: ArrayLike, period: ArrayLike, signal_variance: ArrayLike, noise_variance: ArrayLike
 ) -> FloatArray:
-    """What a local momentum still tells about the common one, K steps after they were the same.
+    """Return the mutual information of a local momentum and the common one, K steps after they were the same.
 
     ``I = 1/2 ln(1 + beta^(2 K) S / L)`` nats per coordinate, for gaussian ``u_K = beta^K u_0 + l``.
 
@@ -76,25 +78,27 @@ def momentum_information_nats(
         beta: decay rate.
         period: K steps.
         signal_variance: S, of the common momentum's coordinate.
-        noise_variance: L, of what the local steps added; ``momentum_noise_variance`` for independent noise.
+        noise_variance: L, of the noise that the local steps add; ``momentum_noise_variance`` for independent noise.
 
     >>> round(float(momentum_information_nats(0.5, 1, 4.0, 1.0)), 4)  # half of ln 2
     0.3466
 
     Source: MT-DAO, Appendix F.2.
     """
-    kept = np.asarray(beta, dtype=float) ** (2 * np.asarray(period)) * signal_variance
-    return np.asarray(0.5 * np.log1p(kept / np.asarray(noise_variance, dtype=float)))
+    signal = np.asarray(beta, dtype=float) ** (2 * np.asarray(period)) * signal_variance
+    return np.asarray(0.5 * np.log1p(signal / np.asarray(noise_variance, dtype=float)))
 
 
 def covariance_information_nats(beta: float, period: int, signal: ArrayLike, noise: ArrayLike) -> FloatArray:
-    """The same for vectors whose coordinates depend on each other: ``1/2 ln det(I + beta^(2 K) Sigma_U Sigma_L^-1)``.
+    """Return `momentum_information_nats` for vectors whose coordinates are correlated.
+
+    ``1/2 ln det(I + beta^(2 K) Sigma_U Sigma_L^-1)``
 
     Args:
         beta: decay rate.
         period: K steps.
         signal: (..., d, d) covariance of the common momentum.
-        noise: (..., d, d) covariance of what the local steps added, without a direction that has none.
+        noise: (..., d, d) covariance of the noise that the local steps add; every direction has some.
 
     Raises:
         SpecError: noise that is not positive definite: the information would be infinite.
@@ -104,15 +108,15 @@ def covariance_information_nats(beta: float, period: int, signal: ArrayLike, noi
 
     Source: MT-DAO, section 2.1 and Appendix F.2.
     """
-    of_noise = np.asarray(noise, dtype=float)
-    least = np.linalg.eigvalsh(of_noise)[..., 0]
-    require(least > 0, "noise", least, "a covariance whose least eigenvalue is above 0")
-    kept = np.linalg.solve(of_noise, beta ** (2 * period) * np.asarray(signal, dtype=float))
-    return np.asarray(0.5 * np.linalg.slogdet(np.eye(of_noise.shape[-1]) + kept)[1])
+    noise_covariance = np.asarray(noise, dtype=float)
+    least_eigenvalue = np.linalg.eigvalsh(noise_covariance)[..., 0]
+    require(least_eigenvalue > 0, "noise", least_eigenvalue, "a covariance whose least eigenvalue is above 0")
+    information_ratio = np.linalg.solve(noise_covariance, beta ** (2 * period) * np.asarray(signal, dtype=float))
+    return np.asarray(0.5 * np.linalg.slogdet(np.eye(noise_covariance.shape[-1]) + information_ratio)[1])
 
 
 def quasi_hyperbolic_stability(beta: ArrayLike, omega: ArrayLike) -> FloatArray:
-    """The largest ``a = lr * curvature`` at which a mixture of gradient and momentum converges on a quadratic.
+    """Return the largest ``a = lr * curvature`` at which a mix of gradient and momentum converges on a quadratic.
 
     ``a_max = min[2 (1 + beta) / (1 + beta - 2 omega beta), (1 + 1 / beta) / (1 - omega)]`` for
     ``u <- beta u + (1 - beta) g``, ``x <- x - lr [(1 - omega) g + omega u]``: where an eigenvalue of the step reaches
@@ -137,10 +141,10 @@ def quasi_hyperbolic_stability(beta: ArrayLike, omega: ArrayLike) -> FloatArray:
 
 
 def quasi_hyperbolic_contraction(beta: ArrayLike, omega: ArrayLike, a: ArrayLike) -> FloatArray:
-    """By what a step of the same mixture shrinks the distance in the long run, at ``a = lr * curvature``.
+    """Return the factor by which a step with mixed gradient and momentum shrinks the distance in the long run.
 
-    The larger root, in size, of ``z^2 - (1 + beta - a (1 - omega beta)) z + beta (1 - a (1 - omega))``. Below 1 is
-    stable; ``1 / (1 - it)`` are the steps per factor of e.
+    It is the larger root, in magnitude, of ``z^2 - (1 + beta - a (1 - omega beta)) z + beta (1 - a (1 - omega))``.
+    Below 1 the iteration is stable; it takes ``1 / (1 - factor)`` steps per factor of e.
 
     Args:
         beta: decay rate in [0, 1).
@@ -155,15 +159,15 @@ def quasi_hyperbolic_contraction(beta: ArrayLike, omega: ArrayLike, a: ArrayLike
     decay, weight, step = np.asarray(beta, dtype=float), np.asarray(omega, dtype=float), np.asarray(a, dtype=float)
     half = (1 + decay - step * (1 - weight * decay)) / 2
     product = decay * (1 - step * (1 - weight))
-    apart = half**2 - product
-    real = np.abs(half) + np.sqrt(np.maximum(apart, 0.0))
-    return np.asarray(np.where(apart < 0, np.sqrt(np.maximum(product, 0.0)), real))
+    discriminant = half**2 - product
+    real = np.abs(half) + np.sqrt(np.maximum(discriminant, 0.0))
+    return np.asarray(np.where(discriminant < 0, np.sqrt(np.maximum(product, 0.0)), real))
 
 
 def _with_gradient(
     betas: ArrayLike, omegas: ArrayLike, rates: ArrayLike = 0.0
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Decay rates, weights and averaging probabilities ``(..., N + 1)``, the gradient's last."""
+    """Return decay rates, weights and averaging probabilities ``(..., N + 1)``, the gradient's last."""
     decay, weight, rate = np.broadcast_arrays(
         np.asarray(betas, dtype=float), np.asarray(omegas, dtype=float), np.asarray(rates, dtype=float)
     )
@@ -178,7 +182,7 @@ def _with_gradient(
 
 
 def beta_omega(betas: ArrayLike, omegas: ArrayLike) -> FloatArray:
-    """How far the momenta lag, in steps: ``beta_omega = sum_j omega_j beta_j / (1 - beta_j)``.
+    """Return the lag of the momenta in steps: ``beta_omega = sum_j omega_j beta_j / (1 - beta_j)``.
 
     Args:
         betas: (..., N) decay rates in [0, 1).
@@ -203,13 +207,13 @@ def drift_factor(
     momentum_rates: ArrayLike,
     form: Literal["printed", "tight"] = "printed",
 ) -> FloatArray:
-    """``psi``, to which the bound on the workers' drift apart is proportional.
+    """Return ``psi``, to which the bound on the workers' drift apart is proportional.
 
     ``psi = 4 (1 - p_x) / p_x^2 sum_j omega_j (1 - beta_j) (1 - p_j) / (1 - (1 - p_j) beta_j)``
 
     Args:
         params_rate: p_x = 1 / K_x, the probability that a step ends with averaged parameters. At 0 psi is infinite,
-            unless whatever moves the parameters is averaged in each step.
+            unless each step averages everything that moves the parameters.
         betas: (..., N) decay rates in [0, 1).
         omegas: (..., N) weights; the gradient has the rest and is not averaged.
         momentum_rates: (..., N) p_j = 1 / K_j.
@@ -228,22 +232,22 @@ def drift_factor(
     decay, weight, rate = _with_gradient(betas, omegas, momentum_rates)
     p_x = np.asarray(params_rate, dtype=float)
     require((p_x >= 0) & (p_x <= 1), "params_rate", p_x, "a probability in [0, 1]")
-    apart = (weight * (1 - decay) * (1 - rate) / (1 - (1 - rate) * decay)).sum(-1)
+    momentum_drift = (weight * (1 - decay) * (1 - rate) / (1 - (1 - rate) * decay)).sum(-1)
     rounded = 4.0 if form == "printed" else (1 + np.sqrt(1 - p_x)) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(apart * (1 - p_x) == 0, 0.0, rounded * (1 - p_x) / p_x**2 * apart))
+        return np.asarray(np.where(momentum_drift * (1 - p_x) == 0, 0.0, rounded * (1 - p_x) / p_x**2 * momentum_drift))
 
 
 def mt_dao_step_size(
     smoothness: ArrayLike, lag: ArrayLike, drift: ArrayLike, dissimilarity: ArrayLike = 1.0, form: StepForm = "mended"
 ) -> FloatArray:
-    """``eta_0``, the largest step size for which Theorem 1 is claimed.
+    """Return ``eta_0``, the largest step size for which the paper claims Theorem 1.
 
     ``printed``: ``1 / (4 L max(beta_omega, 6 sqrt(psi max(1, B^2 - 1))))``. The proof needs ``24 eta^2 L^2 psi max(1,
     B^2 - 1) <= 1`` and ``eta L + 2 eta^2 L^2 beta_omega^2 <= 1/2``, and the printed eta_0 breaks the second where both
     arguments of the maximum are small: without drift below ``beta_omega = 2/3``. ``mended`` puts 1 into the maximum;
-    ``largest`` is what both conditions allow, ``eta L = min[(sqrt(1 + 4 beta_omega^2) - 1) / (4 beta_omega^2),
-    1 / sqrt(24 psi max(1, B^2 - 1))]``.
+    ``largest`` is the largest step that both conditions allow, ``eta L = min[(sqrt(1 + 4 beta_omega^2) - 1) / (4
+    beta_omega^2), 1 / sqrt(24 psi max(1, B^2 - 1))]``.
 
     Args:
         smoothness: L, in loss per squared parameter.
@@ -262,16 +266,16 @@ def mt_dao_step_size(
     """
     if form not in get_args(StepForm):
         raise SpecError("form", form, one_of(get_args(StepForm), form))
-    curved, lagged = np.asarray(smoothness, dtype=float), np.asarray(lag, dtype=float)
-    require(curved > 0, "smoothness", curved, "above 0")
-    apart = np.asarray(drift, dtype=float) * np.maximum(1.0, np.asarray(dissimilarity, dtype=float) - 1)
+    curvature, momentum_lag = np.asarray(smoothness, dtype=float), np.asarray(lag, dtype=float)
+    require(curvature > 0, "smoothness", curvature, "above 0")
+    drift_term = np.asarray(drift, dtype=float) * np.maximum(1.0, np.asarray(dissimilarity, dtype=float) - 1)
     with np.errstate(divide="ignore"):
         if form == "largest":
             # x + 2 b^2 x^2 = 1/2, written so that nothing cancels where b is small
-            of_lag = 1 / (1 + np.sqrt(1 + 4 * lagged**2))
-            return np.asarray(np.minimum(of_lag, 1 / np.sqrt(24 * apart)) / curved)
-        worst = np.maximum(lagged, 6 * np.sqrt(apart))
-        return np.asarray(1 / (4 * curved * (np.maximum(worst, 1.0) if form == "mended" else worst)))
+            lag_limit = 1 / (1 + np.sqrt(1 + 4 * momentum_lag**2))
+            return np.asarray(np.minimum(lag_limit, 1 / np.sqrt(24 * drift_term)) / curvature)
+        largest_term = np.maximum(momentum_lag, 6 * np.sqrt(drift_term))
+        return np.asarray(1 / (4 * curvature * (np.maximum(largest_term, 1.0) if form == "mended" else largest_term)))
 
 
 def mt_dao_bound(
@@ -286,17 +290,17 @@ def mt_dao_bound(
     drift: ArrayLike,
     heterogeneity: ArrayLike = 0.0,
 ) -> FloatArray:
-    """Bound on the mean squared gradient norm along MT-DAO-SGDM's averaged iterates, at a step size up to eta_0.
+    """Return the bound on the mean squared gradient norm of MT-DAO-SGDM's averaged iterates, at a step up to eta_0.
 
     ``4 Delta / (eta T) + 2 eta L sigma^2 / M + 4 eta^2 L^2 [beta_omega^2 sigma^2 / M + 2 psi (sigma^2 + 3 G^2)]``
 
     Args:
         eta: step size, at most `mt_dao_step_size`.
-        steps: T.
+        steps: T, the number of steps.
         gap: Delta = f(x_0) - f*, in units of the loss.
         smoothness: L, in loss per squared parameter.
         noise_variance: sigma^2, of the whole gradient of one worker.
-        workers: M.
+        workers: M, the number of workers.
         lag: `beta_omega`.
         drift: psi, `drift_factor`.
         heterogeneity: G^2 of Assumption 3, a squared gradient.
@@ -306,11 +310,13 @@ def mt_dao_bound(
 
     Source: MT-DAO, Appendix D, the last bound before the choice of eta, with all its constants.
     """
-    rate, curved = np.asarray(eta, dtype=float), np.asarray(smoothness, dtype=float)
-    of_mean = np.asarray(noise_variance, dtype=float) / workers
-    apart = np.asarray(noise_variance, dtype=float) + 3 * np.asarray(heterogeneity, dtype=float)
-    bound = 4 * np.asarray(gap, dtype=float) / (rate * steps) + 2 * rate * curved * of_mean
-    return np.asarray(bound + (2 * rate * curved) ** 2 * (np.square(lag) * of_mean + 2 * np.asarray(drift) * apart))
+    rate, curvature = np.asarray(eta, dtype=float), np.asarray(smoothness, dtype=float)
+    mean_noise = np.asarray(noise_variance, dtype=float) / workers
+    worker_noise = np.asarray(noise_variance, dtype=float) + 3 * np.asarray(heterogeneity, dtype=float)
+    bound = 4 * np.asarray(gap, dtype=float) / (rate * steps) + 2 * rate * curvature * mean_noise
+    return np.asarray(
+        bound + (2 * rate * curvature) ** 2 * (np.square(lag) * mean_noise + 2 * np.asarray(drift) * worker_noise)
+    )
 
 
 def mt_dao_rate(
@@ -326,22 +332,22 @@ def mt_dao_rate(
     dissimilarity: ArrayLike = 1.0,
     form: StepForm = "mended",
 ) -> FloatArray:
-    """Theorem 1 with the constants that its O() hides: the rate at ``eta = min(eta_0, 1 / sqrt(T))``.
+    """Return Theorem 1's rate with the constants that its O() hides, at ``eta = min(eta_0, 1 / sqrt(T))``.
 
     ``4 / sqrt(T) (Delta + L sigma^2 / (2 M)) + [4 Delta / eta_0 + 4 L^2 beta_omega^2 sigma^2 / M + 8 L^2 psi (sigma^2 +
     3 G^2)] / T``
 
     Args:
-        steps: T.
+        steps: T, the number of steps.
         gap: Delta = f(x_0) - f*.
-        smoothness: L.
+        smoothness: L, the smoothness of the loss.
         noise_variance: sigma^2, of the whole gradient of one worker.
-        workers: M.
+        workers: M, the number of workers.
         lag: `beta_omega`.
         drift: psi, `drift_factor`.
         heterogeneity: G^2 of Assumption 3.
         dissimilarity: B^2 of Assumption 3.
-        form: of eta_0, as `mt_dao_step_size`.
+        form: form of eta_0, as in `mt_dao_step_size`.
 
     >>> same = {"gap": 1.0, "smoothness": 1.0, "noise_variance": 4.0, "workers": 4, "lag": 9.0}
     >>> mt_dao_rate([1e4, 1e8], drift=3000.0, **same).round(3).tolist()
@@ -349,18 +355,18 @@ def mt_dao_rate(
 
     Source: MT-DAO, Theorem 1, equation (2), and the last lines of its proof.
     """
-    of_constants = mt_dao_bound(
+    constant_bound = mt_dao_bound(
         1.0, 1, gap=0.0, smoothness=smoothness, noise_variance=noise_variance, workers=workers, lag=lag, drift=drift,
         heterogeneity=heterogeneity,
     )  # fmt: skip
     first = 2 * np.asarray(smoothness, dtype=float) * noise_variance / np.asarray(workers, dtype=float)
     eta_0 = mt_dao_step_size(smoothness, lag, drift, dissimilarity, form)
     t, delta = np.asarray(steps, dtype=float), np.asarray(gap, dtype=float)
-    return np.asarray((4 * delta + first) / np.sqrt(t) + (4 * delta / eta_0 + of_constants - first) / t)
+    return np.asarray((4 * delta + first) / np.sqrt(t) + (4 * delta / eta_0 + constant_bound - first) / t)
 
 
 def flat_drift(params_rate: ArrayLike, betas: ArrayLike, omegas: ArrayLike, momentum_rates: ArrayLike) -> FloatArray:
-    """How far workers drift apart, exactly, where the loss is flat: what Lemma 3 bounds by ``4 psi``.
+    """Return the exact drift of the workers on a flat loss, which Lemma 3 bounds by ``4 psi``.
 
     ``E ||x^m - x||^2 / (eta^2 sigma^2 (1 - 1/M))`` in the steady state of Algorithm 4 under noise alone, independent
     between steps and workers, each state averaged with a coin of its own. With ``S_ij`` the covariance of two momenta's
@@ -385,13 +391,15 @@ def flat_drift(params_rate: ArrayLike, betas: ArrayLike, omegas: ArrayLike, mome
     decay, weight, rate = _with_gradient(betas, omegas, momentum_rates)
     p_x = np.asarray(params_rate, dtype=float)
     require((p_x > 0) & (p_x <= 1), "params_rate", p_x, "a probability in (0, 1]")
-    apart = (1 - rate)[..., :, None] * (1 - rate)[..., None, :]
-    same = np.arange(decay.shape[-1])
-    apart[..., same, same] = 1 - rate  # one coin, not two
-    both = decay[..., :, None] * decay[..., None, :]
+    not_averaged = (1 - rate)[..., :, None] * (1 - rate)[..., None, :]
+    diagonal = np.arange(decay.shape[-1])
+    not_averaged[..., diagonal, diagonal] = 1 - rate  # one momentum has one coin, not two
+    decay_product = decay[..., :, None] * decay[..., None, :]
     new = (1 - decay)[..., :, None] * (1 - decay)[..., None, :]
-    covariance = apart * new / (1 - apart * both)
-    mixed = (weight[..., :, None] * covariance).sum(-2)
-    forgets = (1 - rate) * decay
-    with_path = weight * forgets * mixed / (1 - (1 - p_x)[..., None] * forgets)
-    return np.asarray((1 - p_x) / p_x * ((weight * mixed).sum(-1) + 2 * (1 - p_x) * with_path.sum(-1)))
+    covariance = not_averaged * new / (1 - not_averaged * decay_product)
+    weighted_covariance = (weight[..., :, None] * covariance).sum(-2)
+    retention = (1 - rate) * decay
+    path_covariance = weight * retention * weighted_covariance / (1 - (1 - p_x)[..., None] * retention)
+    return np.asarray(
+        (1 - p_x) / p_x * ((weight * weighted_covariance).sum(-1) + 2 * (1 - p_x) * path_covariance.sum(-1))
+    )

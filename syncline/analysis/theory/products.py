@@ -1,4 +1,4 @@
-"""What Hessian-vector products tell of a Hessian too large to write down: its (1,1)-norm, its dominant eigenvector."""
+"""Hessian-vector products of a Hessian too large to store: estimates of its (1,1)-norm and dominant eigenvector."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Products(NamedTuple):
     """Products with the Hessian of a loss at some parameters.
 
     Attributes:
-        dimension: d, all parameters laid end to end.
-        dtype: of the parameters.
-        device: theirs.
-        times: ``v -> H v``.
+        dimension: d, the number of parameters.
+        dtype: data type of the parameters.
+        device: device of the parameters.
+        times: the product ``v -> H v``.
     """
 
     dimension: int
@@ -37,36 +37,36 @@ class Products(NamedTuple):
 def hessian_products(
     loss: Callable[[dict[str, Tensor]], Tensor], params: Mapping[str, Tensor], repeat: bool = True
 ) -> Products:
-    """Products by differentiating twice: ``H v = grad (grad loss . v)``, one backward pass through the gradient each.
+    """Return products by differentiating twice: ``H v = grad (grad loss . v)``, one backward pass each.
 
     Args:
         loss: a scalar of the parameters by name; autograd has to differentiate it twice.
-        params: where the Hessian is taken; they are not changed.
-        repeat: keep the graph of the gradient for all products; else it is built anew for each, for a ``loss`` that
-            looks at another batch each time.
+        params: the parameters at which the Hessian is taken; they are not changed.
+        repeat: keep the graph of the gradient for all products; otherwise each product builds it anew, for a ``loss``
+            that looks at another batch each time.
 
     Raises:
         SpecError: no parameter, or a loss that is no scalar.
     """
     if not params:
         raise SpecError("params", {}, "at least one parameter")
-    at = {name: p.detach().clone().requires_grad_() for name, p in params.items()}
-    inputs = list(at.values())
+    point = {name: p.detach().clone().requires_grad_() for name, p in params.items()}
+    inputs = list(point.values())
 
     def gradient() -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no second derivative
-            value = loss(at)
+            value = loss(point)
         if value.numel() != 1:
             raise SpecError("loss", tuple(value.shape), "a scalar")
         return _flat(torch.autograd.grad(value, inputs, create_graph=True, materialize_grads=True))
 
-    kept = gradient() if repeat else None
+    kept_gradient = gradient() if repeat else None
 
     def times(v: Tensor) -> Tensor:
-        first = gradient() if kept is None else kept
+        first = gradient() if kept_gradient is None else kept_gradient
         if not first.requires_grad:  # a linear loss
             return torch.zeros_like(v)
-        parts = torch.autograd.grad(first, inputs, v, retain_graph=kept is not None, materialize_grads=True)
+        parts = torch.autograd.grad(first, inputs, v, retain_graph=kept_gradient is not None, materialize_grads=True)
         return _flat(parts).detach()
 
     return Products(sum(p.numel() for p in inputs), inputs[0].dtype, inputs[0].device, times)
@@ -77,12 +77,12 @@ def _flat(parts: tuple[Tensor, ...]) -> Tensor:
 
 
 class NormEstimate(NamedTuple):
-    """A (1,1)-norm, with the error to expect.
+    """An estimate of a (1,1)-norm, with the error to expect.
 
     Attributes:
         norm: the estimate of ``sum_ij |H_ij|``.
-        relative_error: of one row's sum, as a share, ``pi / (2 sqrt(draws))``. Rows share their vectors, so the whole
-            is at worst as far off, and nearer where many unlike rows add up.
+        relative_error: error of one row's sum as a share of it, ``pi / (2 sqrt(draws))``. Rows share their vectors, so
+            the relative error of the total is at most this, and smaller where many unlike rows add up.
         per_parameter: ``norm / d``, the paper's "normalised" norm.
     """
 
@@ -97,10 +97,10 @@ def cauchy_norm_11(
     generator: torch.Generator,
     how: Literal["geometric", "median"] = "geometric",
 ) -> NormEstimate:
-    """The (1,1)-norm of H from products with vectors of independent standard Cauchy entries.
+    """Estimate the (1,1)-norm of H from products with vectors of independent standard Cauchy entries.
 
     ``(H z)_i`` is Cauchy with scale ``sum_j |H_ij|``, and ``log |.|`` of it has that scale's logarithm as its mean and
-    median. Row sums are found from n draws of it and added up::
+    median. The estimate of each row sum uses n draws; the norm is the sum over the rows::
 
         geometric:  cos(pi / (2 n))^n prod_k |(H z_k)_i|^(1/n)    unbiased, and one number per row is kept
         median:     median_k |(H z_k)_i|                          n numbers per row are kept
@@ -108,13 +108,13 @@ def cauchy_norm_11(
     Both have the relative variance ``pi^2 / (4 n)``, to leading order.
 
     Args:
-        products: of the Hessian.
-        draws: n, at least 2.
-        generator: of the draws.
-        how: which.
+        products: products with the Hessian.
+        draws: n, the number of random vectors, at least 2.
+        generator: generator of the random vectors.
+        how: combine the draws by the ``geometric`` mean or by the ``median``.
 
     Raises:
-        SpecError: too few draws, or another way to combine them.
+        SpecError: too few draws, or an unknown ``how``.
 
     Source: Basis Rotation, Appendix D.3, after S. Xie et al. (2025); the geometric mean is that of P. Li, T. Hastie,
     K. Church, "Nonlinear estimators and tail bounds for dimension reduction in l1 using Cauchy random projections"
@@ -124,17 +124,17 @@ def cauchy_norm_11(
         raise SpecError("draws", draws, "at least 2")
     if how not in HOW:
         raise SpecError("how", how, one_of(HOW, how))
-    logs, kept = torch.zeros(products.dimension, dtype=torch.float64), []
+    logs, magnitudes = torch.zeros(products.dimension, dtype=torch.float64), []
     for _ in range(draws):
         uniform = torch.rand(products.dimension, dtype=torch.float64, generator=generator)
         z = torch.tan(math.pi * (uniform - 0.5)).to(products.device, products.dtype)
         magnitude = products.times(z).abs().to("cpu", torch.float64)
         if how == "median":
-            kept.append(magnitude)
-        else:  # a row of zeros has the logarithm minus infinity, and the sum 0
+            magnitudes.append(magnitude)
+        else:  # a row of zeros has the logarithm minus infinity, so its sum is 0
             logs += magnitude.log()
     if how == "median":
-        rows = torch.stack(kept).quantile(0.5, dim=0)
+        rows = torch.stack(magnitudes).quantile(0.5, dim=0)
     else:
         rows = (logs / draws + draws * math.log(math.cos(math.pi / (2 * draws)))).exp()
     norm = float(rows.sum())
@@ -147,7 +147,7 @@ class Dominant(NamedTuple):
     Attributes:
         value: ``v^T H v``.
         vector: v, ``(d,)``, of length 1.
-        residual: ``|H v - value v| / |value|``: how far it is from an eigenvector.
+        residual: ``|H v - value v| / |value|``, 0 for an exact eigenvector.
     """
 
     value: float
@@ -156,12 +156,12 @@ class Dominant(NamedTuple):
 
 
 def dominant_pair(products: Products, iterations: int, generator: torch.Generator) -> Dominant:
-    """The dominant eigenvector by ``v <- H v / |H v|`` from a gaussian start.
+    """Return the dominant eigenvector by power iteration, ``v <- H v / |H v|``, from a gaussian start.
 
     Args:
-        products: of the Hessian.
-        iterations: at least 1; the error shrinks by ``|lambda_2 / lambda_1|`` in each.
-        generator: of the start.
+        products: products with the Hessian.
+        iterations: number of iterations, at least 1; each shrinks the error by ``|lambda_2 / lambda_1|``.
+        generator: generator of the start.
 
     Raises:
         SpecError: no iteration.
@@ -183,8 +183,8 @@ def dominant_pair(products: Products, iterations: int, generator: torch.Generato
 
 
 def direction_beside(vector: Tensor, generator: torch.Generator) -> Tensor:
-    """A random unit vector at a right angle to ``vector``, ``(d,)``: the paper's non-dominant direction."""
+    """Draw a random unit vector at a right angle to ``vector``, ``(d,)``: the paper's non-dominant direction."""
     drawn = torch.randn(vector.shape, dtype=torch.float64, generator=generator).to(vector.device, vector.dtype)
     unit = vector / vector.norm()
-    beside = drawn - (drawn @ unit) * unit
-    return beside / beside.norm()
+    rejection = drawn - (drawn @ unit) * unit
+    return rejection / rejection.norm()

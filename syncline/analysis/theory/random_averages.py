@@ -1,4 +1,4 @@
-"""MT-DAO's Algorithm 4, played: each state is averaged when its own coin says so. Theorem 1 is about this one."""
+"""A simulation of MT-DAO's Algorithm 4, for which Theorem 1 is proved: each state is averaged when its coin says so."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from syncline.costmodel.numerics.arrays import require
 
 
 class RandomAverages(NamedTuple):
-    """What Algorithm 4 went through.
+    """The trajectory of a run of Algorithm 4.
 
     Attributes:
         mean: (T + 1, R, d) the workers' mean parameters, the start first.
-        drift: (T + 1, R) mean over the workers of the squared distance from it.
+        drift: (T + 1, R) mean over the workers of the squared distance from ``mean``.
     """
 
     mean: FloatArray
@@ -37,7 +37,7 @@ def random_averages(
     omegas: ArrayLike = (),
     momentum_rates: ArrayLike = (),
 ) -> RandomAverages:
-    """MT-DAO-SGDM in which a coin decides, per step and state, whether the workers average.
+    """Run MT-DAO-SGDM in which a coin decides, per step and state, whether the workers average.
 
     Each momentum takes the gradient, ``u_j <- beta_j u_j + (1 - beta_j) g``, and becomes its mean over the workers with
     probability p_j; then ``x <- x - eta [sum_j omega_j u_j + (1 - sum_j omega_j) g]``, which becomes its mean with
@@ -46,11 +46,11 @@ def random_averages(
     Args:
         gradient: stochastic gradients ``(R, M, d)`` at parameters ``(R, M, d)``.
         start: (R, d), the same for all workers of a replica.
-        rng: of the coins.
-        steps: T.
+        rng: random generator of the coins.
+        steps: T, the number of steps.
         eta: step size.
-        workers: M.
-        params_rate: p_x.
+        workers: M, the number of workers.
+        params_rate: p_x, the probability of averaging the parameters.
         betas: (N,) decay rates.
         omegas: (N,) weights; the gradient has the rest.
         momentum_rates: (N,) p_j.
@@ -60,7 +60,7 @@ def random_averages(
 
     Source: MT-DAO, Algorithm 4, its gradient share a momentum of beta 0 that is never averaged.
     """
-    decay, weight, rate = (np.asarray(of, dtype=float) for of in (betas, omegas, momentum_rates))
+    decay, weight, rate = (np.asarray(values, dtype=float) for values in (betas, omegas, momentum_rates))
     require(decay.shape == weight.shape == rate.shape, "omegas", np.asarray(weight.size), f"{decay.size}, as betas")
     x = np.repeat(np.asarray(start, dtype=float)[:, None, :], workers, axis=1)
     u = np.zeros((decay.size, *x.shape))
@@ -78,5 +78,5 @@ def random_averages(
 
 
 def _averaged(x: FloatArray, due: np.ndarray) -> FloatArray:
-    """Each replica's workers replaced by their mean where it is due."""
+    """Replace each replica's workers by their mean where an average is due."""
     return np.where(due[:, None, None], x.mean(1, keepdims=True), x)

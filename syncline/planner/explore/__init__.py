@@ -1,6 +1,7 @@
-"""The page of ``syncline explore``: a projection whose settings are moved by hand.
+"""The page of ``syncline explore``: a projection whose settings the user moves.
 
-Read ``settings`` (what can be set, as a link and as a spec), ``answers`` (what is told of settings, by the functions of
-``syncline project``), ``words`` and ``pictures`` (how it is told), then ``page`` and ``serving``, which alone know the
-framework.
+Read ``settings`` (the settings, as a link) and ``settings_spec`` (the settings, as a spec), ``answers`` (the results,
+computed by the functions of ``syncline project``), ``words`` and ``pictures`` (sentences and figures), then ``page``
+and
+``server``, which alone use the web framework.
 """

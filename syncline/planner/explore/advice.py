@@ -23,16 +23,16 @@ from syncline.specs.cluster.networks import network
 from syncline.units import format_bytes
 
 MOST_SHOWN = 6
-"""Plans of a list; ``syncline advise --json`` has all."""
+"""Largest number of plans in a list; ``syncline advise --json`` has all."""
 
 
 def question_settings(settings: PageSettings) -> PageSettings:
-    """The settings without those that advice decides by itself, or that are about the page alone."""
+    """Return the settings without those that advice chooses itself and those of the page alone."""
     return replace(settings, methods=(), period=0, compression=OWN, replica="worker", shown="")
 
 
 def question_of(settings: PageSettings) -> AdviceQuestion:
-    """What is asked of advice.
+    """Return the question to advice that the settings make.
 
     Raises:
         SpecError: settings that do not go together.
@@ -50,7 +50,7 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
 
 
 def advice_on(settings: PageSettings) -> Advice:
-    """All plans for the settings' cluster, model, batch and tokens.
+    """Return all plans for the settings' cluster, model, batch and tokens.
 
     Raises:
         SpecError: settings that do not go together.
@@ -64,11 +64,13 @@ def _advice(settings: PageSettings) -> Advice:
 
 
 def advise_line(settings: PageSettings) -> str:
-    """The command that says the same."""
-    given = network_of(settings)
-    named = given if isinstance(given, str) else yaml.safe_dump(given, default_flow_style=True, width=10_000).strip()
+    """Return the ``syncline advise`` command for the settings."""
+    joined = network_of(settings)
+    network_text = (
+        joined if isinstance(joined, str) else yaml.safe_dump(joined, default_flow_style=True, width=10_000).strip()
+    )
     words = [
-        "syncline", "advise", "--model", settings.model, "--network", named, "--hardware", settings.hardware,
+        "syncline", "advise", "--model", settings.model, "--network", network_text, "--hardware", settings.hardware,
         "--workers", str(settings.total), "--tokens", BY_NAME["tokens"].write(settings.tokens),
         "--batch-tokens", str(settings.batch * settings.total),
         *(["--extrapolate"] if settings.losses == "extrapolated" else []),
@@ -78,7 +80,7 @@ def advise_line(settings: PageSettings) -> str:
 
 
 def offered() -> str:
-    """Before anybody asks."""
+    """Return the part of the page with the button that starts the search."""
     return (
         "<h2>All plans</h2><p>Methods, periods, compression and layouts of a replica, searched for this cluster, model "
         'and batch; ranked by time to the same loss.</p><p><button type="button" id="advise">'
@@ -87,12 +89,12 @@ def offered() -> str:
 
 
 def searching() -> str:
-    """While it is searched."""
+    """Return the part of the page shown during the search."""
     return '<h2>All plans</h2><p class="caveat" role="status">Searching…</p>'
 
 
 def advice_part(settings: PageSettings, found: Advice) -> str:
-    """The lists of plans, what decides, and the command that says the same."""
+    """Return the lists of plans, the reasons for their order, and the equivalent command."""
     parts = ["<h2>All plans</h2>"]
     parts += [paragraph(f"Not given: {line}.", "caveat") for line in found.question.defaults if "batch" in line]
     if found.ranked:
@@ -116,11 +118,11 @@ def advice_part(settings: PageSettings, found: Advice) -> str:
 
 
 def _of_each_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The fastest of each kind of method."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the fastest plan of each kind of method."""
+    fastest: dict[str, dict[str, Any]] = {}
     for row in rows:
-        found.setdefault(row["plan"].method.kind, row)
-    return list(found.values())
+        fastest.setdefault(row["plan"].method.kind, row)
+    return list(fastest.values())
 
 
 def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> str:
@@ -128,10 +130,10 @@ def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str,
     heads = {"": "place", "plan": "", "time": "number", "waits": "number"}
     heads |= {"goodput": "number"} if rows[0]["goodput"] is not None else {}
     heads |= dict.fromkeys(("memory", "energy"), "number rest")
-    head = "".join(f'<th scope="col" class="{kind}">{one}</th>' for one, kind in heads.items())
-    body = "".join(_row(row, 1 + next(place for place, one in enumerate(rows) if one is row)) for row in shown)
-    left = len(rows) - len(shown)
-    more = f'<p class="caveat">{left} more are in the command\'s --json.</p>' if left else ""
+    head = "".join(f'<th scope="col" class="{kind}">{entry}</th>' for entry, kind in heads.items())
+    body = "".join(_row(row, 1 + next(place for place, entry in enumerate(rows) if entry is row)) for row in shown)
+    remaining = len(rows) - len(shown)
+    more = f'<p class="caveat">{remaining} more are in the command\'s --json.</p>' if remaining else ""
     table = f'<table class="ranking plans"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f"<h3>{title}</h3>{table}{more}"
 

@@ -1,4 +1,4 @@
-"""What is told of settings: rows, curves over bandwidth, a round; by the functions of ``syncline project``."""
+"""Results for settings: rows, curves over bandwidth, and a round, by the functions of ``syncline project``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOWEST, HIGHEST = 1.25e6, 1.25e11
 """Bytes per second between which curves are drawn: 10 Mbit/s to 1 Tbit/s."""
 
 PER_DECADE = 2
-"""Bandwidths that are priced, where each is a network of its own."""
+"""Number of bandwidths priced per decade, where each of them makes another network."""
 
 DRAWN = 101
 """Points of a curve."""
@@ -35,14 +35,13 @@ DRAWN = 101
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """Rows of settings.
+    """The ranked rows of settings.
 
     Attributes:
-        settings: of which.
-        rows: of `syncline project`, with their losses where a fit has one: what fits into memory first, by the time of
-            the training.
-        names: each row's method as it was asked for, of the same order.
-        notes: what is left out, or as it was, a line each.
+        settings: the settings.
+        rows: the rows of `syncline project`, with losses where a fit has one, ordered by the time of the training;
+            methods that fit into memory come first.
+        notes: a line per method that is omitted, or that a setting does not change.
     """
 
     settings: PageSettings
@@ -51,20 +50,20 @@ class Ranked:
 
     @property
     def baseline(self) -> dict[str, Any]:
-        """The row of the baseline."""
+        """Return the row of the baseline."""
         return next(row for row in self.rows if row["method"] == BASELINE)
 
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Times over the bandwidth of a site's line, all else as it is.
+    """Times over the bandwidth of a site's line, with all other settings fixed.
 
     Attributes:
         bandwidths: ``(n,)`` bytes per second, ascending.
-        step_s: method -> ``(n,)``: of a mean step; of methods that have a time.
-        compute_s: of it that computes.
-        priced: how many of the bandwidths were priced; between two a step's time is taken to be a straight line in
-            ``1 / bandwidth``, which it is but for corners.
+        step_s: method -> ``(n,)`` seconds of a mean step, for methods that have a time.
+        compute_s: seconds of a step in which a worker computes.
+        priced: number of bandwidths that were priced; between two of them a step's time is interpolated linearly in
+            ``1 / bandwidth``, which is exact except at corners.
     """
 
     bandwidths: Floats
@@ -73,44 +72,44 @@ class Curves:
     priced: int
 
     def computing(self, method: str) -> Floats:
-        """The share of the time that computes."""
+        """Return the share ``(n,)`` of the time in which a worker computes."""
         return self.compute_s / self.step_s[method]
 
 
 @lru_cache(maxsize=64)
 def ranking_of(settings: PageSettings) -> Ranked:
-    """The rows of settings; of ``shown`` nothing depends.
+    """Return the ranked rows of settings; ``shown`` has no effect on them.
 
     Raises:
         SpecError: settings that do not go together.
     """
-    of = ask(settings)
-    projected = ColumnRows([plan_columns(_plan_of(settings), of.spec.networks, True)])  # as `project_all` has them
+    question = ask(settings)
+    projected = ColumnRows([plan_columns(_plan_of(settings), question.spec.networks, True)])  # as in `project_all`
     failing = failures_of_settings(settings)
     asked_training = WholeTraining(
         settings.tokens,
         extrapolate=settings.losses == "extrapolated",
         failures=None if failing is None else failures_of(failing),
     )
-    rows = [dict(row) for row in with_training(projected, [of.spec], asked_training)]
+    rows = [dict(row) for row in with_training(projected, [question.spec], asked_training)]
     if failing is not None:
         first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
         rows = [_with_failures(row, first) for row in rows]
-    return Ranked(settings, tuple(sorted(rows, key=_rank)), of.notes)
+    return Ranked(settings, tuple(sorted(rows, key=_rank)), question.notes)
 
 
 def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:
-    """A row whose time of all steps, and whose speedup, are with what failures cost; no time without progress."""
+    """Return a row whose total time and speedup include the cost of failures; without progress it has no time."""
     goodput = row["goodput"]
     if goodput is None:
         return row
     if not goodput:
         times = dict.fromkeys(("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s"))
         return row | times | {"speedup": None, "not_timed": row["stuck"]}
-    told = {name: row[name] / goodput for name in ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")}
+    changes = {name: row[name] / goodput for name in ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")}
     for name in ("speedup", "speedup_low", "speedup_high"):
-        told[name] = row[name] * goodput / baseline if row[name] is not None and baseline else None
-    return row | told
+        changes[name] = row[name] * goodput / baseline if row[name] is not None and baseline else None
+    return row | changes
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
@@ -119,13 +118,13 @@ def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
 
 
 def _unfailing(settings: PageSettings) -> PageSettings:
-    """What steps on any bandwidth depend on: not that, nor what fails."""
-    own = ("bandwidth", "mtbf", "restart", "storage")
-    return replace(settings, shown="", **{name: getattr(PageSettings, name) for name in own})
+    """Return the settings without the bandwidth, the failures and the shown method, which curves do not depend on."""
+    defaults = ("bandwidth", "mtbf", "restart", "storage")
+    return replace(settings, shown="", **{name: getattr(PageSettings, name) for name in defaults})
 
 
 def _plan_of(settings: PageSettings) -> ProjectionPlan:
-    """What prices these methods on any line between the sites."""
+    """Return the plan that prices these methods on any line between the sites."""
     return _plan(replace(_unfailing(settings), latency=PageSettings.latency))
 
 
@@ -135,7 +134,7 @@ def _plan(settings: PageSettings) -> ProjectionPlan:
 
 
 def curves(settings: PageSettings) -> Curves:
-    """Times of all methods over the bandwidth; the settings' own does not matter.
+    """Return the times of all methods over the bandwidth; the settings' own bandwidth has no effect.
 
     Raises:
         SpecError: settings that do not go together.
@@ -144,7 +143,7 @@ def curves(settings: PageSettings) -> Curves:
 
 
 def curves_known(settings: PageSettings) -> bool:
-    """Whether they are there at once."""
+    """Return whether the curves are in the cache."""
     return _unfailing(settings) in _priced
 
 
@@ -170,19 +169,21 @@ def _curves_of(settings: PageSettings) -> Curves:
     if isinstance(line, Link) and settings.sites > 1:
         links = at_bandwidth(line, drawn[None])
         steps = {name: np.ravel(plan.step(number, links).step_time_s) for name, number in numbers.items()}
-        return Curves(drawn, {name: np.broadcast_to(one, drawn.shape) for name, one in steps.items()}, compute_s, DRAWN)
-    at = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
+        return Curves(
+            drawn, {name: np.broadcast_to(times, drawn.shape) for name, times in steps.items()}, compute_s, DRAWN
+        )
+    bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     priced: dict[str, list[float]] = {name: [] for name in numbers}
-    for bandwidth in at.tolist():
-        there, known = network(network_of(replace(settings, bandwidth=bandwidth))), Known()
+    for bandwidth in bandwidths.tolist():
+        joined, cache = network(network_of(replace(settings, bandwidth=bandwidth))), Known()
         for name, number in numbers.items():
-            priced[name].append(float(np.ravel(plan.step(number, there, known=known).step_time_s)[0]))
-    step_s = {name: np.interp(-1 / drawn, -1 / at, np.array(seconds)) for name, seconds in priced.items()}
-    return Curves(drawn, step_s, compute_s, len(at))
+            priced[name].append(float(np.ravel(plan.step(number, joined, known=cache).step_time_s)[0]))
+    step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in priced.items()}
+    return Curves(drawn, step_s, compute_s, len(bandwidths))
 
 
 def shown_method(found: Ranked) -> str:
-    """Whose round is drawn: the one that is asked for where it is there, else the first of the ranking."""
+    """Return the method whose round is drawn: the requested one if it has a time, else the first of the ranking."""
     timed = [row["method"] for row in found.rows if row["wall_clock_s"] is not None]
     if found.settings.shown in timed:
         return found.settings.shown
@@ -190,20 +191,20 @@ def shown_method(found: Ranked) -> str:
 
 
 def round_of(settings: PageSettings, method: str) -> MethodRound:
-    """A round of one of the methods.
+    """Return a round of one of the methods.
 
     Raises:
-        SpecError: it is none of them, or settings do not go together.
+        SpecError: the method is not compared, or the settings do not go together.
     """
     plan = _plan_of(settings)
-    for number, one in enumerate(plan.methods):
-        if one.name == method:
+    for number, candidate in enumerate(plan.methods):
+        if candidate.name == method:
             return one_round(plan, number, ask(settings).spec.networks[0])
     raise SpecError("shown", method, "one of the methods that are compared")
 
 
 def crossing(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
-    """The highest bandwidth at which values cross a number, by a straight line in ``1 / bandwidth``; None: nowhere."""
+    """Return the highest bandwidth at which values cross ``wanted``, interpolated in ``1 / bandwidth``, or None."""
     above = values >= wanted
     changes = np.flatnonzero(above[1:] != above[:-1])
     if not changes.size:

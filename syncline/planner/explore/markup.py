@@ -1,4 +1,4 @@
-"""Parts of the page as HTML: every text that is not ours is escaped."""
+"""Parts of the page as HTML: every text from outside the package is escaped."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ GROUPS = (
 )
 
 SLIDERS = ("sites", "workers", "bandwidth", "latency", "batch", "tokens", "period", "mtbf", "restart", "storage")
-"""Settings that are moved along their stops, or typed."""
+"""Settings with a slider along their stops and a text field."""
 
 
 def form(settings: PageSettings) -> str:
-    """All controls, with the settings' values."""
+    """Return all controls, with the settings' values."""
     groups = []
     for title, names in GROUPS:
         controls = "".join(_control(BY_NAME[name], settings) for name in names)
@@ -69,24 +69,24 @@ def _select(field: Field, value: Any) -> str:
 
 def _boxes(chosen: Sequence[str]) -> str:
     boxes = [_box(BASELINE, True, fixed=True)]
-    boxes += [_box(name, name in chosen) for name in (*OFFERED, *(one for one in chosen if one not in OFFERED))]
+    boxes += [_box(name, name in chosen) for name in (*OFFERED, *(name for name in chosen if name not in OFFERED))]
     return f'<div class="boxes" role="group" aria-label="Methods">{"".join(boxes)}</div>'
 
 
 def _box(name: str, checked: bool, fixed: bool = False) -> str:
     state = f"{' checked' if checked else ''}{' disabled' if fixed else ''}"
-    told = " <small>baseline</small>" if fixed else ""
+    note = " <small>baseline</small>" if fixed else ""
     return (
         f'<label class="box"><input type="checkbox" name="methods" value="{escape(name)}"{state}>'
-        f"{swatch(name)}<span>{escape(name)}{told}</span></label>"
+        f"{swatch(name)}<span>{escape(name)}{note}</span></label>"
     )
 
 
 def ranking(found: Ranked, drawn: str = "") -> str:
-    """The methods by the time of the training, with what it is between; what does not fit, or has no time, below.
+    """Return the table of methods by the time of the training, with bounds; methods that do not fit come last.
 
     Args:
-        found: rows.
+        found: the ranked rows.
         drawn: the method whose round is drawn.
     """
     timed = [row for row in found.rows if row["wall_clock_s"] is not None]
@@ -124,7 +124,7 @@ def _section(text: str, columns: int) -> str:
 
 def _row(row: dict[str, Any], place: int | None, ends: tuple[float, float], tie: bool, drawn: str) -> str:
     low, middle, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
-    told = f"{lasting(low)} to {lasting(high)}"
+    bounds_text = f"{lasting(low)} to {lasting(high)}"
     method = escape(row["method"])
     pressed = str(row["method"] == drawn).lower()
     name = (
@@ -138,7 +138,7 @@ def _row(row: dict[str, Any], place: int | None, ends: tuple[float, float], tie:
         ("place", "" if place is None else f"{place}"),
         ("method", f"{swatch(row['method'])}{name}{TIED if tie else ''}"),
         ("number strong", f'<span data-seconds="{middle!r}">{lasting(middle)}</span>'),
-        ("between", f"{interval_picture(low, middle, high, ends, row['method'])}<small>{told}</small>"),
+        ("between", f"{interval_picture(low, middle, high, ends, row['method'])}<small>{bounds_text}</small>"),
         ("number", f"{as_times(row['speedup'])}<small>{around}</small>"),
         ("number", percent(waiting(row))),
         ("number wide", format_bytes(row["bytes_per_worker"])),
@@ -158,7 +158,7 @@ def _untimed(row: dict[str, Any], columns: int) -> str:
 
 
 def key(methods: Iterable[str], values: Iterable[str]) -> str:
-    """Names of lines below a narrow picture."""
+    """Return the names of the lines below a narrow picture."""
     items = "".join(
         f"<li>{swatch(name)}<span>{escape(name)} <b>{escape(value)}</b></span></li>"
         for name, value in zip(methods, values, strict=True)
@@ -167,36 +167,36 @@ def key(methods: Iterable[str], values: Iterable[str]) -> str:
 
 
 def figure(pictures: Sequence[str]) -> str:
-    """One picture in several widths, of which the style sheet shows the one that fits: broad to narrow."""
+    """Return one picture in several widths, broad to narrow; the style sheet shows the width that fits."""
     names = ("broad", "middle", "small", "narrow")
-    return "".join(f'<div class="only-{name}">{one}</div>' for name, one in zip(names, pictures, strict=True))
+    return "".join(f'<div class="only-{name}">{picture}</div>' for name, picture in zip(names, pictures, strict=True))
 
 
 def threshold_table(rows: Iterable[tuple[str, str, str]]) -> str:
-    """What `syncline.planner.explore.words.threshold_rows` says of each method."""
+    """Return the table of `syncline.planner.explore.words.threshold_rows`."""
     body = "".join(
         f'<tr><td class="method">{swatch(name)} {escape(name)}</td>'
         f"<td>{escape(faster)}</td><td>{escape(full)}</td></tr>"
         for name, faster, full in rows
     )
     heads = ("method", f"5% faster than {BASELINE}", "within 5% of its shortest step")
-    head = "".join(f'<th scope="col">{one}</th>' for one in heads)
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in heads)
     return f'<table class="ranking told"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>' if body else ""
 
 
 def bulleted(lines: Iterable[str], kind: str = "") -> str:
-    """Sentences as a list; nothing for none."""
+    """Return sentences as a list; an empty text without sentences."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="{kind}">{items}</ul>' if items else ""
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A sentence."""
+    """Return a text as a paragraph."""
     return f'<p class="{kind}">{escape(text)}</p>'
 
 
 def to_take(settings: PageSettings) -> str:
-    """What can be taken away: the link, the spec, the picture."""
+    """Return the buttons that copy the link and download the spec and the picture."""
     query = escape(to_query(settings))
     return (
         '<button type="button" id="copy">Copy link</button>'

@@ -1,4 +1,4 @@
-"""The page in its framework: NiceGUI, which alone this module and ``serving`` know."""
+"""The page in its framework, NiceGUI; only this module and ``server`` use it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ B = TypeVar("B")
 
 HERE = Path(__file__).parent
 WIDTHS = (940, 640, 490, 330)
-"""Pixels of a picture, from a wide window to a telephone."""
+"""Widths of a picture in pixels, from a wide window to a telephone."""
 
 
 class Page:
-    """One visitor's page: settings, and what is shown of them."""
+    """One visitor's page: the settings and their results."""
 
     def __init__(self, settings: PageSettings, problems: list[str]) -> None:
         self.settings = self.wanted = settings
@@ -71,7 +71,7 @@ class Page:
         self.show_problems()
 
     async def moved(self, name: str, text: str) -> None:
-        """A control was moved, or something was typed."""
+        """Apply the move of a control, or a typed text."""
         try:
             self.wanted = with_text(self.wanted, str(name), str(text))
         except SynclineError as error:
@@ -86,21 +86,21 @@ class Page:
         await self.show()
 
     async def advise(self) -> None:
-        """All plans for what is set now, which takes seconds."""
+        """Search and show all plans for the present settings, which takes seconds."""
         settings = self.wanted
         self.advised = question_settings(settings)
         self.plans.set_content(searching())
         try:
-            found = await _beside(advice_on, settings)
+            advice = await _beside(advice_on, settings)
         except SynclineError as error:
             self.advised = None
             self.plans.set_content(offered() + markup.paragraph(str(error), "problems"))
             return
-        if self.advised == question_settings(settings):  # else something was moved meanwhile
-            self.plans.set_content(advice_part(settings, found))
+        if self.advised == question_settings(settings):  # otherwise a control has moved in the meantime
+            self.plans.set_content(advice_part(settings, advice))
 
     async def show(self) -> None:
-        """Ranked what is wanted, and what is wanted meanwhile after it; only the last of many moves."""
+        """Show the results of the wanted settings until they no longer change; intermediate moves are skipped."""
         if self.busy:
             return
         self.busy = True
@@ -114,10 +114,10 @@ class Page:
             self.busy = False
 
     async def show_one(self, settings: PageSettings) -> None:
-        """What is told of settings: first rows and a round, then curves, which take longer where they are not known."""
+        """Show the results of settings: first rows and a round, then curves, which take longer if not cached."""
         try:
-            found = await _beside(ranking_of, settings)
-            rows = await _beside(_rounds, found)
+            ranked = await _beside(ranking_of, settings)
+            rows = await _beside(_rounds, ranked)
         except SynclineError as error:
             self.problems = {"": str(error)}
             self.show_problems()
@@ -126,11 +126,11 @@ class Page:
         self.links.set_content(markup.to_take(settings))
         _run(f"history.replaceState(null, '', {json.dumps('?' + to_query(settings))})")
         self.head.set_content(
-            markup.paragraph(headline(found), "headline")
+            markup.paragraph(headline(ranked), "headline")
             + markup.paragraph(setting_line(settings), "asked")
-            + markup.paragraph(caveat(found), "caveat")
+            + markup.paragraph(caveat(ranked), "caveat")
         )
-        self.ranking.set_content(markup.ranking(found, rows[0].method) + markup.bulleted(found.notes, "notes"))
+        self.ranking.set_content(markup.ranking(ranked, rows[0].method) + markup.bulleted(ranked.notes, "notes"))
         self.round.set_content(_round_part(rows))
         if settings.shown:
             _run(f"exploreFocus({json.dumps(settings.shown)})")
@@ -138,27 +138,27 @@ class Page:
             self.advised = None
             self.plans.set_content(offered())
         if not curves_known(settings) and self.wanted != settings:
-            return  # there is more to do already
+            return  # newer settings already wait
         if not curves_known(settings):
             self.curves.classes("busy")
-        over = await _beside(curves, settings)
+        times = await _beside(curves, settings)
         self.curves.classes(remove="busy")
-        self.curves.set_content(_curves_part(found, over))
-        table = markup.threshold_table(threshold_rows(found, over))
-        self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading(found, over)) + table)
+        self.curves.set_content(_curves_part(ranked, times))
+        table = markup.threshold_table(threshold_rows(ranked, times))
+        self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading(ranked, times)) + table)
 
     def show_problems(self) -> None:
-        """Lines about what cannot be used."""
+        """Show the lines about values that cannot be used."""
         self.told_wrong.set_content(markup.bulleted(self.problems.values(), "problems"))
 
 
-async def _beside(of: Callable[[A], B], given: A) -> B:
-    """What a function says, while the page goes on."""
-    return cast(B, await run.io_bound(of, given))
+async def _beside(function: Callable[[A], B], argument: A) -> B:
+    """Return the result of a function that runs in a thread, so that the page stays responsive."""
+    return cast(B, await run.io_bound(function, argument))
 
 
 def _html(content: str, tag: str = "div") -> ui.html:
-    """Our own markup, in which every text of others is escaped."""
+    """Return an element of our own markup, in which every text from outside is escaped."""
     return ui.html(content, sanitize=False, tag=tag)
 
 
@@ -166,10 +166,10 @@ def _run(code: str) -> None:
     ui.run_javascript(code)
 
 
-def _rounds(found: Ranked) -> list[Lane]:
-    method = shown_method(found)
-    names = [method] if method == BASELINE or found.baseline["wall_clock_s"] is None else [method, BASELINE]
-    return [Lane(name, round_of(found.settings, name)) for name in names]
+def _rounds(ranked: Ranked) -> list[Lane]:
+    method = shown_method(ranked)
+    names = [method] if method == BASELINE or ranked.baseline["wall_clock_s"] is None else [method, BASELINE]
+    return [Lane(name, round_of(ranked.settings, name)) for name in names]
 
 
 def _round_title(rows: list[Lane]) -> str:
@@ -185,9 +185,9 @@ def _round_part(rows: list[Lane]) -> str:
     return _heading(_round_title(rows)) + markup.figure([round_picture(rows, width) for width in WIDTHS])
 
 
-def _curves_part(found: Ranked, over: Curves) -> str:
-    now = computing_now(found)
-    pictures = [utilisation_picture(over, found.settings.bandwidth, now, width) for width in WIDTHS]
+def _curves_part(ranked: Ranked, times: Curves) -> str:
+    now = computing_now(ranked)
+    pictures = [utilisation_picture(times, ranked.settings.bandwidth, now, width) for width in WIDTHS]
     return _heading(COMPUTES) + markup.figure(pictures) + markup.key(now, map(percent, now.values()))
 
 
@@ -202,20 +202,20 @@ THRESHOLDS = "Thresholds of the bandwidth"
 
 
 def picture(settings: PageSettings, dark: bool) -> str:
-    """All pictures of settings as one SVG."""
-    found = ranking_of(settings)
-    rows, over = _rounds(found), curves(settings)
-    used = utilisation_picture(over, settings.bandwidth, computing_now(found))
+    """Return all pictures of settings as one SVG."""
+    ranked = ranking_of(settings)
+    rows, times = _rounds(ranked), curves(settings)
+    used = utilisation_picture(times, settings.bandwidth, computing_now(ranked))
     pictures = [(COMPUTES, used), (_round_title(rows), round_picture(rows))]
-    return by_itself(pictures, headline(found), [setting_line(settings), caveat(found)], dark)
+    return by_itself(pictures, headline(ranked), [setting_line(settings), caveat(ranked)], dark)
 
 
 @ui.page("/", title="Syncline: explore")
 def index(request: Request) -> None:
-    """The page of a link."""
+    """Build the page of a link."""
     settings, problems = from_query(dict(request.query_params))
     ui.add_css(HERE / "explore.css")
     ui.add_body_html(f"<script>{(HERE / 'explore.js').read_text(encoding='utf-8')}</script>")
     page = Page(settings, problems)
-    # The page is there before its answers are: the first ones load what others have loaded already.
+    # Show the page before its results: the first results load modules that later ones have already.
     ui.timer(0, page.show, once=True)

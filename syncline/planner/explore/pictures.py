@@ -1,4 +1,4 @@
-"""Pictures as SVG: drawn in milliseconds, sharp at any size, in the colours of a page or by themselves."""
+"""Pictures as SVG: drawn in milliseconds, sharp at any size, with the colours of a page or their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syncline.planner.projection.sync_round import Doing, MethodRound
 from syncline.units import format_bandwidth
 
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a3300")
-"""Okabe and Ito's, without yellow and black: on white and on dark both told from the ground."""
+"""Okabe and Ito's colours without yellow and black, which are visible on a white and on a dark ground."""
 
 DASHES = ("", "7 3", "2 3")
 
@@ -36,23 +36,23 @@ STYLE = """
 
 
 class Style(NamedTuple):
-    """How a method is drawn."""
+    """Colour and dashes of a method's line."""
 
     color: str
     dash: str
 
 
 def style_of(method: str) -> Style:
-    """A method's colour and dashes, the same whoever else is there; the baseline has the ink's."""
+    """Return a method's colour and dashes, the same in every picture; the baseline has the ink's colour."""
     if method == BASELINE:
         return Style("var(--ink)", "")
-    known = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
-    place = OFFERED.index(max(known, key=len)) if known else len(OFFERED) + sum(map(ord, method)) % 7
+    prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
+    place = OFFERED.index(max(prefixes, key=len)) if prefixes else len(OFFERED) + sum(map(ord, method)) % 7
     return Style(HUES[place % len(HUES)], DASHES[place // len(HUES) % len(DASHES)])
 
 
 def swatch(method: str) -> str:
-    """A sample of a method's line."""
+    """Return a sample of a method's line."""
     color, dash = style_of(method)
     return (
         '<svg class="swatch" width="22" height="10" viewBox="0 0 22 10" aria-hidden="true">'
@@ -61,55 +61,57 @@ def swatch(method: str) -> str:
 
 
 def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Powers of ten in bits per second between two bandwidths."""
+    """Return the powers of ten in bits per second between two bandwidths."""
     first, last = np.ceil(np.log10(8 * low) - 1e-9), np.floor(np.log10(8 * high) + 1e-9)
     return [(10.0**power / 8, format_bandwidth(10.0**power / 8)) for power in np.arange(first, last + 1).tolist()]
 
 
 def utilisation_picture(over: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720) -> str:
-    """The share of the time that computes, over the bandwidth of a site's line; the settings' bandwidth marked.
+    """Draw the share of the time that computes over the bandwidth of a site's line; mark the settings' bandwidth.
 
     Args:
-        over: times.
-        bandwidth: of the settings, bytes per second.
-        now: method -> the share at that bandwidth, of those that are drawn.
-        width: in pixels; a narrow picture has no names beside the lines.
+        over: the times over the bandwidth.
+        bandwidth: the settings' bandwidth in bytes per second.
+        now: method -> the share at that bandwidth, for the methods to draw.
+        width: width in pixels; a narrow picture has no names at the ends of the lines.
     """
     narrow = width < 560
-    left, right, top, bottom = 46, 14 if narrow else 178, 42, 44
+    margin, right, top, bottom = 46, 14 if narrow else 178, 42, 44
     height = 276 if narrow else 356
-    across, down = width - left - right, height - top - bottom
+    across, down = width - margin - right, height - top - bottom
     low, high = float(over.bandwidths[0]), float(over.bandwidths[-1])
 
     def x(rate: float) -> float:
-        return left + across * float(np.log(rate / low) / np.log(high / low))
+        return margin + across * float(np.log(rate / low) / np.log(high / low))
 
     def y(part: float) -> float:
         return top + down * (1 - part)
 
     out = []
     for mark in (0, 25, 50, 75, 100):
-        at = y(mark / 100)
-        out.append(f'<line class="rule" x1="{left}" x2="{left + across}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        out.append(f'<text x="{left - 7}" y="{at + 4:.1f}" text-anchor="end">{mark}%</text>')
+        height_px = y(mark / 100)
+        out.append(
+            f'<line class="rule" x1="{margin}" x2="{margin + across}" y1="{height_px:.1f}" y2="{height_px:.1f}"/>'
+        )
+        out.append(f'<text x="{margin - 7}" y="{height_px + 4:.1f}" text-anchor="end">{mark}%</text>')
     ticks = bandwidth_ticks(low, high)
     for place, (rate, text) in enumerate(ticks):
         anchor = "start" if place == 0 else "end" if place == len(ticks) - 1 and narrow else "middle"
-        told = text.replace("bit/s", "").strip() if narrow else text
+        description = text.replace("bit/s", "").strip() if narrow else text
         out.append(
             f'<line class="axis" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{top + down}" y2="{top + down + 4}"/>'
         )
-        out.append(f'<text x="{x(rate):.1f}" y="{top + down + 17}" text-anchor="{anchor}">{told}</text>')
+        out.append(f'<text x="{x(rate):.1f}" y="{top + down + 17}" text-anchor="{anchor}">{description}</text>')
     unit = ", bit/s" if narrow else ""
     name = f"bandwidth of a site's line{unit}"
-    out.append(f'<text x="{left + across / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
+    out.append(f'<text x="{margin + across / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
     out.append('<text x="2" y="13">share of the time that computes</text>')
-    here = min(max(bandwidth, low), high)
+    marked = min(max(bandwidth, low), high)
     label = f"now {format_bandwidth(bandwidth)}"
-    anchor = "end" if x(here) > left + across - 60 else "start" if x(here) < left + 60 else "middle"
-    out.append(f'<line class="here" x1="{x(here):.1f}" x2="{x(here):.1f}" y1="{top - 4}" y2="{top + down}"/>')
-    above = f'x="{x(here):.1f}" y="{top - 9}" text-anchor="{anchor}"'
-    out.append(f'<text class="strong" {above}>{escape(label)}</text>')
+    anchor = "end" if x(marked) > margin + across - 60 else "start" if x(marked) < margin + 60 else "middle"
+    out.append(f'<line class="here" x1="{x(marked):.1f}" x2="{x(marked):.1f}" y1="{top - 4}" y2="{top + down}"/>')
+    position = f'x="{x(marked):.1f}" y="{top - 9}" text-anchor="{anchor}"'
+    out.append(f'<text class="strong" {position}>{escape(label)}</text>')
     ends = []
     for method, value in now.items():
         shares = over.computing(method)
@@ -118,31 +120,33 @@ def utilisation_picture(over: Curves, bandwidth: float, now: Mapping[str, float]
         look = f'style="stroke:{color}" stroke-dasharray="{dash}"'
         title = f"<title>{escape(method)}</title>"
         out.append(f'<polyline class="line" {look} points="{points}">{title}</polyline>')
-        out.append(f'<circle cx="{x(here):.1f}" cy="{y(value):.1f}" r="4" style="fill:{color};stroke:var(--ground)"/>')
+        out.append(
+            f'<circle cx="{x(marked):.1f}" cy="{y(value):.1f}" r="4" style="fill:{color};stroke:var(--ground)"/>'
+        )
         ends.append(y(float(shares[-1])))
     if not narrow:
-        out += _end_labels(ends, now, left + across, (top, top + down))
-    told = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
+        out += _end_labels(ends, now, margin + across, (top, top + down))
+    description = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
         f"{name} {percent(value)}" for name, value in now.items()
     )
-    return _svg(width, height, out, told)
+    return _svg(width, height, out, description)
 
 
 def _end_labels(
     ends: Sequence[float], now: Mapping[str, float], right: float, between: tuple[float, float]
 ) -> list[str]:
-    from syncline.analysis.figures.axes import kept_apart  # only here: matplotlib is slow to load
+    from syncline.analysis.figures.axes import kept_apart  # lazy import: matplotlib is slow to load
 
-    # Names stand in the order of the values that they tell, each as near to its line's end as that lets it.
+    # Order the names by their values, each as near to the end of its line as this order allows.
     by_value = sorted(now, key=lambda name: -now[name])
     places = dict(zip(by_value, kept_apart(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
     out = []
     for method, end in zip(now, ends, strict=True):
-        at, (color, _) = places[method], style_of(method)
-        out.append(f'<path class="leader" d="M{right + 1:.0f} {end:.1f} L{right + 16:.0f} {at:.1f}"/>')
-        out.append(f'<circle cx="{right + 21:.0f}" cy="{at:.1f}" r="3.5" style="fill:{color}"/>')
+        height, (color, _) = places[method], style_of(method)
+        out.append(f'<path class="leader" d="M{right + 1:.0f} {end:.1f} L{right + 16:.0f} {height:.1f}"/>')
+        out.append(f'<circle cx="{right + 21:.0f}" cy="{height:.1f}" r="3.5" style="fill:{color}"/>')
         out.append(
-            f'<text class="ink" x="{right + 29:.0f}" y="{at + 4:.1f}">{escape(_short(method))} '
+            f'<text class="ink" x="{right + 29:.0f}" y="{height + 4:.1f}">{escape(_short(method))} '
             f'<tspan class="strong">{percent(now[method])}</tspan></text>'
         )
     return out
@@ -153,7 +157,7 @@ def _short(name: str, letters: int = 17) -> str:
 
 
 class Lane(NamedTuple):
-    """A method in a picture of time."""
+    """A method's row in a picture of time."""
 
     method: str
     round: MethodRound
@@ -161,61 +165,61 @@ class Lane(NamedTuple):
 
 MOST_TILES = 400
 MERGED = 0.6
-"""Pixels between spans that are drawn as one."""
+"""Gap in pixels below which two spans are drawn as one."""
 
 
 def round_picture(rows: Sequence[Lane], width: int = 720) -> str:
-    """A round of the first method, and what the others do in the same time: computing above, the network below.
+    """Draw a round of the first method, and the others in the same time: computing above, the network below.
 
     Args:
-        rows: at least one.
-        width: in pixels.
+        rows: the methods, at least one.
+        width: width in pixels.
     """
     window, steps = window_of(rows[0].round)
     narrow = width < 560
-    left, right, top, each = 8, 8, 24, 66
-    across = width - left - right
-    height = top + each * len(rows) + 30
-    out = _legend(left, narrow)
+    margin, right, top, row_height = 8, 8, 24, 66
+    across = width - margin - right
+    height = top + row_height * len(rows) + 30
+    out = _legend(margin, narrow)
     for number, row in enumerate(rows):
-        base = top + each * number + 18
+        base = top + row_height * number + 18
         count = window / row.round.seconds * row.round.steps if row.round.seconds else 0
-        told = f"{steps:,} {'step' if steps == 1 else 'steps'}" if number == 0 else _count(count)
+        description = f"{steps:,} {'step' if steps == 1 else 'steps'}" if number == 0 else _count(count)
         out.append(
-            f'<text x="{left}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {told}, '
+            f'<text x="{margin}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {description}, '
             f"computes {percent(_computing(row.round, window))}</text>"
         )
-        out += _spans(row.round, window, left, across, base)
-    axis = top + each * len(rows) + 2
-    out.append(f'<line class="axis" x1="{left}" x2="{left + across}" y1="{axis}" y2="{axis}"/>')
+        out += _spans(row.round, window, margin, across, base)
+    axis = top + row_height * len(rows) + 2
+    out.append(f'<line class="axis" x1="{margin}" x2="{margin + across}" y1="{axis}" y2="{axis}"/>')
     for seconds, text in _time_ticks(window, 3 if narrow else 6):
-        at = left + scale_of(window, across) * seconds
-        anchor = "start" if seconds == 0 else "end" if at > left + across - 24 else "middle"
-        out.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{axis}" y2="{axis + 4}"/>')
-        out.append(f'<text x="{at:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
+        place = margin + scale_of(window, across) * seconds
+        anchor = "start" if seconds == 0 else "end" if place > margin + across - 24 else "middle"
+        out.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{axis}" y2="{axis + 4}"/>')
+        out.append(f'<text x="{place:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
     names = ", ".join(f"{row.method} computes {percent(_computing(row.round, window))}" for row in rows)
     return _svg(width, height, out, f"{lasting(window)} of training: {names}")
 
 
 def scale_of(window: float, across: float) -> float:
-    """Pixels per second."""
+    """Return the number of pixels per second."""
     return across / window if window else 0.0
 
 
 _UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0))
 
 
-def _time_ticks(window: float, most: int) -> list[tuple[float, str]]:
-    """MethodRound times from 0 to a window's end, with their unit."""
+def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
+    """Return round times from 0 to a window's end, with their unit."""
     unit, size = next(((unit, size) for unit, size in reversed(_UNITS) if window >= 2 * size), _UNITS[0])
     steps = (mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5))
-    step = next((one for one in steps if window / size / one <= most), window / size or 1.0)
+    step = next((candidate for candidate in steps if window / size / candidate <= limit), window / size or 1.0)
     count = int(window / size / step + 1e-9)
     return [(place * step * size, f"{place * step:g} {unit}" if place else "0") for place in range(count + 1)]
 
 
 def window_of(one: MethodRound) -> tuple[float, int]:
-    """The time that is drawn, and how many steps it is: a round, or the beginning of one that is too long."""
+    """Return the seconds that are drawn, those of a round, and its number of steps."""
     return one.seconds, one.steps
 
 
@@ -223,54 +227,56 @@ def _count(steps: float) -> str:
     return f"{steps:,.0f} steps" if steps >= 9.95 else f"{steps:.2g} of a step" if steps < 1 else f"{steps:.1f} steps"
 
 
-def _computing(one: MethodRound, window: float) -> float:
-    """The share of a round that is not waited in; of whole rounds, however many the window has."""
-    waits = sum(min(each.end_s, one.seconds) - max(each.start_s, 0.0) for each in one.spans if each.what == "wait")
-    return 1 - waits / one.seconds if one.seconds else 1.0
+def _computing(one_round: MethodRound, window: float) -> float:
+    """Return the share of a round in which a worker does not wait."""
+    waits = sum(
+        min(span.end_s, one_round.seconds) - max(span.start_s, 0.0) for span in one_round.spans if span.what == "wait"
+    )
+    return 1 - waits / one_round.seconds if one_round.seconds else 1.0
 
 
-def _legend(left: int, narrow: bool) -> list[str]:
-    out, at = [], left
+def _legend(margin: int, narrow: bool) -> list[str]:
+    out, x = [], margin
     kinds = (("compute", "computes"), ("wait", "waits"), ("network", "on the network"))
     for kind, text in kinds:
-        out.append(_bar(kind, at, 5, 12, 10))
-        out.append(f'<text x="{at + 17}" y="14">{text}</text>')
-        at += 32 + 7 * len(text)
+        out.append(_bar(kind, x, 5, 12, 10))
+        out.append(f'<text x="{x + 17}" y="14">{text}</text>')
+        x += 32 + 7 * len(text)
     return out
 
 
 def _bar(kind: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
-    told = f"<title>{escape(title)}</title>" if title else ""
+    tooltip = f"<title>{escape(title)}</title>" if title else ""
     if kind == "wait":
         middle = y + height / 2
         return (
-            f'<g><rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}" fill="transparent">{told}</rect>'
+            f'<g><rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{height}" fill="transparent">{tooltip}</rect>'
             f'<path class="wait" d="M{x:.2f} {middle} h{width:.2f}"/></g>'
         )
-    return f'<rect class="{kind}" x="{x:.2f}" y="{y}" width="{max(width, 0.7):.2f}" height="{height}">{told}</rect>'
+    return f'<rect class="{kind}" x="{x:.2f}" y="{y}" width="{max(width, 0.7):.2f}" height="{height}">{tooltip}</rect>'
 
 
-def _spans(one: MethodRound, window: float, left: float, across: float, base: float) -> list[str]:
+def _spans(one_round: MethodRound, window: float, margin: float, across: float, base: float) -> list[str]:
     out = []
     scale = scale_of(window, across)
-    tiles = min(int(np.ceil(window / one.seconds - 1e-9)), MOST_TILES) if one.seconds else 0
+    tiles = min(int(np.ceil(window / one_round.seconds - 1e-9)), MOST_TILES) if one_round.seconds else 0
     by_kind = {"compute": (base, 22.0), "wait": (base, 22.0), "network": (base + 25, 12.0)}
     for kind, (y, height) in by_kind.items():
-        spans = [span for span in one.spans if span.what == kind]
-        for begin, end, label in _merged(_tiled(spans, one.seconds, tiles, window, scale)):
+        spans = [span for span in one_round.spans if span.what == kind]
+        for begin, end, label in _merged(_tiled(spans, one_round.seconds, tiles, window, scale)):
             out.append(
-                _bar(kind, left + begin, y, end - begin, height, f"{label or kind}: {lasting((end - begin) / scale)}")
+                _bar(kind, margin + begin, y, end - begin, height, f"{label or kind}: {lasting((end - begin) / scale)}")
             )
-    if one.seconds * MOST_TILES < window:
-        at = left + scale * one.seconds * MOST_TILES + 6
-        out.append(f'<text x="{at:.1f}" y="{base + 16}">… and so on</text>')
+    if one_round.seconds * MOST_TILES < window:
+        x = margin + scale * one_round.seconds * MOST_TILES + 6
+        out.append(f'<text x="{x:.1f}" y="{base + 16}">… and so on</text>')
     return out
 
 
 def _tiled(
     spans: Sequence[Doing], seconds: float, tiles: int, window: float, scale: float
 ) -> Iterable[tuple[float, float, str]]:
-    """Spans of as many rounds as there are in a window, in pixels."""
+    """Yield the spans of as many rounds as fit in a window, in pixels."""
     for tile in range(tiles):
         for span in spans:
             begin = min(max(span.start_s + tile * seconds, 0.0), window)
@@ -280,7 +286,7 @@ def _tiled(
 
 
 def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """Spans between which nothing is seen, as one."""
+    """Return the spans, merged where the gap between them is invisible."""
     out: list[tuple[float, float, str]] = []
     for begin, end, label in sorted(spans):
         if out and begin - out[-1][1] < MERGED:
@@ -291,15 +297,15 @@ def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, floa
     return out
 
 
-def _svg(width: int, height: int, inside: Sequence[str], told: str) -> str:
+def _svg(width: int, height: int, inside: Sequence[str], description: str) -> str:
     return (
         f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{escape(told)}">{"".join(inside)}</svg>'
+        f'height="{height}" role="img" aria-label="{escape(description)}">{"".join(inside)}</svg>'
     )
 
 
 def interval_picture(low: float, middle: float, high: float, ends: tuple[float, float], method: str) -> str:
-    """A time between its bounds on a logarithmic line that all rows share."""
+    """Draw a time between its bounds on a logarithmic line that all rows share."""
     width, height = 150, 18
 
     def x(value: float) -> float:
@@ -317,35 +323,35 @@ def interval_picture(low: float, middle: float, high: float, ends: tuple[float, 
 
 
 LETTERS = 78
-"""Of a title on a line of a picture by itself."""
+"""Letters per line of the title of a separate picture."""
 
 
 def by_itself(pictures: Sequence[tuple[str, str]], title: str, lines: Sequence[str], dark: bool = False) -> str:
-    """Pictures below each other as one file, with colours of its own.
+    """Return pictures below each other as one SVG file with its own colours.
 
     Args:
-        pictures: a heading and an SVG each.
-        title: above all.
-        lines: below it.
-        dark: on a dark ground.
+        pictures: the heading and the SVG of each picture.
+        title: title above all pictures.
+        lines: lines below the title.
+        dark: use a dark ground.
     """
     colors = ";".join(f"{name}:{value}" for name, value in (DARK if dark else LIGHT).items())
-    width, at, parts = 760, 34.0, []
+    width, y, parts = 760, 34.0, []
     for line in textwrap.wrap(title, LETTERS, break_on_hyphens=False):
-        parts.append(f'<text class="strong" x="20" y="{at}" style="font-size:16px">{escape(line)}</text>')
-        at += 22
-    at -= 20
-    for line in (part for whole in lines for part in textwrap.wrap(whole, LETTERS * 4 // 3)):
-        at += 20
-        parts.append(f'<text x="20" y="{at}">{escape(line)}</text>')
+        parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:16px">{escape(line)}</text>')
+        y += 22
+    y -= 20
+    for line in (part for sentence in lines for part in textwrap.wrap(sentence, LETTERS * 4 // 3)):
+        y += 20
+        parts.append(f'<text x="20" y="{y}">{escape(line)}</text>')
     for heading, picture in pictures:
-        at += 34
-        parts.append(f'<text class="strong" x="20" y="{at}" style="font-size:14px">{escape(heading)}</text>')
+        y += 34
+        parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:14px">{escape(heading)}</text>')
         size = re.search(r'width="(\d+)" height="(\d+)"', picture)
         assert size is not None
-        parts.append(picture.replace("<svg ", f'<svg x="20" y="{at + 12}" ', 1))
-        at += 12 + float(size[2])
-    height = int(at + 20)
+        parts.append(picture.replace("<svg ", f'<svg x="20" y="{y + 12}" ', 1))
+        y += 12 + float(size[2])
+    height = int(y + 20)
     return (
         f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" style="{colors}"><style>{STYLE}</style>'

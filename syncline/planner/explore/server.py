@@ -1,4 +1,4 @@
-"""The server of the page: on this machine alone, until Ctrl-C."""
+"""The server of the page, for this machine only, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ ICON = (
 
 
 class SameOriginMiddleware:
-    """Refuses requests, and handshakes of WebSockets, that a browser sends for the page of another origin.
+    """Middleware that refuses requests and WebSocket handshakes that a browser sends for a page of another origin.
 
-    Any page may open a WebSocket to this machine; its browser says in ``Origin`` which page it was. A request without
-    ``Origin`` is of the page itself, a link to it, or no browser's.
+    Any page may open a WebSocket to this machine; the browser names that page in ``Origin``. A request without
+    ``Origin`` comes from the page itself, from a link to it, or from a program other than a browser.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass on to the application."""
+        """Refuse the request, or pass it on to the application."""
         if scope["type"] in ("http", "websocket"):
             headers = Headers(scope=scope)
             origins, host = headers.getlist("origin"), headers.get("host", "")
@@ -49,30 +49,30 @@ class SameOriginMiddleware:
 
 
 def application() -> FastAPI:
-    """The page and its files."""
+    """Return the application that serves the page and its files."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    # Another site's script may find a name that leads to this machine; it has that name as its host.
+    # A script of another site may use a name that resolves to this machine; its requests have that name as host.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     app.add_middleware(SameOriginMiddleware)
 
-    def answered(request: Request, kind: str, of: Callable[[PageSettings], str]) -> Response:
+    def respond(request: Request, kind: str, make_text: Callable[[PageSettings], str]) -> Response:
         fields = {name: text for name, text in request.query_params.items() if name != "theme"}
         settings, problems = from_query(fields)
         try:
             if problems:
                 return PlainTextResponse("\n".join(problems) + "\n", status_code=400)
-            return Response(of(settings), media_type=kind)
+            return Response(make_text(settings), media_type=kind)
         except SynclineError as error:
             return PlainTextResponse(f"{error}\n", status_code=400)
 
     @app.get("/spec.yaml")
     def spec(request: Request) -> Response:
-        return answered(request, "application/yaml", spec_text)
+        return respond(request, "application/yaml", spec_text)
 
     @app.get("/picture.svg")
     def picture(request: Request) -> Response:
         dark = request.query_params.get("theme") == "dark"
-        return answered(request, "image/svg+xml", lambda settings: page.picture(settings, dark))
+        return respond(request, "image/svg+xml", lambda settings: page.picture(settings, dark))
 
     ui.run_with(
         app, title="Syncline: explore", dark=None, tailwind=False, language="en-US", favicon=ICON,
@@ -82,10 +82,10 @@ def application() -> FastAPI:
 
 
 def bound(port: int) -> socket.socket:
-    """A socket on this machine alone, on a free port for 0.
+    """Return a socket bound on this machine only, to a free port if ``port`` is 0.
 
     Raises:
-        SpecError: a port that cannot be had.
+        SpecError: the port is not available.
     """
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,7 +98,7 @@ def bound(port: int) -> socket.socket:
 
 
 def _warmed(query: str) -> None:
-    """Loads what the first answer needs, while a browser opens."""
+    """Load the modules that the first answer needs, while a browser opens."""
     with suppress(SynclineError):
         page.ranking_of(from_query(query)[0])
 
@@ -107,15 +107,15 @@ def serve_page(query: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve the page until Ctrl-C.
 
     Args:
-        query: of the settings that it begins with; may be empty.
-        port: 0: a free one.
-        ready: is told the address when it can be opened.
+        query: query of the first settings; may be empty.
+        port: port of the server; 0 takes a free one.
+        ready: function called with the address when a browser can open it.
     """
     listening = bound(port)
     config = uvicorn.Config(application(), log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
     server = uvicorn.Server(config)
     address = f"http://{HOST}:{listening.getsockname()[1]}/{f'?{query}' if query else ''}"
-    listening.listen()  # whoever opens it now is answered as soon as the server runs
+    listening.listen()  # the server answers requests from now on as soon as it runs
     ready(address)
     threading.Thread(target=_warmed, args=(query,), daemon=True).start()
     server.run(sockets=[listening])

@@ -1,6 +1,6 @@
-"""What can be set on the page: each setting's name, what it can be, its text in a link; and the spec that they make.
+"""Settings of the page: the name, the values and the text in a link of each; and the settings that a link makes.
 
-A link is read by anybody who is sent one: every value is a number or a name of a list. No file, no ``module:name``.
+Links may come from strangers, so every value is a number or a name of a list, never a file or a ``module:name``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from syncline.units import (
 )
 
 OWN = "own"
-"""Of a period or a compression: what each method has by itself."""
+"""Value of a period or a compression that leaves each method its own."""
 
 BASELINE = "ddp-adam"
-"""Over which speedups are; always among the methods."""
+"""Baseline of the speedups; always among the methods."""
 
 OFFERED = (
     "diloco", "streaming-diloco", "local-adam", "mt-dao", "des-loc", "demo", "powersgd", "top-k", "lion-cub", "dion",
@@ -36,7 +36,7 @@ OFFERED = (
 """Methods that have a box on the page. A link may name any other that ``syncline list methods`` has."""
 
 MOST_METHODS = 12
-"""In one link: what a picture can tell apart, and what is answered at once."""
+"""Largest number of methods in a link, which a picture can distinguish and the page can compute at once."""
 
 COMPRESSIONS = {
     OWN: "each method's own",
@@ -54,31 +54,31 @@ REPLICAS = {
     "site": "a site, data parallel",
     "nodes in a site": "a site, tensor parallel in nodes",
 }
-"""What a replica is: of how many workers, and how they share it."""
+"""Forms of a replica: its number of workers, and their parallelism."""
 
 
 @dataclass(frozen=True)
 class PageSettings:
-    """What is asked; the default is the two bundled sites of A100s, each site a replica.
+    """The settings of the page; the default is the two bundled sites of A100s, each site a replica.
 
     Args:
-        model, hardware: names of their lists.
-        sites: how many, each with a line of ``bandwidth`` and ``latency`` to the others.
-        workers: of a site.
-        inside: the network of a site, by name.
-        bandwidth: of a site's line, bytes per second.
-        latency: of it, seconds one way.
-        methods: names of their list, beside the baseline.
-        period: steps from an average to the next, of methods that have periods of several steps; 0: each its own.
-        compression: what is sent in place of numbers, of methods that can; see ``COMPRESSIONS``.
-        replica: see ``REPLICAS``.
+        model, hardware: names in the lists of models and hardware.
+        sites: number of sites, each with a line of ``bandwidth`` and ``latency`` to the others.
+        workers: number of workers per site.
+        inside: name of the network of a site.
+        bandwidth: bandwidth of a site's line in bytes per second.
+        latency: one-way latency of a site's line in seconds.
+        methods: names of methods in addition to the baseline.
+        period: steps between averages, for methods whose period is longer than a step; 0 keeps each method's own.
+        compression: format of the messages, for methods that can compress; see ``COMPRESSIONS``.
+        replica: form of a replica; see ``REPLICAS``.
         batch: tokens of a worker in a step.
-        tokens: of the whole training.
-        losses: whether published fits are asked beyond what they have seen; see ``LOSSES``.
-        mtbf: mean seconds between failures of a worker; 0: nothing fails.
-        restart: seconds to start again after one.
-        storage: bytes per second at which all together write checkpoints.
-        shown: whose round is drawn; none: the first of the ranking.
+        tokens: number of tokens of the training.
+        losses: whether losses are predicted outside the range of the published fits; see ``LOSSES``.
+        mtbf: mean seconds between failures of a worker; 0 means that nothing fails.
+        restart: seconds of a restart after a failure.
+        storage: bytes per second at which all workers together write checkpoints.
+        shown: the method whose round is drawn; if empty, the first of the ranking.
     """
 
     model: str = "llama-7b"
@@ -102,27 +102,27 @@ class PageSettings:
 
     @property
     def total(self) -> int:
-        """Workers of all sites."""
+        """Return the number of workers of all sites."""
         return self.sites * self.workers
 
     @property
     def steps(self) -> int:
-        """Of the whole training, rounded to the nearest, at least one."""
+        """Return the number of steps of the training, rounded, at least one."""
         return max(1, round(self.tokens / (self.batch * self.total)))
 
 
 @dataclass(frozen=True)
 class Field:
-    """One setting: how its text is read and written, and between what it can be moved.
+    """One setting: its text, its parser and writer, and the stops of its slider.
 
     Args:
-        name: of the field, and in a link.
-        label: on the page.
-        read: its value, of text.
-        write: its text, from which ``read`` has the same value.
-        stops: values of a slider, in order; or what can be chosen.
-        told: texts of the stops on the page, where ``write`` is not what people read.
-        help: a line about it.
+        name: name of the field, and in a link.
+        label: label on the page.
+        read: function from a text to the value.
+        write: function from a value to its text, which ``read`` turns into the same value.
+        stops: values of a slider, in order; or the options of a list.
+        told: texts of the stops on the page, where they differ from those of ``write``.
+        help: a line of explanation.
     """
 
     name: str
@@ -134,20 +134,20 @@ class Field:
     help: str = ""
 
     def text(self, value: Any) -> str:
-        """A value as the page shows it."""
+        """Return a value as the page shows it."""
         return (self.told or {}).get(value) or (f"{value:,}" if isinstance(value, int) else self.write(value))
 
     def place(self, value: Any) -> int:
-        """Of the stop that is nearest to a value: by its ratio for positive numbers."""
+        """Return the index of the stop that is nearest to a value, by the ratio for positive numbers."""
         if value in self.stops:
             return list(self.stops).index(value)
         return min(range(len(self.stops)), key=lambda place: _apart(self.stops[place], value))
 
 
-def _apart(one: float, other: float) -> float:
-    if min(one, other) <= 0:
+def _apart(value: float, other: float) -> float:
+    if min(value, other) <= 0:
         return float("inf")
-    return max(one / other, other / one)
+    return max(value / other, other / value)
 
 
 def _among(path: str, options: Sequence[str]) -> Callable[[str], str]:
@@ -184,7 +184,7 @@ def _between(
 def _exactly(
     write: Callable[[float], str], parse: Callable[[str], float], unit: str, power: int = 0, scale: float = 1.0
 ) -> Callable[[float], str]:
-    """Writes a number for people where that says all of it, else with all its digits, in ``10**power`` of a unit."""
+    """Return a writer of numbers: the readable form if it is exact, else all digits in ``10**power`` of a unit."""
 
     def text(value: float) -> str:
         short = write(value)
@@ -197,7 +197,7 @@ _COUNTS = (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
 
 
 def format_count(count: float) -> str:
-    """A number of tokens for people, three significant digits: ``140 B``.
+    """Return a number of tokens as text with three significant digits: ``140 B``.
 
     >>> format_count(140e9), format_count(1.5e12)
     ('140 B', '1.5 T')
@@ -211,7 +211,7 @@ def _period(text: str) -> int:
 
 
 NEVER = "never"
-"""Of failures: there are none."""
+"""Text of a time between failures without failures."""
 
 
 def _mtbf(text: str) -> float:
@@ -219,14 +219,14 @@ def _mtbf(text: str) -> float:
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    names = [one.strip() for one in text.split(",") if one.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in METHODS:
             raise SpecError("methods", name, one_of(METHODS, name))
-    kept = tuple(dict.fromkeys(name for name in names if name != BASELINE))
-    if len(kept) > MOST_METHODS:
-        raise SpecError("methods", len(kept), f"at most {MOST_METHODS}")
-    return kept
+    methods = tuple(dict.fromkeys(name for name in names if name != BASELINE))
+    if len(methods) > MOST_METHODS:
+        raise SpecError("methods", len(methods), f"at most {MOST_METHODS}")
+    return methods
 
 
 def _shown(text: str) -> str:
@@ -240,12 +240,12 @@ def _parse_rate(text: str, path: str = "storage") -> float:
 
 
 def _stops(low: float, high: float, mantissas: Sequence[float]) -> tuple[float, ...]:
-    """MethodRound numbers from ``low`` to ``high``: the mantissas in every decade, as written."""
-    found, power = [], -15
+    """Return round numbers from ``low`` to ``high``: the mantissas in every decade, as written."""
+    numbers, power = [], -15
     while 10.0**power <= high * 1.001:
-        found += [float(f"{mantissa}e{power}") for mantissa in mantissas]
+        numbers += [float(f"{mantissa}e{power}") for mantissa in mantissas]
         power += 1
-    return tuple(one for one in found if low * 0.999 <= one <= high * 1.001)
+    return tuple(number for number in numbers if low * 0.999 <= number <= high * 1.001)
 
 
 FINE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -312,19 +312,19 @@ assert [one.name for one in FIELDS] == [one.name for one in fields(PageSettings)
 
 
 def to_query(settings: PageSettings) -> str:
-    """All settings as the query of a link, so that it means the same when defaults have changed."""
-    return urlencode({one.name: one.write(getattr(settings, one.name)) for one in FIELDS})
+    """Return all settings as the query of a link, so that it means the same when defaults have changed."""
+    return urlencode({field.name: field.write(getattr(settings, field.name)) for field in FIELDS})
 
 
 def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]:
-    """The settings that a link means, and a line for whatever in it cannot be used, in whose place the default is.
+    """Return the settings of a link, and a line for each unusable value, which the default replaces.
 
     Args:
-        query: of the link, or its fields.
+        query: the query of the link, or its fields.
     """
-    given = dict(parse_qsl(query, keep_blank_values=True)) if isinstance(query, str) else dict(query)
+    values = dict(parse_qsl(query, keep_blank_values=True)) if isinstance(query, str) else dict(query)
     settings, problems = PageSettings(), []
-    for name, text in given.items():
+    for name, text in values.items():
         try:
             settings = with_text(settings, name, text)
         except SpecError as error:
@@ -333,10 +333,10 @@ def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]
 
 
 def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
-    """The settings with another value of one.
+    """Return the settings with one value replaced.
 
     Raises:
-        SpecError: no such setting, or a value that it cannot have.
+        SpecError: there is no such setting, or the value is not allowed.
     """
     if name not in BY_NAME:
         raise SpecError("link", name, one_of(BY_NAME, name))

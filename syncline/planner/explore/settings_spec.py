@@ -1,4 +1,4 @@
-"""The projection that settings ask for, as a spec that ``syncline project`` takes."""
+"""The projection of the settings, as a spec that ``syncline project`` accepts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from syncline.specs import ProjectSpec, load_spec
 from syncline.units import format_bandwidth, format_seconds
 
 TENSOR = 8
-"""Ways of tensor parallelism where a site is no nodes."""
+"""Degree of tensor parallelism where a site has no nodes."""
 
 COMPRESSED: dict[str, dict[str, Any]] = {
     "bf16": {"wire": "bf16"},
@@ -32,12 +32,12 @@ assert set(COMPRESSED) == set(COMPRESSIONS) - {OWN}
 
 @dataclass(frozen=True)
 class AskedOf:
-    """What settings come to.
+    """The projection that settings make.
 
     Attributes:
-        fields: of the projection, as a file has them.
-        spec: the same, read.
-        notes: methods that are left out or as they were, a line each.
+        fields: fields of the projection, as in a file.
+        spec: the spec made of these fields.
+        notes: a line per method that is omitted, or that a setting does not change.
     """
 
     fields: dict[str, Any]
@@ -47,7 +47,7 @@ class AskedOf:
 
 @lru_cache(maxsize=64)
 def ask(settings: PageSettings) -> AskedOf:
-    """The projection that is asked for.
+    """Return the projection of the settings.
 
     Raises:
         SpecError: settings that do not go together.
@@ -57,12 +57,12 @@ def ask(settings: PageSettings) -> AskedOf:
     notes: list[str] = []
     methods = []
     for name in (BASELINE, *settings.methods):
-        told = _with_settings(name, settings, notes)
-        refused = refusal_of(method_of(told), max(replicas, 1)) if told else None
+        method = _with_settings(name, settings, notes)
+        refused = refusal_of(method_of(method), max(replicas, 1)) if method else None
         if refused is not None:
             notes.append(f"{name} is left out: {refused}")
-        elif told:
-            methods.append(told)
+        elif method:
+            methods.append(method)
     fields = {
         "kind": "project",
         "name": "explored",
@@ -81,24 +81,24 @@ def ask(settings: PageSettings) -> AskedOf:
 
 
 def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
-    """Failures as ``syncline advise`` and ``project`` take them; none where nothing fails."""
+    """Return the failures as ``syncline advise`` and ``project`` accept them; None if nothing fails."""
     if not settings.mtbf:
         return None
-    told = {name: BY_NAME[name].write(getattr(settings, name)) for name in ("mtbf", "restart", "storage")}
-    return {"rates": told["mtbf"], "restart": told["restart"], "checkpoint": {"bandwidth": told["storage"]}}
+    texts = {name: BY_NAME[name].write(getattr(settings, name)) for name in ("mtbf", "restart", "storage")}
+    return {"rates": texts["mtbf"], "restart": texts["restart"], "checkpoint": {"bandwidth": texts["storage"]}}
 
 
 def failing_words(settings: PageSettings) -> list[str]:
-    """The same as options."""
-    given = failures_of_settings(settings)
-    if given is None:
+    """Return the failures as options of a command."""
+    failures = failures_of_settings(settings)
+    if failures is None:
         return []
-    rate, again = str(given["rates"]), str(given["restart"])
-    return ["--failures", rate, "--restart", again, "--bandwidth", str(given["checkpoint"]["bandwidth"])]
+    rate, restart = str(failures["rates"]), str(failures["restart"])
+    return ["--failures", rate, "--restart", restart, "--bandwidth", str(failures["checkpoint"]["bandwidth"])]
 
 
 def spec_text(settings: PageSettings) -> str:
-    """The projection as a file that ``syncline project`` takes and tells the same numbers of.
+    """Return the projection as a file with which ``syncline project`` computes the same numbers.
 
     Raises:
         SpecError: settings that do not go together.
@@ -107,14 +107,14 @@ def spec_text(settings: PageSettings) -> str:
 
 
 def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[str, Any] | None:
-    """A method's fields with the period and the compression that are asked for, where it can have them."""
+    """Return a method's fields with the period and the compression of the settings, where the method has them."""
     fields = named(name)
-    own = method_of(fields)
-    if settings.period and name != BASELINE and getattr(own, "period", 1) > 1:
+    method = method_of(fields)
+    if settings.period and name != BASELINE and getattr(method, "period", 1) > 1:
         fields["period"] = settings.period
     if settings.compression != OWN and name != BASELINE:
         more = COMPRESSED[settings.compression]
-        if "compressor" in more and "compressor" not in type(own).model_fields:
+        if "compressor" in more and "compressor" not in type(method).model_fields:
             notes.append(f"{name} is sent as it is: it takes no compressor")
         else:
             fields |= more
@@ -127,35 +127,35 @@ def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[
 
 
 def node_of(settings: PageSettings) -> int:
-    """Workers of a node: those that tensor parallelism shares a matrix among."""
+    """Return the number of workers of a node, over which tensor parallelism splits a matrix."""
     inside = NETWORKS[settings.inside].network
     return min(settings.workers, inside.per_node if isinstance(inside, TwoLevel) else TENSOR)
 
 
 def replica_layout(settings: PageSettings) -> dict[str, int]:
-    """The layout of a replica; nothing where it is one worker."""
+    """Return the layout of a replica; an empty one if it is one worker."""
     node = node_of(settings)
-    ways = {
+    degrees = {
         "worker": {},
         "node": {"tensor": node},
         "site": {"data": settings.workers},
         "nodes in a site": {"tensor": node, "data": settings.workers // node},
     }[settings.replica]
-    return {name: count for name, count in ways.items() if count > 1}
+    return {name: count for name, count in degrees.items() if count > 1}
 
 
 def line_of(settings: PageSettings) -> dict[str, Any]:
-    """A site's line to the others."""
+    """Return a site's line to the others."""
     name = f"{format_bandwidth(settings.bandwidth)} and {format_seconds(settings.latency)}"
-    told = {field: BY_NAME[field].write(getattr(settings, field)) for field in ("latency", "bandwidth")}
-    return told | {"name": name}
+    texts = {field: BY_NAME[field].write(getattr(settings, field)) for field in ("latency", "bandwidth")}
+    return texts | {"name": name}
 
 
 def network_of(settings: PageSettings) -> Any:
-    """The network that joins all workers, as a spec has it.
+    """Return the network that joins all workers, as in a spec.
 
     Raises:
-        SpecError: a site of nodes that are not all full.
+        SpecError: the site has a node that is not full.
     """
     inside, line = NETWORKS[settings.inside].network, line_of(settings)
     if settings.workers == 1:

@@ -1,4 +1,4 @@
-"""What answers say in sentences."""
+"""Sentences that state the results on the page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from syncline.planner.explore.settings import BASELINE, PageSettings, format_cou
 from syncline.units import format_bandwidth, format_seconds
 
 TIE = 1.05
-"""Times of which none is longer than the other by more: a tie."""
+"""Ratio of two times up to which they tie."""
 
 MORE_IS_NOTHING = 1.05
-"""A step that takes so many times what it takes at the highest bandwidth has no use for more of it."""
+"""Ratio of a step's time to that at the highest bandwidth, up to which more bandwidth is of no use."""
 
 
 DAY_S = 86400.0
@@ -25,14 +25,14 @@ DRAWN = "at all bandwidths drawn"
 
 
 def lasting(seconds: float) -> str:
-    """A time with its unit, days with all their digits."""
+    """Return a time with its unit, days with all their digits."""
     if seconds >= 1000 * DAY_S:
         return f"{float(f'{seconds / DAY_S:.3g}'):,.0f} d"
     return format_seconds(seconds).replace(" us", " µs")
 
 
 def percent(part: float) -> str:
-    """A share in percent: whole, but for what would be 0 or 100 and is not."""
+    """Return a share in percent without decimals, except near 0 and 100."""
     if 0 < part < 0.0005:
         return "<0.1%"
     if 0.9995 < part < 1:
@@ -43,33 +43,33 @@ def percent(part: float) -> str:
 
 
 def as_times(speedup: float | None) -> str:
-    """A speedup, three digits; a dash where the baseline has no time."""
+    """Return a speedup with three digits; a dash if it is unknown."""
     if speedup is None:
         return "-"
     return f"{float(f'{speedup:.3g}'):g}x"
 
 
 def computing_now(found: Ranked) -> dict[str, float]:
-    """The share of the time that computes, of each method that has a time."""
+    """Return the share of the time that computes, for each method that has a time."""
     timed = [row for row in found.rows if row["step_time_s"] is not None]
     return {row["method"]: row["compute_s"] / row["step_time_s"] if row["step_time_s"] else 1.0 for row in timed}
 
 
 def waiting(row: Mapping[str, Any]) -> float:
-    """The share of the time in which a worker waits for the network with nothing to compute."""
+    """Return the share of the time in which a worker waits for the network with nothing to compute."""
     return float(row["exposed_communication_s"] / row["step_time_s"]) if row["step_time_s"] else 0.0
 
 
 def setting_line(settings: PageSettings) -> str:
-    """What is asked, in one line."""
-    of = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"
+    """Return the settings in one line."""
+    cluster = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"
     line = f"{format_bandwidth(settings.bandwidth)} and {lasting(settings.latency)} one way between sites"
     fails = f", a worker fails once in {settings.mtbf / 3600:,.4g} h" if settings.mtbf else ""
-    return f"{of}, {line}, {format_count(settings.tokens)} tokens{fails}"
+    return f"{cluster}, {line}, {format_count(settings.tokens)} tokens{fails}"
 
 
 def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The methods that tie with the first of those that fit, the first included; none without a tie."""
+    """Return the methods that tie with the first of those that fit, the first included; none without a tie."""
     usable = [row for row in rows if row["wall_clock_s"] is not None and row["fits"] is not False]
     if not usable:
         return []
@@ -79,48 +79,52 @@ def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def headline(found: Ranked) -> str:
-    """Who is first, how long it takes, between what, and over whom."""
+    """Return the sentence with the fastest method, its time with bounds, and its speedup over the baseline."""
     usable = [row for row in found.rows if row["wall_clock_s"] is not None and row["fits"] is not False]
     if not usable:
         return "None of these methods fits into the memory of a worker: share a replica among more workers."
     first, baseline = usable[0], found.baseline
-    told = (
+    time_text = (
         f"{lasting(first['wall_clock_s'])} ({lasting(first['wall_clock_low_s'])} to "
         f"{lasting(first['wall_clock_high_s'])})"
     )
     equal = ties(found.rows)
-    who = f"{', '.join(equal[:-1])} and {equal[-1]} tie" if equal else f"{first['method']} is first"
+    subject = f"{', '.join(equal[:-1])} and {equal[-1]} tie" if equal else f"{first['method']} is first"
     if first["method"] == BASELINE:
-        return f"{who}: {told}. It waits for the network {percent(waiting(first))} of the time."
-    over = ""
+        return f"{subject}: {time_text}. It waits for the network {percent(waiting(first))} of the time."
+    comparison = ""
     if baseline["wall_clock_s"] is not None:
-        over = (
+        comparison = (
             f", {as_times(first['speedup'])} as fast as {BASELINE}, which waits for the network "
             f"{percent(waiting(baseline))} of the time"
         )
-    return f"{who}: {told}{over}."
+    return f"{subject}: {time_text}{comparison}."
 
 
 def caveat(found: Ranked) -> str:
-    """What the ranking does not know."""
-    known = [row["method"] for row in found.rows if row["loss"] is not None]
+    """Return the sentence about losses, which the ranking does not include."""
+    covered = [row["method"] for row in found.rows if row["loss"] is not None]
     equal = "At equal tokens, not at equal loss: a method that talks less often is always ahead here."
-    if not known:
+    if not covered:
         return f"{equal} No published fit covers the loss of these settings."
-    return f"{equal} Published fits tell the loss of {', '.join(known)} alone."
+    return f"{equal} Published fits tell the loss of {', '.join(covered)} alone."
 
 
 def leading(found: Ranked, over: Curves) -> str:
-    """Which method is first at which bandwidths of a site's line."""
+    """Return the sentence with the fastest method in each range of a site's bandwidth."""
     if found.settings.sites == 1:
         return "One site: nothing crosses the line between sites, whose bandwidth and latency change nothing."
     fitting = {row["method"] for row in found.rows if row["fits"] is not False}
-    said = _leaders(over, fitting or set(over.step_s))
-    return said if len(fitting) in (0, len(found.rows)) else f"Of what fits into memory: {said[0].lower()}{said[1:]}"
+    sentence = _leaders(over, fitting or set(over.step_s))
+    return (
+        sentence
+        if len(fitting) in (0, len(found.rows))
+        else f"Of what fits into memory: {sentence[0].lower()}{sentence[1:]}"
+    )
 
 
 def threshold_rows(found: Ranked, over: Curves) -> list[tuple[str, str, str]]:
-    """Of each method: at which bandwidths it is 5% faster than the baseline, and from which on more is of no use."""
+    """Return per method the bandwidths at which it is 5% faster than the baseline, and the one that suffices."""
     if found.settings.sites == 1:
         return []
     return [
@@ -131,40 +135,42 @@ def threshold_rows(found: Ranked, over: Curves) -> list[tuple[str, str, str]]:
 
 
 def _about(bytes_per_s: float) -> str:
-    """A bandwidth, two digits: what curves tell."""
+    """Return a bandwidth with two digits, the precision of the curves."""
     return format_bandwidth(float(f"{8 * bytes_per_s:.2g}") / 8)
 
 
-def _leaders(over: Curves, among: set[str]) -> str:
-    """Which method is first at which bandwidths."""
-    names = [name for name in over.step_s if name in among]
+def _leaders(times: Curves, among: set[str]) -> str:
+    """Return the sentence with the fastest method in each range of the bandwidth."""
+    names = [name for name in times.step_s if name in among]
     if not names:
         return "None of these methods has a time, or fits."
-    first = np.argmin(np.stack([over.step_s[name] for name in names]), axis=0)
+    first = np.argmin(np.stack([times.step_s[name] for name in names]), axis=0)
     edges = [0, *(1 + np.flatnonzero(np.diff(first))).tolist()]
     parts = [names[first[0]]]
     for edge in edges[1:]:
         before, after = names[first[edge - 1]], names[first[edge]]
-        here = slice(edge - 1, edge + 1)
-        at = crossing(over.bandwidths[here], (over.step_s[before] / over.step_s[after])[here], 1.0)
-        parts.append(f"from about {_about(at or over.bandwidths[edge])} on {after}")
+        around_edge = slice(edge - 1, edge + 1)
+        boundary = crossing(
+            times.bandwidths[around_edge], (times.step_s[before] / times.step_s[after])[around_edge], 1.0
+        )
+        parts.append(f"from about {_about(boundary or times.bandwidths[edge])} on {after}")
     everywhere = f", at {EVERY}" if len(parts) == 1 else ""
     return f"First is {', '.join(parts)}{everywhere}."
 
 
-def _full(over: Curves, method: str) -> str:
-    step_s = over.step_s[method]
-    at = crossing(over.bandwidths, step_s, MORE_IS_NOTHING * float(step_s[-1]))
-    return f"from {_about(at)}" if at is not None else DRAWN
+def _full(times: Curves, method: str) -> str:
+    step_s = times.step_s[method]
+    bandwidth = crossing(times.bandwidths, step_s, MORE_IS_NOTHING * float(step_s[-1]))
+    return f"from {_about(bandwidth)}" if bandwidth is not None else DRAWN
 
 
-def _faster(row: Mapping[str, Any], over: Curves, method: str) -> str:
-    """Below or above which bandwidth it is faster than the baseline by a twentieth; by the row where it says so."""
-    if BASELINE not in over.step_s:
+def _faster(row: Mapping[str, Any], times: Curves, method: str) -> str:
+    """Return the bandwidths at which a method is 5% faster than the baseline, from its row or else from the curves."""
+    if BASELINE not in times.step_s:
         return "unknown"
     when, rate = row.get("faster_by_5_percent"), row.get("faster_by_5_percent_bandwidth_bytes_per_s")
     if when is None:
-        when, rate = _when(over.bandwidths, over.step_s[BASELINE] / over.step_s[method], 1.05)
+        when, rate = _when(times.bandwidths, times.step_s[BASELINE] / times.step_s[method], 1.05)
         bandwidth = None if rate is None else _about(rate)
     else:
         bandwidth = None if rate is None else format_bandwidth(rate)
@@ -173,7 +179,7 @@ def _faster(row: Mapping[str, Any], over: Curves, method: str) -> str:
 
 
 def _when(bandwidths: Floats, speedups: Floats, wanted: float) -> tuple[str, float | None]:
-    at = crossing(bandwidths, speedups, wanted)
-    if at is None:
+    bandwidth = crossing(bandwidths, speedups, wanted)
+    if bandwidth is None:
         return ("always" if speedups[-1] >= wanted else "never"), None
-    return ("above" if speedups[-1] >= wanted else "below"), at
+    return ("above" if speedups[-1] >= wanted else "below"), bandwidth
