@@ -1,8 +1,9 @@
-"""Studies of papers: what a claim rests on, computed anew. A folder each: its spec, computation, tables and figures.
+"""Studies recompute the evidence for claims of papers.
 
-Read a small one first: `vote_ties`. Those that compute for a while and leave a folder: `alignment`, `quantisers`,
-`staleness`, `swings`, `vote_ties`. `papers`: printed tables and figures, answered at once. Another package adds its own
-by the same door: a `Study`, named by an entry point of the group ``syncline.studies``, or given to `register_study`.
+Each study is a folder with its spec, computation, tables and figures; `vote_ties` is a short example. The studies
+`alignment`, `quantisers`, `staleness`, `swings` and `vote_ties` run for a while and write a folder of results. The
+studies in `papers` recompute printed tables and figures in closed form and answer at once. Another package adds a
+`Study` with an entry point of the group ``syncline.studies`` or with a call of `register_study`.
 """
 
 from syncline.specs.study import STUDIES, Figures, Piece, Record, Report, Study, register_study, study_of

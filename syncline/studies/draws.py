@@ -1,4 +1,4 @@
-"""Distributions: as a spec names them, and as draws."""
+"""Probability distributions named in specs, and the functions that draw from them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class DistributionSpec(Spec):
-    """What the entries of a vector are drawn from; a bare name stands for its defaults.
+    """A distribution of the entries of a vector; a spec may give its name alone, with the default parameters.
 
-    Log-normal has a fair sign and a magnitude whose logarithm has the standard deviation ``sigma``.
+    A log-normal entry is positive or negative with equal probability; the logarithm of its magnitude is Gaussian with
+    the standard deviation ``sigma``.
     """
 
     kind: Literal["gaussian", "laplace", "log-normal", "stable"]
@@ -24,25 +25,25 @@ class DistributionSpec(Spec):
 
     @model_validator(mode="after")
     def _own_knobs(self) -> DistributionSpec:
-        for knob, kind in (("sigma", "log-normal"), ("alpha", "stable")):
-            if getattr(self, knob) is not None and self.kind != kind:
-                raise refusal(knob, getattr(self, knob), f"none for {self.kind}, but for {kind}")
+        for parameter, kind in (("sigma", "log-normal"), ("alpha", "stable")):
+            if getattr(self, parameter) is not None and self.kind != kind:
+                raise refusal(parameter, getattr(self, parameter), f"none for {self.kind}, but for {kind}")
         if self.kind == "stable" and self.alpha is None:
             raise refusal("alpha", None, "a number above 0 (heaviest tails) and at most 2 (gaussian)")
         return self
 
     @property
     def name(self) -> str:
-        """How tables and figures call it."""
-        knob = self.sigma if self.kind == "log-normal" else self.alpha
-        return self.kind if knob is None else f"{self.kind} {knob:g}"
+        """Return the name of the distribution in tables and figures, with its parameter if it has one."""
+        parameter = self.sigma if self.kind == "log-normal" else self.alpha
+        return self.kind if parameter is None else f"{self.kind} {parameter:g}"
 
 
 DistributionField = Annotated[DistributionSpec, BeforeValidator(from_name)]
 
 
 def draw_of(distribution: DistributionSpec) -> Draw:
-    """The distribution's draws; scales are 1, as no sign depends on them."""
+    """Return the function that draws from a distribution of scale 1 (the scale changes no sign)."""
     from syncline.problems.heavy_tails import gaussian, laplace, log_normal, stable
 
     if distribution.kind == "stable":

@@ -1,4 +1,4 @@
-"""Each paper in one picture: its message in the numbers of the scoreboard."""
+"""One summary figure per paper, drawn from the numbers of the scoreboard."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Bars = dict[str, dict[str, float]]
 
 
 def summary_figure(paper: str) -> Figure:
-    """The picture of a paper: a message, the bars behind it, and the verdicts on all of its numbers.
+    """Return the summary figure of a paper: a message, the bars behind it, and the verdicts on all of its numbers.
 
     Args:
         paper: ``curvadion``, ``demo``, ``mt-dao``, ``basis-rotation`` or ``lion-cub``.
 
     Raises:
-        SpecError: no such paper.
+        SpecError: there is no such paper.
     """
     from syncline.analysis.figures.papers import paper_summary, verdict_counts
 
@@ -36,13 +36,13 @@ def summary_figure(paper: str) -> Figure:
 
 
 def save_summaries(folder: Path, paper: str | None = None) -> list[Path]:
-    """Write ``summary_PAPER.png`` of a paper, or of each, into a folder.
+    """Write ``summary_PAPER.png`` of one paper, or of every paper, into a folder.
 
     Returns:
-        where they are.
+        The paths of the files.
 
     Raises:
-        SpecError: no such paper, or a folder that cannot be written to.
+        SpecError: there is no such paper, or the folder cannot be written to.
     """
     from syncline.analysis import save
 
@@ -50,7 +50,7 @@ def save_summaries(folder: Path, paper: str | None = None) -> list[Path]:
         raise SpecError("--plot", str(folder), "a folder, new or not")
     figures = {name: summary_figure(name) for name in ([paper] if paper is not None else PAPERS)}
     try:
-        return [save(one, folder / f"summary_{name.replace('-', '_')}.png") for name, one in figures.items()]
+        return [save(figure, folder / f"summary_{name.replace('-', '_')}.png") for name, figure in figures.items()]
     except OSError as error:
         raise SpecError("--plot", str(folder), f"a place that can be written to ({error.strerror})") from None
 
@@ -65,7 +65,9 @@ def _pair(row: Scored) -> dict[str, float]:
 
 def _curvadion(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
     networks = {"InfiniBand": "InfiniBand", "10GbE": "10GbE", "WAN": "the WAN"}
-    bars = {name: _pair(_row(rows, "Table 3 and Appendix E", f"speedup on {of}")) for name, of in networks.items()}
+    bars = {
+        name: _pair(_row(rows, "Table 3 and Appendix E", f"speedup on {network}")) for name, network in networks.items()
+    }
     ring = _row(rows, "Table 3", "speedup on the WAN by a ring of two")
     bars["WAN"]["Syncline, sync time of a ring of two"] = ring["ours"]
     message = (
@@ -80,16 +82,16 @@ def _curvadion(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 def _demo(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
     table = "Table 1"
     received = _row(rows, "Section 5", "received per step grows with the workers (OLMo-300M, k 32)")["ours"]
-    less = _row(rows, "Section 3.3", "less than AdamW, OLMo-300M at k 8")["ours"]
+    reduction = _row(rows, "Section 3.3", "less than AdamW, OLMo-300M at k 8")["ours"]
     bars = {"AdamW, sent": _pair(_row(rows, table, "AdamW, OLMo-300M"))}
     bars["DeMo k 32, sent"] = _pair(_row(rows, table, "OLMo-300M, k 32, chunks of 64"))
     bars["DeMo k 8, sent"] = _pair(_row(rows, table, "olmo-300m, k 8, chunks of 64"))
     bars |= {f"k 32, received,\n{workers}": {"Syncline": mb} for workers, mb in received.items()}
-    most = max(received, key=received.__getitem__)
-    times = received[most] / bars["AdamW, sent"]["Syncline"]
+    max_workers = max(received, key=received.__getitem__)
+    traffic_ratio = received[max_workers] / bars["AdamW, sent"]["Syncline"]
     message = (
-        f"DeMo sends {less:.0f} times less than AdamW at k 8, as printed; but what a worker receives grows with "
-        f"their number: {times:.1f} times AdamW's with {most} at k 32"
+        f"DeMo sends {reduction:.0f} times less than AdamW at k 8, as printed; but what a worker receives grows with "
+        f"their number: {traffic_ratio:.1f} times AdamW's with {max_workers} at k 32"
     )
     return (
         message,
@@ -105,21 +107,21 @@ def _demo(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 
 def _mt_dao(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
     section = "Figure 5 and abstract"
-    ways = {"no overlap": "no overlap", "data parallelism overlapped": "data parallelism overlaps"}
+    overlaps = {"no overlap": "no overlap", "data parallelism overlapped": "data parallelism overlaps"}
     bars = {
         f"{model}, {rate}": {
-            name: _row(rows, section, f"time saved per step, {model}, {rate}, {way}")["ours"]
-            for way, name in ways.items()
+            name: _row(rows, section, f"time saved per step, {model}, {rate}, {overlap}")["ours"]
+            for overlap, name in overlaps.items()
         }
         for model in ("125M", "720M")
         for rate in ("50 Gbit/s", "100 Gbit/s")
     }
     printed = _row(rows, section, "time saved per step, 125M, 50 Gbit/s, no overlap")["paper_value"]
     low, high = (float(part) for part in str(printed).split(" to "))
-    least = min(group["data parallelism overlaps"] for group in bars.values())
+    smallest_saving = min(group["data parallelism overlaps"] for group in bars.values())
     message = (
         f"MT-DAO's {low:g} to {high:g} % less time per step holds beside data parallelism that does not overlap; "
-        f"beside one that does it falls to {least:.1f} %"
+        f"beside one that does it falls to {smallest_saving:.1f} %"
     )
     return message, bars, {
         "value_label": "time saved per step (%)", "group_label": "model, network", "told": "{:.1f}".format,
@@ -140,7 +142,7 @@ def _basis_rotation(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
             "paper, 32 stages": float(row["paper_value"]),
             "Syncline, a small GPT, 16 stages": float(row["ours"]),
         }
-        for name, row in ((name, _row(rows, table, f"slowdown, {of}")) for name, of in named.items())
+        for name, row in ((name, _row(rows, table, f"slowdown, {method}")) for name, method in named.items())
     }
     losses = _row(rows, "Figure 5", "final loss, 16 stages: rotation below Adam, its remedies and Nesterov")["ours"]
     printed, ours = bars["Basis Rotation"].values()
@@ -164,10 +166,10 @@ def _lion_cub(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
         for row in table
     }
     vote = next(row for row in table if row["method"] == "lion-cub-1bit")
-    rest = 1e3 * (vote["paper_step_s"] - vote["step_s"])
+    extra_ms = 1e3 * (vote["paper_step_s"] - vote["step_s"])
     message = (
-        f"Lion Cub at 1 Gbit/s: traffic explains the steps down to 4 bits; the one-bit vote's are {rest:.0f} ms longer "
-        "than what it sends"
+        f"Lion Cub at 1 Gbit/s: traffic explains the steps down to 4 bits; the one-bit vote's are {extra_ms:.0f} ms "
+        "longer than what it sends"
     )
     return message, bars, {
         "value_label": "step time (ms)", "group_label": "optimizer and its bits", "told": "{:.0f}".format,
@@ -175,7 +177,7 @@ def _lion_cub(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 
 
 SLOWEST = 1.25e8
-"""1 Gbit/s, where traffic counts most."""
+"""Bandwidth of 1 Gbit/s, at which communication takes the largest share of a step."""
 
 SUMMARIES: dict[str, Callable[[list[Scored]], tuple[str, Bars, dict[str, Any]]]] = {
     "curvadion": _curvadion,
@@ -184,4 +186,4 @@ SUMMARIES: dict[str, Callable[[list[Scored]], tuple[str, Bars, dict[str, Any]]]]
     "basis-rotation": _basis_rotation,
     "lion-cub": _lion_cub,
 }
-"""Of each paper: from its rows to the message, the bars and how they are told."""
+"""Per paper, the function that turns its rows into a message, bars and keyword arguments for the figure."""

@@ -1,4 +1,4 @@
-"""What late gradients cost Adam, by how the curvature lies to the coordinates: Basis Rotation's Figures 3 and 4."""
+"""A study of Adam's slowdown under delayed gradients over the Hessian's alignment: Basis Rotation's Figures 3 and 4."""
 
 from syncline.specs.study import Study, deferred
 from syncline.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec, TrapSpec

@@ -1,4 +1,4 @@
-"""What the parts of an alignment study share: records, starts, rules, functions."""
+"""Record fields, starting points, update rules and quadratics that the parts of an alignment study share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORD: Record = dict.fromkeys((
     *("part", "method", "lr", "problem", "angle_deg", "axes_deg", "misalignment", "seed"),
     *("steps", "steps_delayed", "undone", "undone_delayed", "slowdown", "radius", "arc"),
 ))  # fmt: skip
-"""What a record holds; null where it does not apply, or where a point did not arrive."""
+"""Fields of a record; a field is None if it does not apply or if the point did not reach the target."""
 
 ROW: Record = dict.fromkeys((
     *("part", "method", "lr", "angle_deg", "axes_deg", "misalignment", "draws", "arrived", "steps", "steps_delayed"),
@@ -29,12 +29,12 @@ ROW: Record = dict.fromkeys((
 
 
 class Points(NamedTuple):
-    """Starts of all angles and draws, angle by angle, each once on time and once late.
+    """Starting points of A angles and S seeds, angle by angle, each once without delay and once with it.
 
     Attributes:
-        start: ``(2 A S, 2)``: the points on time, then the late ones.
-        hessians: ``(2 A S, 2, 2)`` at the start.
-        delays: ``(2 A S,)``.
+        start: positions, ``(2 A S, 2)``; the A S points without delay come first.
+        hessians: Hessians at the starting points, ``(2 A S, 2, 2)``.
+        delays: gradient delays in updates, ``(2 A S,)``.
     """
 
     start: Tensor
@@ -43,7 +43,7 @@ class Points(NamedTuple):
 
 
 def points_of(spec: AlignmentSpec) -> Points:
-    """Where the study's points start."""
+    """Return the starting points of the study, for all angles and seeds, without and with delay."""
     import torch
 
     from syncline.problems.spiral import spiral_hessian
@@ -54,14 +54,14 @@ def points_of(spec: AlignmentSpec) -> Points:
         hessians = spiral_hessian(start)
     else:
         turned = [dataclasses.replace(spec.problem, angle_deg=angle) for angle in spec.angles_deg]
-        start = torch.stack([one.start_of(seed) for one in turned for seed in spec.seeds])
-        hessians = torch.stack([one.hessian() for one in turned for _ in spec.seeds])
-    late = torch.tensor([0, spec.delay]).repeat_interleave(len(start))
-    return Points(start.repeat(2, 1), hessians.repeat(2, 1, 1), late)
+        start = torch.stack([problem.start_of(seed) for problem in turned for seed in spec.seeds])
+        hessians = torch.stack([problem.hessian() for problem in turned for _ in spec.seeds])
+    delays = torch.tensor([0, spec.delay]).repeat_interleave(len(start))
+    return Points(start.repeat(2, 1), hessians.repeat(2, 1, 1), delays)
 
 
 def floor_point(angle_deg: float, radius: float) -> Tensor:
-    """The point of the spiral's floor at a polar angle whose radius is nearest to ``radius``, ``(2,)``."""
+    """Return the point ``(2,)`` on the spiral's floor at a polar angle, on the winding nearest to ``radius``."""
     from syncline.problems.spiral import FLOOR_RAD, TURNS, Spiral
 
     turn = 2 * math.pi / TURNS  # between two windings of the valley
@@ -71,7 +71,10 @@ def floor_point(angle_deg: float, radius: float) -> Tensor:
 
 
 def rule_of(method: str, beta2: float, hessian: Callable[[Tensor], Tensor]) -> MakeRule:
-    """The update rule, given how Hessians ``(R, 2, 2)`` follow from positions: beta1 is 0 throughout."""
+    """Return the function that makes a method's update rule, with beta1 = 0.
+
+    ``hessian`` returns the Hessians ``(R, 2, 2)`` at positions ``(R, 2)``; only ``rotated`` uses it.
+    """
     from syncline.optim import ada_sgd, adam, full_rotation
 
     def rule(gradient_of: Callable[[int], Tensor]) -> Any:
@@ -87,7 +90,7 @@ def rule_of(method: str, beta2: float, hessian: Callable[[Tensor], Tensor]) -> M
 
 
 def quadratics(hessians: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """``f = 1/2 x^T H x`` of each point's own H ``(R, d, d)``."""
+    """Return the oracle of ``f = 1/2 x^T H x``, where each of R points has its own Hessian H, ``(R, d, d)``."""
 
     def oracle(x: Tensor) -> tuple[Tensor, Tensor]:
         gradient = (x.unsqueeze(-2) @ hessians).squeeze(-2)
@@ -97,15 +100,15 @@ def quadratics(hessians: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
 
 
 def finite(value: float) -> float | None:
-    """None for what is not."""
+    """Return the value if it is finite, otherwise None."""
     return value if math.isfinite(value) else None
 
 
 def or_inf(value: float | None) -> float:
-    """Infinity for what did not arrive."""
+    """Return the value, or infinity for None, which marks a point that did not arrive."""
     return math.inf if value is None else value
 
 
 def share_of(holds: list[bool]) -> float | None:
-    """How many are true; none of none."""
+    """Return the share of true entries, or None for an empty list."""
     return sum(holds) / len(holds) if holds else None

@@ -1,4 +1,4 @@
-"""Random quadratics like the one of an alignment study: how often what it shows holds."""
+"""Random quadratics like that of an alignment study, to measure how often the study's claims hold."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CLAIMS = {
     "rank correlation above 0": lambda s: rank_correlation(np.arange(len(s)), s) > 0,
     "rank correlation at least 0.9": lambda s: rank_correlation(np.arange(len(s)), s) >= 0.9 - 1e-12,
 }
-"""What may hold of a problem's median slowdowns, in the order of the angles."""
+"""Claims about a problem's median slowdowns, which are in the order of the angles."""
 
 
 def random_records(spec: AlignmentSpec, family: RandomQuadraticsSpec, report: Report) -> list[Record]:
-    """A record per random problem and angle, with medians over its draws; none after Ctrl-C.
+    """Return a record per random problem and angle, with medians over the problem's draws; no records after Ctrl-C.
 
-    Quadratics have no scale of their own, so the learning rate is 1 and the start as many of it away as drawn.
+    A quadratic has no length scale, so the learning rate is 1 and distances are in units of the learning rate.
     """
     import torch
 
@@ -43,34 +43,34 @@ def random_records(spec: AlignmentSpec, family: RandomQuadraticsSpec, report: Re
     hessians = torch.einsum("aij,pj,akj->paik", basis, spectra, basis)
     start = torch.einsum("aij,pnj->pani", basis, problems.start)  # problem, angle, draw
     target = spec.target_loss / max(spec.problem.spectrum) / spec.rates[0] ** 2 * problems.condition
-    shape = (*start.shape[:3], 2)  # late or not comes last
+    shape = (*start.shape[:3], 2)  # the last axis: without and with delay
     steps = torch.full(shape, math.inf, dtype=torch.float64)
     try:
         for number, beta2 in enumerate(family.beta2):
-            own = problems.beta2 == number
-            if not own.any():
+            mask = problems.beta2 == number
+            if not mask.any():
                 continue
-            size = (int(own.sum()), *shape[1:])
-            delays = torch.stack([torch.zeros_like(problems.delay), problems.delay], -1)[own][:, None, None]
-            h = hessians[own][:, :, None, None].expand(*size, 2, 2).flatten(0, 3)
-            gone = walk(
-                start[own].unsqueeze(-2).expand(*size, 2).flatten(0, 3),
+            size = (int(mask.sum()), *shape[1:])
+            delays = torch.stack([torch.zeros_like(problems.delay), problems.delay], -1)[mask][:, None, None]
+            h = hessians[mask][:, :, None, None].expand(*size, 2, 2).flatten(0, 3)
+            walked = walk(
+                start[mask].unsqueeze(-2).expand(*size, 2).flatten(0, 3),
                 quadratics(h),
                 rule_of("adam", beta2, lambda position: h),  # noqa: B023
                 1.0,
                 delays.expand(size).flatten(),
                 spec.steps,
-                loss_at_most(target[own][:, None, None, None].expand(size).flatten()),
+                loss_at_most(target[mask][:, None, None, None].expand(size).flatten()),
                 lambda done, before=number * spec.steps: report(before + done),  # type: ignore[misc]
             )
-            steps[own] = gone.steps.view(size)
+            steps[mask] = walked.steps.view(size)
         report(len(family.beta2) * spec.steps)
     except KeyboardInterrupt:
         return []
-    on_time, late = steps.quantile(0.5, dim=2, interpolation="nearest").unbind(-1)
+    on_time, delayed = steps.quantile(0.5, dim=2, interpolation="nearest").unbind(-1)
     ratios = (steps[..., 1] / steps[..., 0]).nan_to_num(nan=math.inf).quantile(0.5, dim=2, interpolation="nearest")
     measures = {"axes_deg": angle_to_axes_deg(hessians), "misalignment": misalignment(hessians)}
-    measures |= {"steps": on_time, "steps_delayed": late, "slowdown": ratios}
+    measures |= {"steps": on_time, "steps_delayed": delayed, "slowdown": ratios}
     return [
         RECORD
         | {"part": "random", "method": "adam", "lr": 1.0, "problem": p, "angle_deg": angle}
@@ -81,7 +81,14 @@ def random_records(spec: AlignmentSpec, family: RandomQuadraticsSpec, report: Re
 
 
 class RandomProblems(NamedTuple):
-    """P random quadratics; ``start`` is ``(P, N, 2)`` in the eigenbasis, ``beta2`` the place in the family's list."""
+    """P random quadratics, each with N starting points.
+
+    Attributes:
+        condition: condition numbers, ``(P,)``.
+        start: starting points in the eigenbasis, in learning rates, ``(P, N, 2)``.
+        beta2: indices into the family's list of ``beta2``, ``(P,)``.
+        delay: gradient delays in updates, ``(P,)``.
+    """
 
     condition: Tensor
     start: Tensor
@@ -90,7 +97,7 @@ class RandomProblems(NamedTuple):
 
 
 def draw_problems(spec: AlignmentSpec, family: RandomQuadraticsSpec) -> RandomProblems:
-    """The random problems, lengths in learning rates."""
+    """Return the random problems of a family, with lengths in learning rates."""
     import torch
 
     from syncline.problems.streams import torch_generator
@@ -114,16 +121,16 @@ def draw_problems(spec: AlignmentSpec, family: RandomQuadraticsSpec) -> RandomPr
 
 
 def random_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
-    """A row per claim: of how many problems it holds, of those with a slowdown at every angle."""
-    of: dict[int, list[float]] = {}
+    """Return a row per claim: the share of problems for which it holds, among those with a slowdown at every angle."""
+    slowdowns: dict[int, list[float]] = {}
     for record in records:
         if record["part"] == "random":
-            of.setdefault(record["problem"], []).append(or_inf(record["slowdown"]))
-    told = [np.array(ratios) for ratios in of.values() if all(map(math.isfinite, ratios))]
+            slowdowns.setdefault(record["problem"], []).append(or_inf(record["slowdown"]))
+    complete = [np.array(ratios) for ratios in slowdowns.values() if all(map(math.isfinite, ratios))]
     return [
         ROW
-        | {"part": "random", "method": "adam", "draws": len(of), "arrived": len(told), "claim": claim}
-        | {"share": share_of([bool(holds(ratios)) for ratios in told])}
+        | {"part": "random", "method": "adam", "draws": len(slowdowns), "arrived": len(complete), "claim": claim}
+        | {"share": share_of([bool(holds(ratios)) for ratios in complete])}
         for claim, holds in CLAIMS.items()
-        if of
+        if slowdowns
     ]

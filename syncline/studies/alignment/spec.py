@@ -1,4 +1,4 @@
-"""The spec of an alignment study: what late gradients cost Adam, by how the curvature lies to the coordinates."""
+"""The spec of an alignment study: Adam's slowdown under delayed gradients over the alignment of the Hessian."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from syncline.specs.experiment import Experiment
 from syncline.specs.problem import ProblemField
 
 AlignmentBasis = Literal["ada-sgd", "adam", "rotated", "rotated-ema"]
-"""``ada-sgd``: one second moment for all coordinates. ``rotated``: Adam in the eigenbasis of the exact Hessian, at the
-gradient's point; ``rotated-ema``: in that of an average of ``g g^T``, with decay ``beta2``."""
+"""``ada-sgd``: one second moment for all coordinates. ``rotated``: Adam in the eigenbasis of the exact Hessian at the
+point of the gradient. ``rotated-ema``: Adam in the eigenbasis of a moving average of ``g g^T`` with decay ``beta2``."""
 
 BASES = get_args(AlignmentBasis)
 
@@ -20,11 +20,11 @@ Range = Annotated[tuple[Positive, Positive], Field(description="lowest and highe
 
 
 class RandomQuadraticsSpec(Spec):
-    """Quadratics of two variables like the study's own, to see how often its ordering holds.
+    """Random quadratics of two variables like that of the study, to measure how often its ordering holds.
 
-    Of each, log-uniform: the ``condition`` number, and the start's distance in learning rates, ``radius``; uniform: the
-    start's direction in the eigenbasis; one of ``beta2`` and of ``delay``. Jitter and the target, in units of the
-    steepest curvature and the learning rate, are the study's.
+    For each quadratic the ``condition`` number and the start's distance ``radius``, in learning rates, are drawn
+    log-uniformly; the start's direction in the eigenbasis, one of ``beta2`` and one of ``delay`` are drawn uniformly.
+    The jitter and the target are those of the study, in units of the steepest curvature and the learning rate.
     """
 
     problems: int = Field(default=300, ge=1)
@@ -45,9 +45,10 @@ class RandomQuadraticsSpec(Spec):
 
 
 class TrapSpec(Spec):
-    """Starts on the axes of a spiral, around the radius below which the valley's bend holds Adam there.
+    """Starts on the axes of a spiral, around the radius below which the valley's bend traps Adam on the axis.
 
-    ``radii``: in units of that radius. A start is free that came ``free_steps`` learning rates along in ``steps``.
+    ``radii`` are in units of that radius. A start is free if it moves at least ``free_steps`` learning rates along the
+    valley within ``steps`` steps.
     """
 
     rates: tuple[Positive, ...] = Field(default=(0.05, 0.1), min_length=1)
@@ -59,9 +60,10 @@ class TrapSpec(Spec):
 class AlignmentSpec(Experiment):
     """Steps until something is reached, with late gradients and without, over the angle of a Hessian's eigenvectors.
 
-    ``problem``: a quadratic of two variables, whose eigenvectors are turned by each of ``angles_deg`` and whose starts
-    turn with them; or a spiral, with a start on its floor at each of these polar angles, near its radius. Reached is
-    the ``target_loss``, or a turn of the position by ``turn_deg`` around the origin. ``seeds`` are draws of the start.
+    ``problem`` is a quadratic of two variables, or a spiral. The study rotates the quadratic's eigenvectors, and its
+    starts with them, by each of ``angles_deg``. On the spiral a start is on the floor at each of these polar angles,
+    near the spiral's radius. A point arrives at the ``target_loss``, or after a turn of its position by ``turn_deg``
+    around the origin. ``seeds`` are draws of the start.
     """
 
     kind: Literal["alignment"]
@@ -80,11 +82,11 @@ class AlignmentSpec(Experiment):
 
     @property
     def on_spiral(self) -> bool:
-        """Whether the problem is the spiral."""
+        """Return whether the problem is the spiral."""
         return bool(self.problem.name == "spiral")
 
     def warnings(self) -> list[str]:
-        """What is allowed but surely not meant, a line each."""
+        """Return one line per setting that is valid but probably a mistake."""
         lines = []
         if len(self.seeds) > 1 and not getattr(self.problem, "start_jitter", 0.0):
             lines.append(f"seeds: {len(self.seeds)} of them, but they all start at the same point")

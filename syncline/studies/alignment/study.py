@@ -1,4 +1,4 @@
-"""Late gradients by how the curvature lies to the coordinates: steps to arrive, over the angle of the eigenvectors."""
+"""Pieces and rows of an alignment study: steps to the target with and without delay, over the eigenvectors' angle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def alignment_pieces(spec: AlignmentSpec) -> list[Piece]:
-    """One per learning rate and method, then the random problems, then the trap; in steps."""
+    """Return a piece per learning rate and method, then the random problems and the trap; lengths are in steps."""
     out = [Piece(spec.steps, partial(angle_records, spec, lr, method)) for lr in spec.rates for method in spec.methods]
     if spec.random:
         out.append(Piece(spec.steps * len(spec.random.beta2), partial(random_records, spec, spec.random)))
@@ -40,7 +40,7 @@ def alignment_pieces(spec: AlignmentSpec) -> list[Piece]:
 
 
 def angle_walk(spec: AlignmentSpec, lr: float, method: str, points: Points, report: Report) -> Walk:
-    """Let the study's points walk."""
+    """Run a method from all starting points of the study until the target and return their trajectories."""
     from syncline.problems.spiral import spiral, spiral_hessian
     from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
 
@@ -56,7 +56,7 @@ def angle_walk(spec: AlignmentSpec, lr: float, method: str, points: Points, repo
 
 
 def angle_records(spec: AlignmentSpec, lr: float, method: str, report: Report) -> list[Record]:
-    """A record per angle and draw; none after Ctrl-C."""
+    """Return a record per angle and seed of one learning rate and method; no records after Ctrl-C."""
     import torch
 
     from syncline.analysis.theory.hessian import angle_to_axes_deg, dominant_eigenvector, misalignment, oscillation
@@ -64,32 +64,34 @@ def angle_records(spec: AlignmentSpec, lr: float, method: str, report: Report) -
     torch.set_num_threads(1)
     points = points_of(spec)
     try:
-        gone = angle_walk(spec, lr, method, points, report)
+        walked = angle_walk(spec, lr, method, points, report)
     except KeyboardInterrupt:
         return []
-    moves = gone.way.diff(dim=0)
-    walking = torch.arange(len(moves))[:, None] < gone.steps
+    moves = walked.way.diff(dim=0)
+    walking = torch.arange(len(moves))[:, None] < walked.steps
     undone = oscillation(moves * walking[..., None], dominant_eigenvector(points.hessians)).undone
     draws = [(angle, seed) for angle in spec.angles_deg for seed in spec.seeds]
     columns = {
         "axes_deg": angle_to_axes_deg(points.hessians),
         "misalignment": misalignment(points.hessians),
-        "steps": gone.steps,
+        "steps": walked.steps,
         "undone": undone,
     }
     on_time = {name: values[: len(draws)].tolist() for name, values in columns.items()}
-    late = {f"{name}_delayed": columns[name][len(draws) :].tolist() for name in ("steps", "undone")}
+    delayed = {f"{name}_delayed": columns[name][len(draws) :].tolist() for name in ("steps", "undone")}
     return [
         RECORD
         | {"part": "angles", "method": method, "lr": lr, "angle_deg": angle, "seed": seed}
-        | {name: finite(values[i]) for name, values in (on_time | late).items()}
-        | {"slowdown": slowdown(on_time["steps"][i], late["steps_delayed"][i])}
+        | {name: finite(values[i]) for name, values in (on_time | delayed).items()}
+        | {"slowdown": slowdown(on_time["steps"][i], delayed["steps_delayed"][i])}
         for i, (angle, seed) in enumerate(draws)
     ]
 
 
 def slowdown(steps: float, steps_delayed: float) -> float | None:
-    """Late over on time; none where one of the two did not arrive, or had arrived before the first step.
+    """Return the steps with delay over the steps without delay.
+
+    The result is None if a point did not arrive or started at the target.
 
     >>> slowdown(10.0, 25.0), slowdown(10.0, math.inf), slowdown(0.0, 0.0)
     (2.5, None, None)
@@ -98,7 +100,11 @@ def slowdown(steps: float, steps_delayed: float) -> float | None:
 
 
 def alignment_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
-    """One row per learning rate, method and angle; per claim of random problems; per learning rate of the trap."""
+    """Return the rows of all parts.
+
+    There is a row per learning rate, method and angle, per claim about random problems, and per learning rate of the
+    trap.
+    """
     return _angle_rows(spec, records) + random_rows(spec, records) + trap_rows(spec, records)
 
 
@@ -112,31 +118,33 @@ def _angle_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
     }
     for lr in spec.rates:
         for method in spec.methods:
-            own = [r for r in angles if (r["lr"], r["method"]) == (lr, method)]
-            if not own:
+            method_records = [r for r in angles if (r["lr"], r["method"]) == (lr, method)]
+            if not method_records:
                 continue
-            by_angle = [[r for r in own if r["angle_deg"] == angle] for angle in spec.angles_deg]
+            by_angle = [[r for r in method_records if r["angle_deg"] == angle] for angle in spec.angles_deg]
             medians = [_of_draws(draws) for draws in by_angle]
             ranks = {
                 "steps_rank": _rank(medians, "steps"),
                 "slowdown_rank": _rank(medians, "slowdown"),
-                "slowdown_rank_draws": _rank(own, "slowdown"),
+                "slowdown_rank_draws": _rank(method_records, "slowdown"),
             }
-            for angle, draws, middle in zip(spec.angles_deg, by_angle, medians, strict=True):
-                same = [aligned[lr, r["seed"]] == (r["steps"], r["steps_delayed"]) for r in draws] if aligned else []
-                own_part = {
+            for angle, draws, median in zip(spec.angles_deg, by_angle, medians, strict=True):
+                is_restored = (
+                    [aligned[lr, r["seed"]] == (r["steps"], r["steps_delayed"]) for r in draws] if aligned else []
+                )
+                fields = {
                     "part": "angles",
                     "method": method,
                     "lr": lr,
                     "angle_deg": angle,
-                    "restored": share_of(same),
+                    "restored": share_of(is_restored),
                 }
-                out.append(ROW | own_part | middle | ranks)
+                out.append(ROW | fields | median | ranks)
     return out
 
 
 def _rank(records: list[Record], name: str) -> float | None:
-    """The rank correlation of a measure with the misalignment; what did not arrive has the largest."""
+    """Return the rank correlation of a measure with the misalignment; a missing value ranks as the largest."""
     return finite(rank_correlation([r["misalignment"] for r in records], [or_inf(r[name]) for r in records]))
 
 
@@ -153,5 +161,5 @@ def _of_draws(draws: list[Record]) -> Record:
 
 
 def _median(values: list[float]) -> float:
-    """The middle value, the lower one of two: no average with an infinite one."""
+    """Return the median; if a value is infinite, the lower of two middle values, to avoid an average with infinity."""
     return sorted(values)[(len(values) - 1) // 2] if math.inf in values else float(np.median(values))

@@ -1,4 +1,4 @@
-"""An alignment study's rows for people."""
+"""Tables of the rows of an alignment study."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from syncline.studies.alignment.spec import AlignmentSpec
 
 MOST_ANGLES = 12
-"""Beyond so many, no table has a row per angle."""
+"""Maximum number of angles for which the table with a row per angle is printed."""
 
 NOTE = (
     "Misalignment: the Hessian's (1,1)-norm over the least of all rotations. Steps: medians until "
@@ -25,7 +25,7 @@ RANK_NOTE = "Rank: rank correlation with the misalignment; what never arrives ha
 
 
 def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
-    """Steps and slowdown over the angle; rank correlations; random problems; the trap."""
+    """Return the tables: steps and slowdown per angle, summaries over the angles, random problems and the trap."""
     angles = [row for row in rows if row["part"] == "angles"]
     tables = []
     if angles and len(spec.angles_deg) <= MOST_ANGLES:
@@ -44,7 +44,7 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
         ]
         tables.append(table(spec.description or spec.name, columns, angles, NOTE, (0,), "method"))
     if angles:
-        whole = [angle_summary(angles, lr, method) for lr in spec.rates for method in spec.methods]
+        summaries = [angle_summary(angles, lr, method) for lr in spec.rates for method in spec.methods]
         columns = [
             text_of("method"),
             RATE,
@@ -57,8 +57,8 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
             ("rank of\nslowdown", digits_of("slowdown_rank", ".2f")),
             ("of all\ndraws", digits_of("slowdown_rank_draws", ".2f")),
         ]
-        told = [row for row in whole if row["draws"]]
-        tables.append(table(f"Over {len(spec.angles_deg)} angles", columns, told, RANK_NOTE, (0,), "lr"))
+        with_draws = [row for row in summaries if row["draws"]]
+        tables.append(table(f"Over {len(spec.angles_deg)} angles", columns, with_draws, RANK_NOTE, (0,), "lr"))
     claims = [row for row in rows if row["part"] == "random"]
     if claims:
         columns = [text_of("claim"), ("share", digits_of("share", ".0%")), count_of("arrived"), count_of("draws")]
@@ -77,23 +77,26 @@ def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
 
 
 def slowdown_range(row: Record) -> str:
-    """The lowest and the highest slowdown of a row's draws."""
-    # Of draws of which only some arrived, the highest is not known.
-    least, most = (digits_of(name, ".2f")(row) for name in ("slowdown_min", "slowdown_max"))
-    return least if least == most == "-" else f"{least}-{most}"
+    """Return the lowest and the highest slowdown of a row's draws, as text."""
+    # If some draws did not arrive, the highest slowdown is unknown.
+    low, high = (digits_of(name, ".2f")(row) for name in ("slowdown_min", "slowdown_max"))
+    return low if low == high == "-" else f"{low}-{high}"
 
 
 def angle_summary(angles: list[Record], lr: float, method: str) -> Record:
-    """One row for all angles of a learning rate and a method."""
-    own = [row for row in angles if (row["lr"], row["method"]) == (lr, method)]
-    steps = sorted(row["steps"] for row in own if row["steps"] is not None)
-    ratios = sorted(row["slowdown"] for row in own if row["slowdown"] is not None)
-    ranks = {name: own[0][name] if own else None for name in ("steps_rank", "slowdown_rank", "slowdown_rank_draws")}
+    """Return one row that summarises all angles of a learning rate and a method."""
+    method_rows = [row for row in angles if (row["lr"], row["method"]) == (lr, method)]
+    steps = sorted(row["steps"] for row in method_rows if row["steps"] is not None)
+    ratios = sorted(row["slowdown"] for row in method_rows if row["slowdown"] is not None)
+    ranks = {
+        name: method_rows[0][name] if method_rows else None
+        for name in ("steps_rank", "slowdown_rank", "slowdown_rank_draws")
+    }
     return ranks | {
         "method": method,
         "lr": lr,
-        "draws": sum(row["draws"] for row in own),
-        "arrived": sum(row["arrived"] for row in own),
+        "draws": sum(row["draws"] for row in method_rows),
+        "arrived": sum(row["arrived"] for row in method_rows),
         "steps_min": steps[0] if steps else None,
         "steps": steps[len(steps) // 2] if steps else None,
         "steps_max": steps[-1] if steps else None,

@@ -1,4 +1,4 @@
-"""Where a spiral holds Adam on an axis: starts around the radius that theory gives."""
+"""Measurements of the radius below which a spiral's valley traps Adam on an axis, beside the theoretical radius."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from syncline.studies.alignment.spec import AlignmentSpec, TrapSpec
 
 
 def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Record]:
-    """A record per learning rate, radius and axis: how far along the valley a start on the axis came.
+    """Measure how far Adam moves along the valley from starts on the axes.
 
     Returns:
-        ``radius`` of the start and ``arc``, the way along the valley in learning rates; none after Ctrl-C.
+        A record per learning rate, radius and axis with the ``radius`` of the start and ``arc``, the distance along the
+        valley in learning rates; no records after Ctrl-C.
     """
     import torch
 
@@ -28,12 +29,12 @@ def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Re
     try:
         for number, lr in enumerate(trap.rates):
             wanted = [(share * float(trap_radius(lr)), axis) for share in trap.radii for axis in range(4)]
-            # The steep direction is that much behind the radius.
+            # The steep direction lags the radial direction by this angle.
             turns = [math.degrees(math.atan(1 / (TURNS * radius))) for radius, _ in wanted]
             start = torch.stack([
                 floor_point(90 * axis + turn, radius) for (radius, axis), turn in zip(wanted, turns, strict=True)
             ])  # fmt: skip
-            gone = walk(
+            walked = walk(
                 start,
                 spiral,
                 rule_of("adam", spec.beta2, spiral_hessian),
@@ -44,7 +45,7 @@ def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Re
                 lambda done, before=number * trap.steps: report(before + done),  # type: ignore[misc]
             )
             radius = start.norm(dim=-1)
-            end = gone.way[-min(100, len(gone.way)) :].mean(0)  # without the swing of single steps
+            end = walked.way[-min(100, len(walked.way)) :].mean(0)  # averages out the oscillation of single steps
             cross = start[:, 0] * end[:, 1] - start[:, 1] * end[:, 0]
             arc = torch.atan2(cross, (start * end).sum(-1)).abs() * radius / lr
             records += [
@@ -59,34 +60,36 @@ def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Re
 
 
 def trap_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
-    """A row per learning rate: where starts begin to come away, beside the closed form."""
+    """Return a row per learning rate: the measured radius at which starts become free, beside the closed form."""
     out = []
     for lr in spec.trap.rates if spec.trap else ():
-        own = sorted((r["radius"], r["arc"]) for r in records if r["part"] == "trap" and r["lr"] == lr)
-        if own:
+        starts = sorted((r["radius"], r["arc"]) for r in records if r["part"] == "trap" and r["lr"] == lr)
+        if starts:
             assert spec.trap is not None
-            free = [arc >= spec.trap.free_steps for _, arc in own]
-            found = {"part": "trap", "method": "adam", "lr": lr, "draws": len(own), "arrived": sum(free)}
-            found |= {"steps": float(spec.trap.steps), "trap_closed_form": float(trap_radius(lr))}
-            out.append(ROW | found | {"trap_radius": finite(edge([r for r, _ in own], free))})
+            free = [arc >= spec.trap.free_steps for _, arc in starts]
+            fields = {"part": "trap", "method": "adam", "lr": lr, "draws": len(starts), "arrived": sum(free)}
+            fields |= {"steps": float(spec.trap.steps), "trap_closed_form": float(trap_radius(lr))}
+            out.append(ROW | fields | {"trap_radius": finite(edge([r for r, _ in starts], free))})
     return out
 
 
 def edge(radii: list[float], free: list[bool]) -> float:
-    """The radius that best parts trapped starts, below, from free ones: of the fewest mistakes, the middle.
+    """Return the radius that best separates trapped starts (below it) from free ones (above it).
+
+    Among the radii that misclassify the fewest starts, this is the middle one.
 
     Args:
-        radii: sorted.
-        free: whether each start came away.
+        radii: radii of the starts, in ascending order.
+        free: True for a start that left the axis.
 
     Returns:
-        the radius; infinite where all were trapped, 0 where all are free.
+        The radius; infinite if all starts are trapped, 0 if all are free.
 
     >>> edge([1.0, 2.0, 3.0, 4.0], [False, False, True, True])
     2.5
     """
-    caught = np.concatenate([[0], np.cumsum(free)])  # free ones below each cut
-    missed = np.concatenate([np.cumsum(~np.array(free)[::-1])[::-1], [0]])  # trapped ones above it
+    caught = np.concatenate([[0], np.cumsum(free)])  # free starts below each cut
+    missed = np.concatenate([np.cumsum(~np.array(free)[::-1])[::-1], [0]])  # trapped starts above each cut
     bounds = np.concatenate([[0.0], (np.array(radii[1:]) + radii[:-1]) / 2, [math.inf]])
     best = np.flatnonzero(caught + missed == (caught + missed).min())
     return float(bounds[best[len(best) // 2]])

@@ -1,4 +1,4 @@
-"""Points of a plane that walk side by side, each with a start, a function and a delay of its own."""
+"""Optimization trajectories of many points at once, each with its own start, function and gradient delay."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from syncline.problems.delayed import DelayedTask
 from syncline.problems.landscapes import Oracle
 
 LOOK_EVERY = 50
-"""Steps between looks at whether all have arrived."""
+"""Number of steps between checks whether all points have arrived."""
 
 Reached = Callable[[Tensor, Tensor], Tensor]
-"""Which points ``(..., R)`` are where they should be, from positions ``(..., R, 2)`` and values ``(..., R)``."""
+"""A function of positions ``(..., R, 2)`` and losses ``(..., R)`` that returns which points are at the target."""
 
 
 class PointsTask:
-    """R points on what an oracle gives them: the parameter ``x`` of shape ``(R, d)``."""
+    """A task of R points: the parameter ``x`` of shape ``(R, d)``, with losses and gradients from an oracle."""
 
     flops_per_step: float | None = None
     matrices: tuple[str, ...] = ()
@@ -34,18 +34,18 @@ class PointsTask:
 
     @torch.no_grad()
     def step_gradients(self, step: int) -> Tensor:
-        """Values ``(R,)``; ``.grad`` is the exact gradient."""
+        """Write the exact gradients into ``.grad`` and return the losses ``(R,)``."""
         x = self.params["x"]
         loss, x.grad = self._oracle(x.detach())
         return loss
 
 
 class Walk(NamedTuple):
-    """Where points went.
+    """Trajectories of R points, with their arrival times.
 
     Attributes:
-        steps: ``(R,)`` updates until each first arrived; infinite if it did not.
-        way: ``(T + 1, R, d)`` positions from the start, until all had arrived.
+        steps: updates until each point first arrived, ``(R,)``; infinite if it did not.
+        way: positions from the start until all points had arrived, ``(T + 1, R, d)``.
     """
 
     steps: Tensor
@@ -53,7 +53,10 @@ class Walk(NamedTuple):
 
 
 MakeRule = Callable[[Callable[[int], Tensor]], UpdateRule]
-"""From where the gradient of a step is taken, ``(R, d)``, to the update rule."""
+"""A function that makes the update rule.
+
+Its argument returns the positions ``(R, d)`` at which the gradient of a step was taken.
+"""
 
 
 def walk(
@@ -66,57 +69,60 @@ def walk(
     reached: Reached,
     on_step: Callable[[int], None] = lambda done: None,
 ) -> Walk:
-    """Let points ``(R, d)`` walk until all have arrived, for so many steps at most.
+    """Update R points until all have arrived or the steps are used up, and return their trajectories.
 
     Args:
-        start: where from.
-        oracle: values and gradients of all points, each of its own function.
-        rule: how gradients become steps.
+        start: starting positions, ``(R, d)``.
+        oracle: returns losses and gradients of all points, each of its own function.
+        rule: makes the update rule.
         lr: the learning rate.
-        delays: ``(R,)`` updates by which each point's gradient is late.
-        steps: at most.
-        reached: where to.
-        on_step: called with the steps done, now and then.
+        delays: updates by which each point's gradient is delayed, ``(R,)``.
+        steps: maximum number of steps.
+        reached: returns which points are at the target.
+        on_step: called from time to time with the number of completed steps.
     """
-    # It is no whole task: it has what a step needs.
+    # `PointsTask` has only the part of a task that a step needs.
     task = DelayedTask(PointsTask(start, oracle), {"x": delays[:, None]})  # type: ignore[arg-type]
     x = task.params["x"]
     comm = SimulatedCommunicator(1, replicas=len(start))
     optimizer = Method([x], lr, rule(lambda step: task.stale["x"]), EveryStep(), comm=comm, worker_axis=True)
     arrived = torch.full(start.shape[:1], math.inf, dtype=torch.float64)
-    way = [x.detach().clone()]
-    looked = 0
+    trajectory = [x.detach().clone()]
+    next_check = 0
     for t in range(steps + 1):
         if t % LOOK_EVERY == 0 or t == steps:
-            arrived = arrived.minimum(_first(torch.stack(way[looked:]), looked, oracle, reached))
-            looked = len(way)
+            arrived = arrived.minimum(_first(torch.stack(trajectory[next_check:]), next_check, oracle, reached))
+            next_check = len(trajectory)
             if t == steps or bool(arrived.isfinite().all()):
                 break
             on_step(t)
         task.step_gradients(t)
         optimizer.step()
-        way.append(x.detach().clone())
+        trajectory.append(x.detach().clone())
     on_step(steps)
-    return Walk(arrived, torch.stack(way))
+    return Walk(arrived, torch.stack(trajectory))
 
 
-def _first(way: Tensor, step: int, oracle: Oracle, reached: Reached) -> Tensor:
-    """When each point ``(R,)`` first was where it should be on a way ``(T, R, d)`` from a step on, or infinity."""
-    steps = torch.arange(step, step + len(way), dtype=torch.float64)[:, None]
-    return torch.where(reached(way, oracle(way)[0]), steps, math.inf).amin(0)
+def _first(trajectory: Tensor, step: int, oracle: Oracle, reached: Reached) -> Tensor:
+    """Return the first step ``(R,)`` at which each point is at the target, or infinity.
+
+    The trajectory ``(T, R, d)`` begins at step ``step``.
+    """
+    steps = torch.arange(step, step + len(trajectory), dtype=torch.float64)[:, None]
+    return torch.where(reached(trajectory, oracle(trajectory)[0]), steps, math.inf).amin(0)
 
 
 def loss_at_most(target: Tensor | float) -> Reached:
-    """Down to a loss, one for all or ``(R,)``."""
+    """Return the check that a point's loss is at most the target, one target for all points or ``(R,)``."""
     return lambda position, loss: loss <= target
 
 
 def turned_by(start: Tensor, degrees: float) -> Reached:
-    """Turned around the origin by an angle below 180 degrees, to either side."""
-    least = math.cos(math.radians(degrees))
+    """Return the check that a point has turned around the origin by an angle below 180 degrees, to either side."""
+    max_cosine = math.cos(math.radians(degrees))
 
     def reached(position: Tensor, loss: Tensor) -> Tensor:
         cosine = (position * start).sum(-1) / (position.norm(dim=-1) * start.norm(dim=-1))
-        return cosine <= least
+        return cosine <= max_cosine
 
     return reached

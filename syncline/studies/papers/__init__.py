@@ -1,1 +1,1 @@
-"""Tables and figures of papers, computed anew in closed form: each number beside the printed one."""
+"""Printed tables and figures of papers, recomputed in closed form: each number beside the printed one."""

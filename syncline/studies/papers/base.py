@@ -1,4 +1,4 @@
-"""What every study of a printed table or figure has: it answers at once, each number beside the paper's."""
+"""Base class and helpers of studies of printed tables and figures, which show each number beside that of the paper."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 Printed = Annotated[Decimal, Field(gt=0)]
-"""A number as a paper prints it: its digits say how exact it is."""
+"""A number as a paper prints it; the number of digits shows its precision."""
 
 TEXT_HEADINGS = ("method", "model", "network", "unit", "vote", "cheapest", "optimizer", "by collectives")
 
 
 class PaperTable(Experiment):
-    """What every spec of a table has."""
+    """Base class of the specs of printed tables and figures."""
 
 
 def paper_table(
@@ -34,30 +34,39 @@ def paper_table(
     section: str = "",
     figure: Callable[[Any, list[Record], list[Record]], Figures] = no_figures,
 ) -> Study:
-    """The study of a table.
+    """Return the study of a printed table or figure.
 
     Args:
         spec: the class of its specs.
-        rows: from a spec to the rows.
-        columns: what people see of them.
-        note: what stands below, or how it follows from the rows.
-        section: the field whose changes are ruled.
-        figure: the same drawn, if the paper has it as a figure.
+        rows: computes the rows from a spec.
+        columns: the columns of the table.
+        note: the note below the table, or a function that computes it from the rows.
+        section: the field whose changes start a new section with a line in the table.
+        figure: draws the figure, if the paper has one.
     """
-    left = [number for number, (heading, _) in enumerate(columns) if heading in TEXT_HEADINGS]
+    left_aligned = [number for number, (heading, _) in enumerate(columns) if heading in TEXT_HEADINGS]
 
-    def tables(made: list[Record], of: PaperTable) -> list[Group]:
-        told = note(made) if callable(note) else note
-        return [table(of.description, columns, made, f"{told}Source: {of.source}.", left, section)]
+    def tables(table_rows: list[Record], study_spec: PaperTable) -> list[Group]:
+        text = note(table_rows) if callable(note) else note
+        return [
+            table(
+                study_spec.description,
+                columns,
+                table_rows,
+                f"{text}Source: {study_spec.source}.",
+                left_aligned,
+                section,
+            )
+        ]
 
-    return Study(spec, lambda of, records: rows(of), tables, figures=figure)
+    return Study(spec, lambda study_spec, records: rows(study_spec), tables, figures=figure)
 
 
 def digits(name: str) -> Callable[[Record], str]:
-    """Shows a number with four digits."""
+    """Return a function that formats a field of a row with four significant digits."""
     return lambda row: f"{row[name]:,.4g}"
 
 
 def bandwidth_of(name: str) -> Callable[[Record], str]:
-    """Shows bytes per second as bits per second."""
+    """Return a function that formats a field in bytes per second as bits per second."""
     return lambda row: format_bandwidth(row[name])

@@ -1,4 +1,4 @@
-"""CurvaDion's Appendix E: what its flags save, with the sync times that it measured and those of a link alone."""
+"""CurvaDion's Appendix E: the speedup of its flags, with measured sync times and with those of a link alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncline.studies.papers.base import PaperTable, paper_table
 
 
 class MeasuredSync(Spec):
-    """A network of a paper's table: what was measured or stated, and the link preset nearest to it."""
+    """A network of a paper's table: the measured or stated sync time, and the link preset nearest to the network."""
 
     network: LinkField
     sync: Seconds
@@ -25,7 +25,7 @@ class MeasuredSync(Spec):
 class CurvaDionTableSpec(PaperTable):
     """CurvaDion's Appendix E: a step's measured parts and each network's sync time, beside alpha-beta alone.
 
-    ``model``: whose gradient it is; then the baseline is told with overlap, too.
+    ``model`` is the model whose gradient is averaged; with it the rows also have a baseline with overlap.
     """
 
     kind: Literal["curvadion-table"]
@@ -40,10 +40,11 @@ class CurvaDionTableSpec(PaperTable):
 
 
 def sync_rows(spec: CurvaDionTableSpec) -> list[dict[str, Any]]:
-    """CurvaDion's projection per network, and the same with the sync time of a ring all-reduce on the link alone.
+    """Return CurvaDion's projection per network, with the paper's sync time and with that of a ring all-reduce.
 
-    ``unexplained_sync_s`` is what the paper's sync time holds beyond latency and bandwidth. Of a baseline with overlap,
-    whose gradient travels in buckets during the backward pass, each has its share of the paper's sync time.
+    ``unexplained_sync_s`` is the part of the paper's sync time beyond latency and bandwidth of the link. A baseline
+    with overlap sends its gradient in buckets during the backward pass; each bucket takes its share of the paper's
+    sync time.
     """
     parts = (spec.compute, spec.optimizer, spec.flag)
     rows = []
@@ -74,19 +75,19 @@ def sync_rows(spec: CurvaDionTableSpec) -> list[dict[str, Any]]:
 
 
 def exposed_sync_s(model: Model, compute_s: float, sync_s: float) -> float:
-    """Seconds that data parallelism waits for a gradient whose sync takes so long, in buckets beside its backward pass.
+    """Return the seconds that data parallelism waits for a gradient sent in buckets during the backward pass.
 
     Args:
-        model: whose gradient.
-        compute_s: forward and backward.
-        sync_s: of the whole gradient; a bucket's is its share.
+        model: the model whose gradient is averaged.
+        compute_s: seconds of the forward and backward pass.
+        sync_s: seconds to average the whole gradient; a bucket takes its share of them.
     """
     buckets = gradient_buckets([tensor.elements for tensor in model.tensors])
 
-    def timed(call: Call) -> list[PricedCall]:
-        return [PricedCall(one, sync_s * one.payload_bytes) for one in split_call(call, "ddp", buckets)]
+    def priced_calls(call: Call) -> list[PricedCall]:
+        return [PricedCall(bucket, sync_s * bucket.payload_bytes) for bucket in split_call(call, "ddp", buckets)]
 
-    return float(exposed_s(compute_s, [Exchange(1.0, in_backward=True)], 1, timed))
+    return float(exposed_s(compute_s, [Exchange(1.0, in_backward=True)], 1, priced_calls))
 
 
 SYNC_COLUMNS: list[Column] = [

@@ -1,7 +1,7 @@
 """Lion Cub's Figures 7 and 15 from its Table 4: steps of four GPTs as computing, bits on links, and packing.
 
-Table 4 has shares of communication for one model, which is taken to be the 774M one of Figure 8. What its cells need
-beyond their bytes (`speed.fit`) is the packing; computing grows with parameters times batch.
+Table 4 has shares of communication for one model; we assume that it is the 774M model of Figure 8. Packing is the
+communication time of a cell beyond the time of its bytes (`speed.fit`). Computing grows with parameters times batch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from syncline.specs import load_spec
 from syncline.studies.papers.speed import SpeedFit, SpeedTableSpec, fit, wire_bits
 
 GPT_BATCHES = {"gpt2": 12, "gpt2-medium": 12, "gpt2-large": 12, "gpt2-xl": 8}
-"""Sequences of a worker's step, by model. Source: Lion Cub, Appendix F.2."""
+"""Sequences per worker and step, by model. Source: Lion Cub, Appendix F.2."""
 
 MEASURED_MODEL = "gpt2-large"
 PRECISIONS = (32, 16, 8, 4, 1)
 
 
 class StepParts(NamedTuple):
-    """Seconds of a step, by part."""
+    """Seconds of a step, split into computing, links and packing."""
 
     computing_s: float
     links_s: float
@@ -34,13 +34,13 @@ class StepParts(NamedTuple):
 
 @cache
 def speed_constants() -> tuple[SpeedTableSpec, SpeedFit]:
-    """Table 4 and what was fitted on its 32-bit steps."""
+    """Return the spec of Table 4 and the constants fitted on its 32-bit steps."""
     spec = load_spec("lion-cub-table4", (), SpeedTableSpec)
     return spec, fit(spec)
 
 
 def seen_bits_per_s(bandwidth_bits_per_s: float) -> float:
-    """The bandwidth that a worker of Table 4 really saw, per parameter of its model: ``B N / (V + B h)``."""
+    """Return the effective bandwidth of a worker of Table 4 in bits per second: ``B N / (V + B h)``."""
     _, constants = speed_constants()
     parameters = MODELS[MEASURED_MODEL].parameters
     software = bandwidth_bits_per_s * constants.software_s_per_bit
@@ -49,27 +49,27 @@ def seen_bits_per_s(bandwidth_bits_per_s: float) -> float:
 
 @cache
 def packing_s_per_parameter(bits: int) -> float:
-    """What a parameter takes beyond its bytes, at least 0: the median of Table 4's three bandwidths, in seconds."""
+    """Return the seconds of packing per parameter: the median over Table 4's three bandwidths, at least 0."""
     spec, constants = speed_constants()
-    beyond = []
+    packing_s = []
     for cell in spec.cells:
         if cell.bits == bits:
             share = float(cell.communication_percent) / 100
-            carried = constants.communication_s(wire_bits(bits, spec.workers), 8 * cell.bandwidth)
-            beyond.append(constants.compute_s * share / (1 - share) - carried)
-    return max(0.0, float(np.median(beyond))) / MODELS[MEASURED_MODEL].parameters
+            transfer_s = constants.communication_s(wire_bits(bits, spec.workers), 8 * cell.bandwidth)
+            packing_s.append(constants.compute_s * share / (1 - share) - transfer_s)
+    return max(0.0, float(np.median(packing_s))) / MODELS[MEASURED_MODEL].parameters
 
 
 def packed_step(model: str, bits: int, bandwidth_bits_per_s: float) -> StepParts:
-    """A step of Lion Cub with so many bits at a printed bandwidth, eight workers.
+    """Return the parts of a step of Lion Cub on Table 4's workers.
 
     Args:
         model: one of ``GPT_BATCHES``.
-        bits: 32, 16, 8, 4 or 1 per parameter.
-        bandwidth_bits_per_s: as Table 4 prints it.
+        bits: bits per parameter: 32, 16, 8, 4 or 1.
+        bandwidth_bits_per_s: bandwidth as Table 4 prints it.
 
     Raises:
-        SpecError: another model, or other bits.
+        SpecError: the model is not in ``GPT_BATCHES``, or the bits are not in ``PRECISIONS``.
     """
     if model not in GPT_BATCHES:
         raise SpecError("model", model, one_of(GPT_BATCHES, model))
@@ -77,11 +77,13 @@ def packed_step(model: str, bits: int, bandwidth_bits_per_s: float) -> StepParts
         raise SpecError("bits", bits, "32, 16, 8, 4 or 1")
     spec, constants = speed_constants()
     parameters = MODELS[model].parameters
-    work = parameters * GPT_BATCHES[model] / (MODELS[MEASURED_MODEL].parameters * GPT_BATCHES[MEASURED_MODEL])
+    relative_compute = (
+        parameters * GPT_BATCHES[model] / (MODELS[MEASURED_MODEL].parameters * GPT_BATCHES[MEASURED_MODEL])
+    )
     links_s = packed_vote_s(wire_bits(bits, spec.workers), parameters, seen_bits_per_s(bandwidth_bits_per_s))
-    return StepParts(constants.compute_s * work, float(links_s), packing_s_per_parameter(bits) * parameters)
+    return StepParts(constants.compute_s * relative_compute, float(links_s), packing_s_per_parameter(bits) * parameters)
 
 
 def packed_speedup(model: str, bits: int, bandwidth_bits_per_s: float) -> float:
-    """How much faster than with 32 bits."""
+    """Return the seconds of a step with 32 bits over those with ``bits``."""
     return sum(packed_step(model, 32, bandwidth_bits_per_s)) / sum(packed_step(model, bits, bandwidth_bits_per_s))

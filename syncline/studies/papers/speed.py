@@ -1,4 +1,4 @@
-"""Lion Cub's Table 4: two constants fitted on some of its steps, the others predicted."""
+"""Lion Cub's Table 4: two constants fitted on some of its steps, and predictions of the other steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from syncline.units import parse_bandwidth
 class SpeedCell(Spec):
     """A measured step: its seconds and the percentage of it that was communication, as printed.
 
-    ``fitted`` cells are those that the constants are fitted on; the others are predicted.
+    The constants are fitted on the ``fitted`` cells; the other cells are predicted.
     """
 
     method: str
@@ -34,7 +34,7 @@ class SpeedCell(Spec):
 class SpeedTableSpec(PaperTable):
     """Lion Cub's Table 4: steps at several bandwidths, two constants fitted on some cells, the others predicted.
 
-    ``bits`` of a cell are those that each parameter's word has on the wire.
+    ``bits`` of a cell is the size of a parameter's word on the wire, in bits.
     """
 
     kind: Literal["speed-table"]
@@ -52,8 +52,8 @@ class SpeedFit(NamedTuple):
     """The constants of ``communication = w (V / B + h)``, with w the bits that pass a link per parameter.
 
     Attributes:
-        parameters: V, as if so many were sent at the printed bandwidth.
-        software_s_per_bit: h, seconds per bit that no bandwidth takes away.
+        parameters: V, the number of parameters that explains the time on the link at the printed bandwidth.
+        software_s_per_bit: h, seconds per bit that do not depend on the bandwidth.
         compute_s: the rest of a step: the median of ``step (1 - share)`` over the fitted cells. Not fitted.
     """
 
@@ -62,25 +62,25 @@ class SpeedFit(NamedTuple):
     compute_s: float
 
     def communication_s(self, wire_bits: float, bits_per_s: float) -> float:
-        """Seconds in which ``wire_bits`` per parameter are sent."""
+        """Return the seconds to send ``wire_bits`` per parameter at a bandwidth in bits per second."""
         return wire_bits * (self.parameters / bits_per_s + self.software_s_per_bit)
 
     @property
     def software_bits_per_s(self) -> float:
-        """The bandwidth above which the software takes longer than the link: ``V / h``."""
+        """Return the bandwidth in bits per second above which software takes longer than the link: ``V / h``."""
         return self.parameters / self.software_s_per_bit
 
 
 def wire_bits(bits: float, workers: int) -> float:
-    """Bits per parameter that pass a link: ``2 (P - 1) / P b`` of an all-reduce, or those of the one-bit vote."""
+    """Return the bits per parameter that pass a link: ``2 (P - 1) / P b`` of an all-reduce, or those of the vote."""
     return float(vote_bits_per_parameter("one-bit", workers)) if bits == 1 else 2 * (workers - 1) / workers * bits
 
 
 def fit(spec: SpeedTableSpec) -> SpeedFit:
-    """Least squares of the relative error of communication over the fitted cells.
+    """Fit the constants by least squares of the relative error of communication over the fitted cells.
 
-    A cell's communication is ``share / (1 - share)`` of the computing, which is the same in all of them: a share is
-    printed with three digits, a step with one.
+    The communication of a cell is ``share / (1 - share)`` of the computing, which is the same in all cells. The fit
+    uses shares because the paper prints a share with three digits and a step with one.
     """
     cells = [cell for cell in spec.cells if cell.fitted]
     compute_s = float(np.median([float(cell.step) * (1 - _share(cell)) for cell in cells]))
@@ -100,7 +100,7 @@ def _communication_s(cell: SpeedCell, compute_s: float) -> float:
 
 
 def speed_rows(spec: SpeedTableSpec) -> list[dict[str, Any]]:
-    """A row per cell: the paper's step and share of communication, and those of the two constants."""
+    """Return a row per cell: the paper's step and share of communication, beside those that the constants predict."""
     constants = fit(spec)
     rows = []
     for cell in spec.cells:
@@ -133,10 +133,10 @@ def speed_rows(spec: SpeedTableSpec) -> list[dict[str, Any]]:
 
 
 def verdict(rows: Sequence[dict[str, Any]]) -> str:
-    """What the constants are and how well they hold, in a sentence or two."""
-    told = [row for row in rows if not row["fitted"]] or rows
-    steps = np.abs([row["step_error"] for row in told])
-    sent = np.abs([row["communication_error"] for row in told])
+    """Return sentences that state the constants and the errors of the predicted cells."""
+    predicted = [row for row in rows if not row["fitted"]] or rows
+    steps = np.abs([row["step_error"] for row in predicted])
+    sent = np.abs([row["communication_error"] for row in predicted])
     constants = SpeedFit(rows[0]["parameters"], rows[0]["software_s_per_bit"], rows[0]["compute_s"])
     return (
         f"Fitted: {constants.parameters / 1e6:.3g} M parameters at the printed bandwidth, "
@@ -145,7 +145,7 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
         f"computing {constants.compute_s * 1e3:.3g} ms.\n"
         f"Cells that were not fitted: steps off by {np.median(steps):.0%} (median) and {steps.max():.0%} (worst), "
         f"communication by {np.median(sent):.0%} and {sent.max():.0%}; "
-        f"{sum(row['within_rounding'] for row in told)} of {len(told)} steps within the printed digit."
+        f"{sum(row['within_rounding'] for row in predicted)} of {len(predicted)} steps within the printed digit."
     )
 
 

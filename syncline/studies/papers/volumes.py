@@ -1,4 +1,4 @@
-"""What methods send, per step and in whole trainings, beside the numbers that papers print."""
+"""Traffic of methods per step and per training, beside the numbers that papers print."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from syncline.specs.tables.columns import Column, count_of, text_of
 from syncline.studies.papers.base import PaperTable, Printed, paper_table
 
 ANY_GROUP = 2
-"""Workers: what the methods of these tables send does not depend on how many there are."""
+"""Number of workers; the traffic per worker of the methods in these tables does not depend on it."""
 
 UNITS = {
     "MB": {"MB": 10**6, "MiB": 2**20},
     "GB": {"GB": 10**9, "1000 MiB": 1000 * 2**20, "GiB": 2**30},
 }
-"""What may be meant by a printed unit, in bytes."""
+"""Possible meanings of a printed unit, in bytes."""
 
 
 class TrafficRow(Spec):
@@ -41,7 +41,7 @@ class TrafficTableSpec(PaperTable):
 
 
 class VolumeRow(Spec):
-    """A method on a model for so many steps, and the volume per worker that the paper prints for it."""
+    """A method on a model for a number of steps, and the volume per worker that the paper prints for it."""
 
     method: MethodSpec
     model: ModelField
@@ -58,7 +58,10 @@ class VolumeTableSpec(PaperTable):
 
 
 def traffic_rows(spec: TrafficTableSpec) -> list[dict[str, Any]]:
-    """Decimal MB per worker and step; a row matches if it is the paper's number when cut off after as many digits."""
+    """Return rows with decimal MB per worker and step.
+
+    A row matches if our number, truncated to the digits that the paper prints, is the paper's number.
+    """
     rows = []
     for row in spec.rows:
         nbytes = mean_bytes_per_step(row.method.exchanges(row.model.tensors, ANY_GROUP))
@@ -78,9 +81,10 @@ def traffic_rows(spec: TrafficTableSpec) -> list[dict[str, Any]]:
 
 
 def volume_rows(spec: VolumeTableSpec) -> list[dict[str, Any]]:
-    """Volumes in that reading of the printed unit in which ours is nearest to the paper's.
+    """Return rows with volumes in the meaning of the printed unit that brings ours nearest to the paper's volume.
 
-    A row matches if it is then the paper's number, rounded to as many digits; if not, no reading makes it so.
+    A row matches if our volume in that unit, rounded to the digits that the paper prints, is the paper's number. If it
+    does not match, no meaning of the unit explains the paper's number.
     """
     rows = []
     for row in spec.rows:
@@ -105,7 +109,7 @@ def volume_rows(spec: VolumeTableSpec) -> list[dict[str, Any]]:
 
 
 def _deviation(paper: Decimal, ours: Decimal) -> float:
-    """How far the paper's number is from ours, as a share of ours."""
+    """Return the relative difference of the paper's number from ours, as a share of ours."""
     return float(paper / ours - 1) if ours else math.inf
 
 

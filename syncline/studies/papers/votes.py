@@ -1,4 +1,4 @@
-"""Lion Cub's Table 1 and Figure 2: what a majority vote costs, as printed and by the collectives that it is made of."""
+"""Lion Cub's Table 1 and Figure 2: costs of majority votes, as printed and as the sum of their collectives."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from syncline.specs.study import Figures
 
 BITS_PER_S = Link(1.0, 1 / 8)
-"""α = 1 and β = 1, in seconds per bit: on it a time is a number of latencies and of bits."""
+"""A link with α = 1 s and β = 1 s per bit, on which a time is a number of latencies plus a number of bits."""
 
 MOST_MESSAGES = 20_000
-"""Messages that the event simulator plays before its column stays empty."""
+"""Maximum number of messages for the event simulator; with more, its column stays empty."""
 
 
 SLIPS = {
@@ -43,11 +43,11 @@ SLIPS = {
     "direct": "",
     "one-bit": "of N signs a worker keeps N / P, so that the all-to-all moves (P - 1) / P N",
 }
-"""Where the printed row and our own closed form part."""
+"""Reasons why the printed row differs from our closed form, by vote."""
 
 
 MOST_PLAYED = 4096
-"""Workers of a collective whose every message is played: those of an all-to-all are as many as the square."""
+"""Maximum number of workers of a simulated collective; the messages of an all-to-all grow with its square."""
 
 
 class VoteTableSpec(PaperTable):
@@ -61,7 +61,7 @@ class VoteTableSpec(PaperTable):
 
 
 class Mark(Spec):
-    """A model and a network whose N β / α is drawn into a figure."""
+    """A model and a network, with N β / α marked in a figure."""
 
     model: ModelField
     network: LinkField
@@ -78,93 +78,94 @@ class VoteFigureSpec(PaperTable):
 
 
 def table_rows(spec: VoteTableSpec) -> list[dict[str, Any]]:
-    """A row per network, number of workers and vote: the paper's terms, and ours in closed form and as played."""
+    """Return a row per network, number of workers and vote: the paper's cost, our closed form, and simulated times."""
     return [
-        _table_row(spec, link, workers, how)
+        _table_row(spec, link, workers, vote)
         for link in spec.networks
         for workers in spec.workers
-        for how in VOTES
+        for vote in VOTES
     ]  # fmt: skip
 
 
-def _table_row(spec: VoteTableSpec, link: Link, workers: int, how: str) -> dict[str, Any]:
+def _table_row(spec: VoteTableSpec, link: Link, workers: int, vote: str) -> dict[str, Any]:
     parameters = spec.model.parameters
-    parts = vote_parts(how, workers, parameters, spec.word_bits)
-    paper_s = float(vote_s(how, workers, parameters, link, spec.word_bits))
+    parts = vote_parts(vote, workers, parameters, spec.word_bits)
+    paper_s = float(vote_s(vote, workers, parameters, link, spec.word_bits))
     closed_s = _closed_s(parts, workers, link)
-    played = {by: _played_s(parts, workers, link, by) for by in ("lockstep", "events")}
+    simulated_s = {simulator: _played_s(parts, workers, link, simulator) for simulator in ("lockstep", "events")}
     return {
-        "vote": how,
+        "vote": vote,
         "network": link.name,
         "workers": workers,
         "parameters": parameters,
-        "paper_latencies": float(vote_s(how, workers, 0, BITS_PER_S, spec.word_bits)),
-        "paper_bits_per_parameter": float(vote_bits_per_parameter(how, workers, spec.word_bits)),
+        "paper_latencies": float(vote_s(vote, workers, 0, BITS_PER_S, spec.word_bits)),
+        "paper_bits_per_parameter": float(vote_bits_per_parameter(vote, workers, spec.word_bits)),
         "paper_s": paper_s,
         "collectives": " + ".join(f"{part.collective} ({part.algorithm})" for part in parts),
         "latencies": _closed_s([part._replace(nbytes=0.0) for part in parts], workers, Link(1.0, 1.0)),
         "bits_per_parameter": _closed_s(parts, workers, Link(0.0, 1 / 8)) / parameters,
         "closed_form_s": closed_s,
-        "lockstep_s": played["lockstep"],
-        "events_s": played["events"],
+        "lockstep_s": simulated_s["lockstep"],
+        "events_s": simulated_s["events"],
         "deviation": paper_s / closed_s - 1 if closed_s else 0.0,
-        "slip": SLIPS[how],
+        "slip": SLIPS[vote],
     }  # fmt: skip
 
 
 def _closed_s(parts: Sequence[VotePart], workers: int, link: Link) -> float:
-    """Seconds of these collectives one after another."""
+    """Return the seconds of these collectives one after another, in closed form."""
     return sum(float(collective_s(kind, workers, nbytes, link, algorithm)) for kind, nbytes, algorithm in parts)
 
 
-def _played_s(parts: Sequence[VotePart], workers: int, link: Link, by: str) -> float | None:
-    """When the last worker is through with the collectives, each of which begins when a worker is done with the last.
+def _played_s(parts: Sequence[VotePart], workers: int, link: Link, simulator: str) -> float | None:
+    """Return the simulated time at which the last worker completes the collectives, in seconds.
 
-    None where the events would be too many.
+    A worker starts each collective as soon as it has completed the previous one. The result is None if the event
+    simulator would need too many messages.
     """
     from syncline.sim import collective_finish_s
 
     rounds = sum(int(rounds_and_block(kind, workers, nbytes, name)[0]) for kind, nbytes, name in parts)
-    if by == "events" and rounds * workers > MOST_MESSAGES:
+    if simulator == "events" and rounds * workers > MOST_MESSAGES:
         return None
     starts_s = np.zeros(workers)
     for part in parts:
         starts_s = collective_finish_s(
-            part.collective, workers, part.nbytes, link, part.algorithm, starts_s=starts_s, by=by
+            part.collective, workers, part.nbytes, link, part.algorithm, starts_s=starts_s, by=simulator
         )
     return float(starts_s.max())
 
 
 def figure_rows(spec: VoteFigureSpec) -> list[dict[str, Any]]:
-    """A row per ratio N β / α and number of workers: the cost of each vote in latencies, and the cheapest.
+    """Return a row per ratio N β / α and number of workers: each vote's cost in latencies, and the cheapest vote.
 
-    ``crossover_ratio`` is where the one-bit vote begins to be cheaper than the direct one.
+    Above ``crossover_ratio`` the one-bit vote is cheaper than the direct vote.
     """
     rows = []
     for ratio in spec.ratios:
         for workers in spec.workers:
-            costs = {how: _in_latencies(how, workers, ratio, spec.word_bits) for how in VOTES}
+            costs = {vote: _in_latencies(vote, workers, ratio, spec.word_bits) for vote in VOTES}
             rows.append(
                 {"ratio": ratio, "workers": workers}
-                | {f"{how.replace('-', '_')}_over_alpha": cost for how, cost in costs.items()}
+                | {f"{vote.replace('-', '_')}_over_alpha": cost for vote, cost in costs.items()}
                 | {"fastest": min(costs, key=costs.__getitem__), "crossover_ratio": float(vote_crossover(workers))}
             )
     return rows
 
 
-def _in_latencies(how: str, workers: int, ratio: float, word_bits: int) -> float:
-    """What a vote costs in latencies where N β / α is ``ratio``, by the paper's table."""
-    latencies = float(vote_s(how, workers, 0, BITS_PER_S, word_bits))
-    return latencies + ratio * float(vote_bits_per_parameter(how, workers, word_bits))
+def _in_latencies(vote: str, workers: int, ratio: float, word_bits: int) -> float:
+    """Return the cost of a vote in latencies at a ratio N β / α, by the paper's table."""
+    latencies = float(vote_s(vote, workers, 0, BITS_PER_S, word_bits))
+    return latencies + ratio * float(vote_bits_per_parameter(vote, workers, word_bits))
 
 
 def ratio_of(parameters: int, link: Link) -> float:
-    """N β / α of a model on a link, β in seconds per bit: the latencies in which one bit per parameter passes."""
+    """Return N β / α of a model on a link: the time of one bit per parameter on the link, in latencies."""
     return float(parameters / (8 * link.goodput_bytes_per_s) / link.latency_s)
 
 
 def vote_figure(spec: VoteFigureSpec, records: list[Record], rows: list[Record]) -> Figures:
-    """A panel per ratio with the cost of each vote, and one with the crossover of the last two."""
+    """Yield a figure with a panel per ratio for the cost of each vote, and a panel for the crossover ratio."""
     from syncline.analysis.figures.votes import votes_over_workers
 
     marks = {f"{mark.model.name}, {mark.network.name}": ratio_of(mark.model.parameters, mark.network)
@@ -173,10 +174,10 @@ def vote_figure(spec: VoteFigureSpec, records: list[Record], rows: list[Record])
 
 
 def _slips(rows: list[Record]) -> str:
-    """Where the printed terms are not those of the collectives."""
+    """Return a note with the collectives of each vote, and with the printed terms that differ from them."""
     slips = {row["vote"]: row["slip"] for row in rows if row["slip"]}
-    made = {row["vote"]: row["collectives"] for row in rows}
-    lines = [f"{vote}: {of}{f'; {slips[vote]}' if vote in slips else ''}." for vote, of in made.items()]
+    collectives = {row["vote"]: row["collectives"] for row in rows}
+    lines = [f"{vote}: {names}{f'; {slips[vote]}' if vote in slips else ''}." for vote, names in collectives.items()]
     return (
         "α: latencies. Bits: per parameter, one after another. Without (paper): by the collectives of the vote:\n"
         + ("\n".join(lines) + "\n")

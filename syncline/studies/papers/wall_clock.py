@@ -1,4 +1,4 @@
-"""MT-DAO's Figures 9 and 10: a training's time over bandwidth, by the paper's equations and by the event simulation."""
+"""MT-DAO's Figures 9 and 10: training time over bandwidth, by the paper's equations and by the event simulation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ STATES = ("parameters", "first momentum", "second momentum")
 
 
 class Strategy(Spec):
-    """A method of MT-DAO's wall-clock model: K_x, K_u, K_v; one period alone stands for all three in one call."""
+    """A method of MT-DAO's wall-clock model, with its periods K_x, K_u and K_v in steps.
+
+    A single period stands for all three states, which then travel in one call.
+    """
 
     method: str = Field(min_length=1)
     panel: str = ""
@@ -65,13 +68,13 @@ class WallClockFigureSpec(PaperTable):
 
 
 def step_compute_s(spec: WallClockFigureSpec) -> float:
-    """Seconds that a worker computes in a step: its tokens, split evenly over its accelerators."""
+    """Return the seconds that a worker computes in a step, with its tokens split evenly over its accelerators."""
     flops = spec.model.flops_per_token * spec.tokens_per_worker
     return float(compute_s(flops, spec.hardware)) / spec.gpus_per_worker
 
 
 def equation_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link) -> float:
-    """Seconds of the training by the paper's equation (5) for one period, (6) for three."""
+    """Return the seconds of the training by the paper's equation (5) for one period, (6) for three."""
     shared: dict[str, Any] = {
         "steps": spec.steps,
         "state_bytes": spec.model.parameter_bytes(),
@@ -86,23 +89,26 @@ def equation_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link) -> flo
 
 
 def exchanges(spec: WallClockFigureSpec, strategy: Strategy) -> list[Exchange]:
-    """What the strategy sends: the three states, each with its period; those due together travel in one call."""
+    """Return the exchanges of a strategy: the three states, each with its period.
+
+    States that are due at the same step travel in one call.
+    """
     periods = strategy.periods * 3 if len(strategy.periods) == 1 else strategy.periods
     nbytes = spec.model.parameter_bytes()
     return [Exchange(nbytes, period, state) for state, period in zip(STATES, periods, strict=True)]
 
 
 def simulated_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link, wait_steps: int) -> float:
-    """Seconds of the training by the event simulator.
+    """Return the seconds of the training by the event simulator.
 
-    Equal workers are through with a synchronisation at the same time, so each of the few kinds of them is played once
-    and counted as often as it happens.
+    Equal workers complete a synchronisation at the same time, so the simulator plays each distinct set of calls once
+    and multiplies its time by the number of steps with these calls.
 
     Args:
         spec: the training.
-        strategy: what is averaged, and when.
-        link: each worker's.
-        wait_steps: 0: a worker waits for its averages; 1: it takes the next step meanwhile.
+        strategy: the periods of the averages.
+        link: the link of each worker.
+        wait_steps: 0 if a worker waits for its averages, 1 if it computes the next step during them.
     """
     step_s = step_compute_s(spec)
     exposed_s = 0.0
@@ -113,9 +119,9 @@ def simulated_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link, wait_
 
 
 def _exposed_s(calls: Sequence[Call], meanwhile_s: float, link: Link, workers: int) -> float:
-    """Seconds that workers wait for these calls beyond ``meanwhile_s`` of computing."""
-    alike = tuple(call._replace(step=0, label="") for call in calls)
-    return _played_s(alike, meanwhile_s, link, workers) - meanwhile_s
+    """Return the seconds that workers wait for these calls beyond ``meanwhile_s`` of computing."""
+    unlabelled_calls = tuple(call._replace(step=0, label="") for call in calls)
+    return _played_s(unlabelled_calls, meanwhile_s, link, workers) - meanwhile_s
 
 
 @cache
@@ -131,7 +137,10 @@ def _played_s(calls: tuple[Call, ...], meanwhile_s: float, link: Link, workers: 
 
 
 def wall_clock_rows(spec: WallClockFigureSpec) -> list[dict[str, Any]]:
-    """A row per strategy and bandwidth: total and communication, by equation, by events, and by events with overlap."""
+    """Return a row per strategy and bandwidth with total and communication time.
+
+    The times are by equation, by events, and by events with overlap.
+    """
     computing_s = spec.steps * step_compute_s(spec)
     rows = []
     for strategy in spec.strategies:
@@ -152,25 +161,28 @@ def wall_clock_rows(spec: WallClockFigureSpec) -> list[dict[str, Any]]:
                     "steps": spec.steps,
                     "compute_s": computing_s,
                 }
-                | {f"{by}_total_s": total_s for by, total_s in totals_s.items()}
-                | {f"{by}_communication_s": total_s - computing_s for by, total_s in totals_s.items()}
+                | {f"{estimate}_total_s": total_s for estimate, total_s in totals_s.items()}
+                | {f"{estimate}_communication_s": total_s - computing_s for estimate, total_s in totals_s.items()}
             )
     return rows
 
 
 def wall_clock_figure(spec: WallClockFigureSpec, records: list[Record], rows: list[Record]) -> Figures:
-    """A panel per ``panel`` of the strategies: lines by equation, points by events, dashes by events with overlap."""
+    """Yield the figure with a panel per ``panel`` of the strategies.
+
+    Lines are by equation, points by events, dashes by events with overlap.
+    """
     from syncline.analysis.figures.wall_clock import time_over_bandwidth
 
     panels: dict[str, dict[str, dict[str, list[float]]]] = {}
     for row in rows:
         series = panels.setdefault(row["panel"], {}).setdefault(row["method"], {})
-        for by in ("equation", "events", "overlap"):
-            series.setdefault(by, []).append(row[f"{by}_{spec.shows}_s"])
-    what = "total time" if spec.shows == "total" else "communication time"
+        for estimate in ("equation", "events", "overlap"):
+            series.setdefault(estimate, []).append(row[f"{estimate}_{spec.shows}_s"])
+    time_label = "total time" if spec.shows == "total" else "communication time"
     name = f"{spec.model.name}, {spec.workers} machines of {spec.gpus_per_worker} {spec.hardware.name}"
-    title = f"{what} of {spec.steps:,} steps: {name}"
-    yield spec.name, time_over_bandwidth(list(spec.bandwidths), panels, time_label=what, title=title)
+    title = f"{time_label} of {spec.steps:,} steps: {name}"
+    yield spec.name, time_over_bandwidth(list(spec.bandwidths), panels, time_label=time_label, title=title)
 
 
 WALL_CLOCK_COLUMNS: list[Column] = [

@@ -1,4 +1,4 @@
-"""What becomes of a sum's sign when workers send small integers: Lion Cub's quantisers."""
+"""A study of Lion Cub's quantisers: the sign of a sum when workers send small integers."""
 
 from syncline.specs.study import Study, deferred
 from syncline.studies.quantisers.spec import QuantisersSpec

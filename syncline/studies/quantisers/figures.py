@@ -1,4 +1,4 @@
-"""A study of quantisers: its figures."""
+"""The figures of a study of quantisers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from syncline.studies.quantisers.spec import QuantisersSpec
 
 
 def quantiser_figures(spec: QuantisersSpec, records: list[Record], rows: list[Record]) -> Figures:
-    """Match, flip and zero rates per distribution, and the trainings' losses over alpha."""
+    """Yield the match, flip and zero rates per distribution, and the losses of the trainings over alpha."""
     panels: dict[str, dict[str, dict[str, float]]] = {}
     losses: dict[str, dict[float, list[float]]] = {}
     for row in rows:

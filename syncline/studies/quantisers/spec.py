@@ -16,7 +16,10 @@ from syncline.studies.draws import DistributionField
 
 
 class VectorsSpec(Spec):
-    """Vectors to quantise: ``entries`` numbers per worker, integers whose sum over the workers fits ``bits`` bits."""
+    """Vectors to quantise, with ``entries`` numbers per worker.
+
+    The integers are such that their sum over the workers fits in ``bits`` bits.
+    """
 
     distributions: tuple[DistributionField, ...] = Field(min_length=1)
     entries: int = Field(default=20_000, ge=1)
@@ -24,22 +27,22 @@ class VectorsSpec(Spec):
 
     @model_validator(mode="after")
     def _distinct(self) -> VectorsSpec:
-        check_distinct("distributions", [one.name for one in self.distributions])
+        check_distinct("distributions", [distribution.name for distribution in self.distributions])
         return self
 
 
 class NoiseSpec(Spec):
-    """Alpha-stable noise; scales of different ``alpha`` do not compare, so each has its own."""
+    """Alpha-stable noise with its own scale, because scales of different ``alpha`` are not comparable."""
 
     alpha: Annotated[float, Field(gt=0, le=2)]
     noise_scale: Annotated[float, Field(ge=0)]
 
 
 class TuningSpec(Spec):
-    """Trainings under each of ``noises``, every method at its best of ``rates`` on ``tuning_seeds``.
+    """Trainings under each of ``noises``, with every method at the best of ``rates`` on ``tuning_seeds``.
 
-    ``problem`` has a noise, and ``methods`` learning rates, that are replaced. ``reference`` is the method that the
-    others are held against, seed by seed.
+    The study replaces the noise of ``problem`` and the learning rates of ``methods``. ``reference`` is the method with
+    which the others are compared, seed by seed.
     """
 
     problem: ProblemField
@@ -64,7 +67,7 @@ class TuningSpec(Spec):
         return self
 
     def training(self, noise: NoiseSpec, workers: int, seeds: tuple[int, ...]) -> Training:
-        """The training of these seeds, for any of the methods."""
+        """Return the training spec for these seeds and this noise; it is the same for all methods."""
         problem = dataclasses.replace(self.problem, alpha=noise.alpha, noise_scale=noise.noise_scale)
         return Training(
             name="tuned", problem=problem, workers=workers, steps=self.steps, seeds=seeds, schedule=self.schedule

@@ -1,4 +1,4 @@
-"""What becomes of a sum's sign when workers send small integers: on vectors, and in tuned trainings."""
+"""Pieces and rows of a study of quantisers: signs of sums of small integers, on vectors and in tuned trainings."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 POWERS = {"L0": 0.0, "L0.01": 0.01, "L1": 1.0, "L10": 10.0, "Linf": math.inf}
-"""Lp quantisation by the names that tables and figures use."""
+"""Powers p of the Lp quantisers, by their names in tables and figures."""
 
 RATES = ("match", "flip", "zero")
 
 RECORD: Record = dict.fromkeys(
     ("part", "distribution", "quantiser", "seed", *RATES, "stage", "lr", "steps", "loss")
 )  # fmt: skip
-"""What a record of one seed holds; null where it does not apply."""
+"""Fields of a record of one seed; a field is None if it does not apply."""
 
 
 def quantiser_pieces(spec: QuantisersSpec) -> list[Piece]:
-    """One per distribution, in seeds; then one per noise and method, in steps of all its trainings."""
+    """Return a piece per distribution and a piece per noise and method.
+
+    Lengths are in seeds for a distribution, and in steps of all trainings for a noise and method.
+    """
     out = []
     if spec.vectors:
-        out += [Piece(len(spec.seeds), partial(vector_records, spec, one)) for one in spec.vectors.distributions]
+        out += [
+            Piece(len(spec.seeds), partial(vector_records, spec, distribution))
+            for distribution in spec.vectors.distributions
+        ]
     if spec.training:
         steps = spec.training.steps * (len(spec.training.rates) + 1)
         pairs = [(noise, method) for noise in spec.training.noises for method in spec.training.methods]
@@ -46,7 +52,7 @@ def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report:
     """Quantise one vector per worker and seed, and compare the sign of the sum with that of the exact sum.
 
     Returns:
-        A record per seed and quantiser; none after Ctrl-C.
+        A record per seed and quantiser; no records after Ctrl-C.
     """
     import torch
 
@@ -66,9 +72,9 @@ def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report:
             )
             for name, total in quantised_sums(x, levels, uniform).items():
                 rates = sign_agreement(total, x.sum(0))
-                shown = {rate: float(value) for rate, value in rates._asdict().items()}
-                own = {"part": "vectors", "distribution": distribution.name, "quantiser": name, "seed": seed}
-                records.append(RECORD | own | shown)
+                values = {rate: float(value) for rate, value in rates._asdict().items()}
+                fields = {"part": "vectors", "distribution": distribution.name, "quantiser": name, "seed": seed}
+                records.append(RECORD | fields | values)
         report(len(spec.seeds))
     except KeyboardInterrupt:
         return []
@@ -76,27 +82,27 @@ def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report:
 
 
 def quantised_sums(x: Tensor, levels: int, uniform: Tensor) -> dict[str, Tensor]:
-    """What all workers' integers ``(P, n)`` sum to, ``(n,)``, by quantiser.
+    """Return the sums ``(n,)`` of the integers of P workers, by quantiser, for vectors ``(P, n)``.
 
-    ``log`` is what its integers stand for, in units of each worker's own maximum: logarithms cannot be summed as they
-    travel, so it would need an all-gather.
+    ``log`` sums the values that its integers encode, in units of each worker's maximum. An all-reduce cannot sum
+    logarithms, so this quantiser would need an all-gather.
     """
     from syncline.optim import log_quantise, log_restore, quantise_lp, quantise_max, ternary_sign, without_zeros
 
-    whole = quantise_max(x, levels, uniform)
+    by_maximum = quantise_max(x, levels, uniform)
     sent = {"vote": ternary_sign(x)} | {name: quantise_lp(x, levels, p) for name, p in POWERS.items()}
-    sent |= {"Qinf": whole, "Qinf, no zeros": without_zeros(whole, x)}
+    sent |= {"Qinf": by_maximum, "Qinf, no zeros": without_zeros(by_maximum, x)}
     sent |= {"log": log_restore(log_quantise(x, levels), levels)}
-    return {name: one.sum(0) for name, one in sent.items()}
+    return {name: integers.sum(0) for name, integers in sent.items()}
 
 
 def training_records(spec: QuantisersSpec, noise: NoiseSpec, method: MethodBase, report: Report) -> list[Record]:
-    """Train at each rate on the tuning seeds, then at the best one on the spec's own.
+    """Train at each rate on the tuning seeds, then at the best rate on the seeds of the spec.
 
-    The best rate has the lowest median loss over the tuning seeds, where a loss that is not finite is the worst.
+    The best rate has the lowest median loss over the tuning seeds; a loss that is not finite counts as the worst.
 
     Returns:
-        A record per training and seed; none after Ctrl-C.
+        A record per training and seed; no records after Ctrl-C.
     """
     tuning = spec.training
     assert tuning is not None
@@ -108,45 +114,46 @@ def training_records(spec: QuantisersSpec, noise: NoiseSpec, method: MethodBase,
         stage, lr, seeds = ("final", best_rate(tuning.rates, medians), spec.seeds) if last else stages[number]
         training = tuning.training(noise, spec.workers, seeds)
         offset = number * tuning.steps
-        trained = train_method(training, method.model_copy(update={"lr": lr}), lambda n, o=offset: report(o + n))  # type: ignore[misc]
+        tuned = method.model_copy(update={"lr": lr})
+        trained = train_method(training, tuned, lambda step, first=offset: report(first + step))  # type: ignore[misc]
         if trained.history.interrupted:
             return []
         losses = trained.history.evaluation["loss"][-1].astype(float)
         medians.append(float(median_and_range(losses[:, None])[0][0]))
         for seed, loss in zip(seeds, losses.tolist(), strict=True):
-            own = {
+            fields = {
                 "part": "training",
                 "distribution": noise_distribution(noise).name,
                 "quantiser": method.name,
                 "seed": seed,
             }
-            records.append(RECORD | own | {"stage": stage, "lr": lr, "steps": trained.history.steps, "loss": loss})
+            records.append(RECORD | fields | {"stage": stage, "lr": lr, "steps": trained.history.steps, "loss": loss})
     return records
 
 
 def best_rate(rates: tuple[float, ...], medians: list[float]) -> float:
-    """The rate of the lowest median; the lowest rate where none is finite."""
+    """Return the rate with the lowest median loss; the lowest rate if no median is finite."""
     return min(zip(medians, rates, strict=True))[1]
 
 
 def noise_distribution(noise: NoiseSpec) -> DistributionSpec:
-    """What the noise of a training is drawn from."""
+    """Return the distribution of the gradient noise of a training."""
     return DistributionSpec(kind="stable", alpha=noise.alpha)
 
 
 def quantiser_rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
-    """One row per part, distribution and quantiser that was finished, in the order of the spec."""
+    """Return a row per finished part, distribution and quantiser, in the order of the spec."""
     return _vector_rows(spec, records) + (_training_rows(spec, spec.training, records) if spec.training else [])
 
 
 def _vector_rows(spec: QuantisersSpec, records: list[Record]) -> list[Record]:
     out = []
     for distribution in spec.vectors.distributions if spec.vectors else ():
-        own = [r for r in records if r["part"] == "vectors" and r["distribution"] == distribution.name]
-        for quantiser in dict.fromkeys(record["quantiser"] for record in own):
-            seeds = [record for record in own if record["quantiser"] == quantiser]
-            rates = {name: np.array([record[name] for record in seeds]) for name in RATES}
-            out.append(_row("vectors", distribution, quantiser, len(seeds)) | {
+        vectors = [r for r in records if r["part"] == "vectors" and r["distribution"] == distribution.name]
+        for quantiser in dict.fromkeys(record["quantiser"] for record in vectors):
+            quantised = [record for record in vectors if record["quantiser"] == quantiser]
+            rates = {name: np.array([record[name] for record in quantised]) for name in RATES}
+            out.append(_row("vectors", distribution, quantiser, len(quantised)) | {
                 **{name: float(values.mean()) for name, values in rates.items()},
                 "match_min": float(rates["match"].min()),
                 "match_max": float(rates["match"].max()),
@@ -158,12 +165,12 @@ def _training_rows(spec: QuantisersSpec, tuning: TuningSpec, records: list[Recor
     final = [r for r in records if r["stage"] == "final"]
     out = []
     for noise in map(noise_distribution, tuning.noises):
-        of = {
+        by_method = {
             method.name: [r for r in final if (r["distribution"], r["quantiser"]) == (noise.name, method.name)]
             for method in tuning.methods
         }
-        reference = [_or_worst(record["loss"]) for record in of[tuning.reference]]
-        for name, seeds in of.items():
+        reference = [_or_worst(record["loss"]) for record in by_method[tuning.reference]]
+        for name, seeds in by_method.items():
             if seeds:
                 losses = [_or_worst(record["loss"]) for record in seeds]
                 middle, low, high = median_and_range(np.array(losses)[:, None])

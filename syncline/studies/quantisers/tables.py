@@ -1,4 +1,4 @@
-"""A study of quantisers: its rows for people."""
+"""Tables of the rows of a study of quantisers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOSS_NOTE = "Loss: the median over the seeds after the last step. Seeds worse: t
 
 
 def quantiser_tables(rows: list[Record], spec: QuantisersSpec) -> list[Group]:
-    """Rates in percent of the vectors; losses of the trainings."""
+    """Return a table of sign rates of the vectors, in percent, and a table of losses of the trainings."""
     vectors = [row for row in rows if row["part"] == "vectors"]
     trainings = [row for row in rows if row["part"] == "training"]
     tables = [table("Signs of sums", SIGN_COLUMNS, vectors, SIGN_NOTE, (0, 1))] if vectors else []

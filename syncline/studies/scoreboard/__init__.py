@@ -1,8 +1,8 @@
-"""The scoreboard: each number of a paper beside Syncline's, with a verdict that is computed.
+"""The scoreboard: each number of a paper beside Syncline's, with a computed verdict.
 
-Read `verdicts` (how two values are held against each other), then `rows` (what a row is and how it is read), `board`
-(what all rows say). A paper has a file of rows, ``curvadion.yaml``, and a module of the functions that compute its
-numbers, ``curvadion.py``; what takes minutes or a GPU is stored in ``measured/``, with the command that gave it.
+`verdicts` compares two values, `rows` defines and reads rows, and `board` scores all rows. Each paper has a file of
+rows, such as ``curvadion.yaml``, and a module of functions that compute its numbers, such as ``curvadion.py``. Values
+that take minutes or a GPU are stored in ``measured/`` with the command that computed them.
 """
 
 from syncline.studies.scoreboard.board import board_of, counts, scored

@@ -1,4 +1,4 @@
-"""Writes docs/claims.md to standard output."""
+"""Write the page docs/claims.md to standard output."""
 
 import sys
 

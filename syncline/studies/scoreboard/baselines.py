@@ -1,6 +1,6 @@
-"""Baselines of the papers as their own papers print them, in NumPy, beside Syncline's: how far apart they end.
+"""Baselines of the papers, written in NumPy as their own papers print them, and their distance from Syncline's.
 
-All in data parallelism, so of the mean gradient; the matrix and the gradients are those of `literal`.
+All baselines use data parallelism, so they see the mean gradient. The matrix and the gradients are those of `literal`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from syncline.studies.scoreboard.literal import RATE, SHAPE, distance
 
 PrintedDirection = Callable[[int, np.ndarray], np.ndarray]
-"""``(t, g)``, t from 1, to what the rate multiplies."""
+"""A function of the step t, from 1, and the gradient g that returns the direction, which the rate multiplies."""
 
 
 def baseline_distance(name: str) -> float:
-    """Largest difference, over all steps and workers, of Syncline's parameters and of the printed algorithm's."""
+    """Return the largest difference of Syncline's parameters from the printed algorithm's, over steps and workers."""
     spec, direction = BASELINES[name]()
 
     def step(t: int, x: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -38,8 +38,8 @@ def _qhadam() -> tuple[dict[str, Any], PrintedDirection]:
     def direction(t: int, g: np.ndarray) -> np.ndarray:
         nonlocal m, s
         m, s = beta1 * m + (1 - beta1) * g, beta2 * s + (1 - beta2) * g**2
-        below = np.sqrt((1 - nu2) * g**2 + nu2 * s / (1 - beta2**t)) + eps
-        return ((1 - nu1) * g + nu1 * m / (1 - beta1**t)) / below
+        denominator = np.sqrt((1 - nu2) * g**2 + nu2 * s / (1 - beta2**t)) + eps
+        return ((1 - nu1) * g + nu1 * m / (1 - beta1**t)) / denominator
 
     return {"kind": "ddp", "rule": rule}, direction
 
@@ -98,19 +98,19 @@ def _ldadam() -> tuple[dict[str, Any], PrintedDirection]:
 
     def direction(t: int, g: np.ndarray) -> np.ndarray:
         nonlocal m, v, error, p
-        a, old, before = g + error, p, m
+        a, old_basis, old_momentum = g + error, p, m
         if t == 1:
             p = np.linalg.svd(a)[0][:, :rank]
         else:
             root1, root2 = 1 - beta1 ** (t - 1), 1 - beta2 ** (t - 1)
-            b = rho * old @ m / root1 + (1 - rho) * a
-            p = np.linalg.qr(b @ b.T @ old)[0]
-            c = p.T @ old
-            v = root2 * np.abs(c**2 @ (v / root2 - (m / root1) ** 2) + (c @ m / root1) ** 2)
-            m = c @ m
-        low = p.T @ a
-        error = a - p @ low + beta1 / (1 - beta1) * (old @ before - p @ m)
-        m, v = beta1 * m + (1 - beta1) * low, beta2 * v + (1 - beta2) * low**2
+            b = rho * old_basis @ m / root1 + (1 - rho) * a
+            p = np.linalg.qr(b @ b.T @ old_basis)[0]
+            rotation = p.T @ old_basis
+            v = root2 * np.abs(rotation**2 @ (v / root2 - (m / root1) ** 2) + (rotation @ m / root1) ** 2)
+            m = rotation @ m
+        projected = p.T @ a
+        error = a - p @ projected + beta1 / (1 - beta1) * (old_basis @ old_momentum - p @ m)
+        m, v = beta1 * m + (1 - beta1) * projected, beta2 * v + (1 - beta2) * projected**2
         return p @ (m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + eps))
 
     return spec, direction

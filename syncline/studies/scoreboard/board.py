@@ -1,4 +1,4 @@
-"""What the rows say: each with its verdict, counted, and as tables for people."""
+"""Rows with their verdicts, the counts of verdicts per paper, and tables of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _value(row: PaperRow) -> Any:
 
 
 def scored(row: PaperRow) -> Scored:
-    """A row with our value and the verdict on it, as ``--json`` prints it."""
+    """Return a row with our value and its verdict, as ``--json`` prints it."""
     value = _value(row)
     paper = number_in(row.printed)
     return {
@@ -43,43 +43,49 @@ def scored(row: PaperRow) -> Scored:
 
 
 def board_of(paper: str | None = None) -> list[Scored]:
-    """All rows of a paper, or of all papers.
+    """Return all scored rows of a paper, or of all papers.
 
     Raises:
-        SpecError: no such paper.
+        SpecError: there is no such paper.
     """
-    return [scored(row) for one in ([paper] if paper is not None else PAPERS) for row in paper_rows(one)]
+    return [scored(row) for name in ([paper] if paper is not None else PAPERS) for row in paper_rows(name)]
 
 
 def counts(rows: list[Scored]) -> list[dict[str, Any]]:
-    """How often each verdict was found, per paper and in all."""
-    found = Counter((row["paper"], row["verdict"]) for row in rows)
+    """Return the number of rows with each verdict, per paper and in total."""
+    num_rows = Counter((row["paper"], row["verdict"]) for row in rows)
     papers = list(dict.fromkeys(row["paper"] for row in rows))
-    table_ = [{"paper": paper, **{verdict: found[paper, verdict] for verdict in VERDICTS}} for paper in papers]
+    table_ = [{"paper": paper, **{verdict: num_rows[paper, verdict] for verdict in VERDICTS}} for paper in papers]
     if len(papers) > 1:
-        table_.append({"paper": "all", **{verdict: sum(one[verdict] for one in table_) for verdict in VERDICTS}})
+        table_.append(
+            {"paper": "all", **{verdict: sum(counted[verdict] for counted in table_) for verdict in VERDICTS}}
+        )
     return table_
 
 
 def tables_of(rows: list[Scored]) -> list[Group]:
-    """The counts, then what differs, with where that is told."""
-    counted: list[Column] = [text_of("paper"), *((name, _count(name)) for name in VERDICTS)]
+    """Return a table of counts, then per paper a table of the rows that differ, with links to the explanations."""
+    count_columns: list[Column] = [text_of("paper"), *((name, _count(name)) for name in VERDICTS)]
     differ = [row for row in rows if row["verdict"] == DIFFER]
-    found = {where: number for number, where in enumerate(dict.fromkeys(row["finding"] for row in differ), 1)}
+    footnotes = {where: number for number, where in enumerate(dict.fromkeys(row["finding"] for row in differ), 1)}
     columns: list[Column] = [
         text_of("where"),
         text_of("quantity"),
         ("paper", lambda row: _shown(row["paper_value"])),
         ("ours", _ours),
-        ("told in", lambda row: f"[{found[row['finding']]}]"),
+        ("told in", lambda row: f"[{footnotes[row['finding']]}]"),
     ]
-    told = "".join(f"[{number}] docs/{where}\n" for where, number in found.items())
+    footnote_text = "".join(f"[{number}] docs/{where}\n" for where, number in footnotes.items())
     per_paper = [
         table(f"{paper}: where we differ", columns, [row for row in differ if row["paper"] == paper], left=(0, 1, 2, 3))
         for paper in dict.fromkeys(row["paper"] for row in differ)
     ]
     note = "Trend: an order that was fixed beforehand. All rows, with commands and reasons: --json.\n"
-    return [table("verdicts", counted, counts(rows), note), *per_paper, *([_lines(told)] if told else [])]
+    return [
+        table("verdicts", count_columns, counts(rows), note),
+        *per_paper,
+        *([_lines(footnote_text)] if footnote_text else []),
+    ]
 
 
 def _count(name: str) -> Any:
@@ -93,10 +99,10 @@ def _lines(text: str) -> Any:
 
 
 def _ours(row: Scored) -> str:
-    """Of an order, the names that are in it."""
+    """Return our value as text; for an order only the values of its names."""
     value = row["ours"]
-    named = isinstance(value, dict) and {name: value[name] for name in value if name in names_in(row["paper_value"])}
-    return _shown(named or value)
+    ordered = isinstance(value, dict) and {name: value[name] for name in value if name in names_in(row["paper_value"])}
+    return _shown(ordered or value)
 
 
 def _shown(value: Any) -> str:

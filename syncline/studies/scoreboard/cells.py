@@ -1,4 +1,4 @@
-"""Cells of studies that answer at once: a bundled spec's row and column, times a unit."""
+"""Cells of studies that answer at once, by bundled spec, row and column."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from syncline.specs.experiment import Experiment
 
 @cache
 def rows_of_study(spec: str) -> list[dict[str, Any]]:
-    """The rows of a bundled study that ``syncline project`` answers, as its spec stands."""
+    """Return the rows of a bundled study that ``syncline project`` answers, for its unchanged spec."""
     loaded: Experiment = load_spec(spec)
     return study_of(loaded).rows(loaded, [])
 
 
 def study_cell(spec: str, column: str, scale: float = 1.0, **where: Any) -> Any:
-    """A column of the one row whose fields have these values, times ``scale`` if it is a number.
+    """Return a column of the only row whose fields have these values, times ``scale`` if it is a number.
 
     >>> round(study_cell("curvadion-table3", "speedup", network="wan"), 3)
     4.361

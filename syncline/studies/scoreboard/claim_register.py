@@ -1,4 +1,4 @@
-"""The register of claims: of each whether it holds, with which rows of the board, and what would settle it."""
+"""The register of claims: the state of each claim, its evidence on the board, and a way to settle it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HOLDS, FAILS, HOLDS_UNDER, UNKNOWN = "holds", "fails", "holds under", "unknown"
 STATES = (HOLDS, FAILS, HOLDS_UNDER, UNKNOWN)
 OURS = "syncline"
-"""Whose claims stand beside the papers': those of this project's own documentation."""
+"""The name under which the claims of this project's own documentation are registered, beside the papers."""
 
 TITLES = {
     "curvadion": "CurvaDion", "demo": "DeMo", "mt-dao": "MT-DAO", "basis-rotation": "Basis Rotation",
@@ -29,18 +29,18 @@ TITLES = {
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """Something that is said, and what became of it.
+    """A claim of a paper, with its state and evidence.
 
     Args:
-        paper: who says it; ``syncline`` of our own documentation.
-        where: in which section.
-        claim: in a sentence.
-        state: holds, fails, holds under (a condition), unknown.
-        under: the condition.
-        rows: beginnings of ``where: quantity`` of rows of the board that speak for or against it.
-        evidence: more of it: what was found, with a page or a command.
-        settled_by: what would decide it.
-        id: what replications call it, where one speaks to it; of a paper's claims each another one.
+        paper: the paper that makes the claim; ``syncline`` for our own documentation.
+        where: the section of the paper.
+        claim: the claim in one sentence.
+        state: holds, fails, holds under (a condition), or unknown.
+        under: the condition under which the claim holds.
+        rows: beginnings of ``where: quantity`` of rows of the board that are evidence for or against the claim.
+        evidence: further findings, each with a page or a command.
+        settled_by: the experiment that would decide the claim.
+        id: the name of the claim in replications, if one tests it; unique within a paper.
     """
 
     paper: str
@@ -60,35 +60,35 @@ class PaperClaim:
             raise SpecError(f"{self.paper}: {self.claim}: under", self.under, "a condition, of what holds under one")
 
     def evidence_rows(self) -> Iterator[Scored]:
-        """The rows that are meant.
+        """Yield the rows of the board that are evidence for or against the claim.
 
         Raises:
-            SpecError: a beginning that no row has.
+            SpecError: no row begins with an entry of ``rows``.
         """
         board = board_of(self.paper) if self.rows else []
         for beginning in self.rows:
-            found = [row for row in board if f"{row['where']}: {row['quantity']}".startswith(beginning)]
-            if not found:
+            matches = [row for row in board if f"{row['where']}: {row['quantity']}".startswith(beginning)]
+            if not matches:
                 raise SpecError(f"{self.paper}: {self.claim}: rows", beginning, "the beginning of a row of the board")
-            yield from found
+            yield from matches
 
 
 @cache
 def claims_of(paper: str | None = None) -> tuple[PaperClaim, ...]:
-    """The register, or the part of one paper."""
+    """Return the claims of the register, or those of one paper."""
     import yaml
 
     file = resources.files("syncline.studies.scoreboard") / "claims.yaml"
-    given: dict[str, list[dict[str, Any]]] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    register: dict[str, list[dict[str, Any]]] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return tuple(
-        PaperClaim(name, **{**one, "rows": tuple(one.get("rows", ()))})
+        PaperClaim(name, **{**fields, "rows": tuple(fields.get("rows", ()))})
         for name in ([paper] if paper is not None else [*PAPERS, OURS])
-        for one in given.get(name, [])
+        for fields in register.get(name, [])
     )
 
 
 def claims_table(paper: str | None = None) -> Group:
-    """How many of the papers' claims hold, fail, hold under a condition, or are unknown."""
+    """Return a table with the number of claims in each state, per paper."""
     columns: list[Column] = [text_of("paper"), *((state, digits_of(state, "d")) for state in STATES)]
     rows = [
         {"paper": name, **{state: sum(claim.state == state for claim in claims_of(name)) for state in STATES}}
@@ -112,7 +112,7 @@ This page is made of `syncline/studies/scoreboard/claims.yaml` by `python -m syn
 
 
 def page() -> str:
-    """docs/claims.md."""
+    """Return the text of the page docs/claims.md."""
     parts = [HEAD]
     for paper in [*PAPERS, OURS]:
         claims = claims_of(paper)
@@ -123,23 +123,23 @@ def page() -> str:
 
 
 def plural_state(state: str) -> str:
-    """What several claims of a state do."""
+    """Return the plural verb or the adjective of a state, such as ``hold`` for ``holds``."""
     return {HOLDS: "hold", FAILS: "fail", HOLDS_UNDER: "hold under a condition", UNKNOWN: "unknown"}[state]
 
 
 def told_claims(paper: str | None = None) -> list[dict[str, Any]]:
-    """The register, or the part of one paper, as ``--json`` prints it."""
+    """Return the claims of the register, or those of one paper, as ``--json`` prints them."""
     return [asdict(claim) | {"rows": list(claim.rows)} for claim in claims_of(paper)]
 
 
 def _line(claim: PaperClaim) -> str:
     rows = list(claim.evidence_rows())
-    counted = _wheres(rows)
-    findings = [f"[findings]({one})" for one in dict.fromkeys(row["finding"] for row in rows) if one]
-    evidence = "; ".join(part for part in (counted, claim.evidence, *findings) if part)
+    places = _wheres(rows)
+    findings = [f"[findings]({finding})" for finding in dict.fromkeys(row["finding"] for row in rows) if finding]
+    evidence = "; ".join(part for part in (places, claim.evidence, *findings) if part)
     state = f"{claim.state} {claim.under}" if claim.under else claim.state
-    said = f"{claim.claim} ({claim.where})" if claim.where else claim.claim
-    return f"| {said} | **{state}** | {evidence} | {claim.settled_by or '-'} |\n"
+    statement = f"{claim.claim} ({claim.where})" if claim.where else claim.claim
+    return f"| {statement} | **{state}** | {evidence} | {claim.settled_by or '-'} |\n"
 
 
 def _wheres(rows: list[Scored]) -> str:

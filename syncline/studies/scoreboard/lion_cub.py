@@ -1,4 +1,4 @@
-"""Lion Cub's numbers: what votes cost and say, what quantisers keep of a sum's sign, and zeros in one bit."""
+"""Lion Cub's numbers: costs and results of votes, signs of sums after quantisation, and zeros in one bit."""
 
 from __future__ import annotations
 
@@ -20,65 +20,71 @@ __all__ = ["literal_distance", "study_cell"]
 
 
 def shape_millions(model: str) -> float:
-    """Parameters of a GPT-2 of that width and depth, in millions."""
+    """Return the number of parameters of a model shape, in millions."""
     return MODELS[model].parameters / 1e6
 
 
 def table3_percent(entry: str, workers: int) -> float:
-    """A cell of Table 3 if votes are on independent Gaussian updates: ``kept``, ``flipped`` or ``tied``, each sign."""
+    """Return a cell of Table 3 for votes on independent Gaussian updates, per sign, in percent.
+
+    ``entry`` is ``kept``, ``flipped`` or ``tied``.
+    """
     return 50 * float(getattr(vote_against_sum(workers, "gaussian"), entry))
 
 
 def independent_ties(workers: int) -> float:
-    """Share of ties of independent fair votes, in percent."""
+    """Return the share of ties of independent fair votes, in percent."""
     return 100 * float(vote_shares(workers).tied)
 
 
 def table3_sums(entry: str, workers: int, law: str = "gaussian") -> float:
-    """The same added up, in percent."""
+    """Return an entry of Table 3 added up over both signs, for independent updates of a law, in percent."""
     return 100 * float(getattr(vote_against_sum(workers, law), entry))  # type: ignore[arg-type]
 
 
 def largest_integer(workers: int, bits: int = 8) -> int:
-    """Of a worker whose integers are summed in so many bits, signs and all."""
+    """Return the largest integer of a worker if the sum over the workers has to fit in signed ``bits`` bits."""
     return sum_levels(bits, workers)
 
 
 def naive_worst_share() -> float:
-    """In how much of Figure 2's grid the naive server costs most, in percent."""
+    """Return the share of Figure 2's grid in which the naive server costs most, in percent."""
     rows = rows_of_study("lion-cub-fig2")
     worst = [row["naive_over_alpha"] >= max(v for k, v in row.items() if k.endswith("_over_alpha")) for row in rows]
     return 100 * float(np.mean(worst))
 
 
 def vote_costs(ratio: float, workers: int) -> dict[str, float]:
-    """Cost in latencies of the direct and the one-bit vote, by N beta / alpha."""
-    at = {"ratio": ratio, "workers": workers}
-    return {name: float(study_cell("lion-cub-fig2", f"{name.replace('-', '_')}_over_alpha", **at))
+    """Return the costs of the direct and the one-bit vote in latencies, at a ratio N beta / alpha."""
+    cell = {"ratio": ratio, "workers": workers}
+    return {name: float(study_cell("lion-cub-fig2", f"{name.replace('-', '_')}_over_alpha", **cell))
             for name in ("direct", "one-bit")}  # fmt: skip
 
 
 def memory_by_bits() -> dict[str, float]:
-    """GB of weights, gradients, states and buffers of the 160M shape on 8 workers."""
+    """Return the GB of weights, gradients, states and buffers of the 160M shape on 8 workers, by method."""
     names = {"1-bit": "lion-cub-1bit", "8-bit": "lion-cub", "lion": "ddp-lion"}
     tensors = MODELS["gpt-160m"].tensors
-    return {name: float(memory_of(method_of(one), tensors, 8).total_bytes) / 1e9 for name, one in names.items()}
+    return {name: float(memory_of(method_of(method), tensors, 8).total_bytes) / 1e9 for name, method in names.items()}
 
 
 def free_communication_speedup(share_percent: float) -> float:
-    """What a step could gain if its communication became free."""
+    """Return the speedup of a step if its communication, a share in percent, became free."""
     return float(speedup_limit(share_percent / 100))
 
 
 def printed_share(name: str, bandwidth: float) -> float:
-    """Share of communication in Table 4's two constants, in percent."""
+    """Return the share of communication in a step by Table 4's two fitted constants, in percent."""
     return 100 * float(
         study_cell("lion-cub-table4", "communication_share", method=name, bandwidth_bytes_per_s=bandwidth)
     )
 
 
 def momentum_deviation() -> dict[str, float]:
-    """Standard deviation of a worker's momentum, over a gradient's, by beta2, after many steps on noise."""
+    """Return the standard deviation of a worker's momentum over that of a gradient, by beta2.
+
+    The gradients are noise, and the momentum is that after 10,000 steps.
+    """
     return {f"{beta:g}": float(np.sqrt(momentum_noise_variance(beta, 10_000))) for beta in (0.9, 0.95, 0.99)}
 
 
@@ -96,26 +102,32 @@ def _vectors() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def sign_rate(rate: str, distribution: str, quantiser: str) -> float:
-    """Share of entries whose sum keeps its sign (``match``), turns (``flip``) or vanishes (``zero``), in percent."""
+    """Return the share of entries whose sum keeps its sign after quantisation, flips or vanishes, in percent.
+
+    ``rate`` is ``match``, ``flip`` or ``zero``.
+    """
     return 100 * float(_vectors()[distribution, quantiser][rate])
 
 
 def sign_rates(rate: str, distribution: str) -> dict[str, float]:
-    """The same by quantiser, whose names lose their commas."""
+    """Return the share of entries by quantiser, in percent; hyphens replace commas and spaces of the names."""
     return {
         quantiser.replace(", ", "-").replace(" ", "-"): 100 * float(row[rate])
-        for (of, quantiser), row in _vectors().items()
-        if of == distribution
+        for (row_distribution, quantiser), row in _vectors().items()
+        if row_distribution == distribution
     }
 
 
 def fates(distribution: str, quantiser: str) -> dict[str, float]:
-    """What becomes of the entries, in percent."""
+    """Return the shares of entries whose sum keeps its sign, flips and vanishes, in percent."""
     return {rate: sign_rate(rate, distribution, quantiser) for rate in ("match", "flip", "zero")}
 
 
 def quantiser_distance(p: float) -> float:
-    """Largest difference of Syncline's integers from equation 1's, of a Laplace vector of 4,096 entries at 5 bits."""
+    """Return the largest difference of Syncline's integers from those of equation 1.
+
+    The vector has 4,096 Laplace entries, quantised to 5 bits.
+    """
     import torch
 
     from syncline.optim import quantise_lp
@@ -129,7 +141,7 @@ def quantiser_distance(p: float) -> float:
 
 
 def mean_of_signs(votes: tuple[float, ...]) -> float:
-    """The mean of the signs of these gradients; an unbiased sign would follow their mean."""
+    """Return the mean of the signs of these gradients; an unbiased sign would follow the mean gradient."""
     return float(np.sign(votes).mean())
 
 
@@ -154,22 +166,22 @@ def _positions(zeros: str, steps: int = 1024, workers: int = 8) -> np.ndarray:
 
 
 def dead_drift(zeros: str) -> float:
-    """How far a coordinate without gradient has moved, over the learning rate times the steps."""
+    """Return the final displacement of a coordinate without gradient, over the learning rate times the steps."""
     path = _positions(zeros)
     return float(abs(path[-1]) * 2**8 / len(path))
 
 
 def furthest_drift(zeros: str) -> float:
-    """How far it ever was, in learning rates."""
+    """Return the largest displacement of a coordinate without gradient, in learning rates."""
     return float(np.abs(_positions(zeros)).max() * 2**8)
 
 
 def direct_saves(workers: int, word_bits: int) -> float:
-    """How many times fewer bits a direct vote sends than an all-reduce of words, by both collectives."""
+    """Return the bits of an all-reduce of words over those of a direct vote, both from their collectives."""
     row = study_cell("lion-cub-table1", "bits_per_parameter", vote="direct", workers=workers, network="10gbe")
     return 2 * (workers - 1) / workers * word_bits / float(row)
 
 
 def smallest_integer(workers: int, bits: int = 8) -> int:
-    """Of a worker whose integers are summed in so many bits."""
+    """Return the smallest integer of a worker if the sum over the workers has to fit in signed ``bits`` bits."""
     return -sum_levels(bits, workers)

@@ -1,6 +1,6 @@
-"""Algorithms as papers print them, in NumPy with loops over workers, beside Syncline's: how far apart they end.
+"""Algorithms written in NumPy as papers print them, with loops over workers, and their distance from Syncline's.
 
-A matrix of 8 by 12 on three workers, in double precision, on gradients that are drawn beforehand.
+Three workers train a matrix of 8 by 12 in double precision, on gradients drawn beforehand.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from syncline.seeds import seed64
 WORKERS, SHAPE, STEPS, RATE = 3, (8, 12), 12, 0.02
 
 PrintedStep = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
-"""``(t, x, g)``, each ``(workers, 8, 12)``, to the next x."""
+"""A function of the step t, parameters x and gradients g, both ``(workers, 8, 12)``, that returns the next x."""
 
 
 def literal_distance(algorithm: str, *knobs: Any) -> float:
-    """Largest difference, over all steps and workers, of Syncline's parameters and of the printed algorithm's."""
+    """Return the largest difference of Syncline's parameters from the printed algorithm's, over steps and workers."""
     return distance(*ALGORITHMS[algorithm](*knobs))
 
 
 def distance(spec: dict[str, Any], step: PrintedStep) -> float:
-    """The same of a method's fields and of what its algorithm prints."""
+    """Return the largest parameter difference of the method built from ``spec`` from the printed ``step``.
+
+    The maximum is over all steps and workers.
+    """
     start = _drawn(-1)[:1].repeat(WORKERS, axis=0)
     x, furthest = start.copy(), 0.0
     param = torch.nn.Parameter(torch.from_numpy(start.copy()))
@@ -68,9 +71,9 @@ def _mt_dao(base: str = "adam") -> tuple[dict[str, Any], PrintedStep]:
         nonlocal v
         if base == "adam":
             v = beta2 * v + (1 - beta2) * g**2
-        if base == "adopt":  # divides by the second moment before this gradient, and only takes it in at first
-            before, v = v, (beta2 * v + (1 - beta2) * g**2 if t else g**2)
-            scaled = np.clip(g / np.maximum(np.sqrt(before), eps), -(t**0.25), t**0.25) if t else np.zeros_like(g)
+        if base == "adopt":  # divides by the second moment before this gradient; the first step only initialises it
+            old_v, v = v, (beta2 * v + (1 - beta2) * g**2 if t else g**2)
+            scaled = np.clip(g / np.maximum(np.sqrt(old_v), eps), -(t**0.25), t**0.25) if t else np.zeros_like(g)
         else:
             scaled = g
         mixture = (1 - sum(omegas)) * scaled
@@ -87,7 +90,10 @@ def _mt_dao(base: str = "adam") -> tuple[dict[str, Any], PrintedStep]:
 
 
 def spread_as_printed() -> float:
-    """Of the workers' parameters after Algorithm 1 as printed, whose averages nobody reads, at a step that averages."""
+    """Return the spread of parameters between workers at a step that averages in Algorithm 1 as printed.
+
+    The printed algorithm assigns the averages but does not read them.
+    """
     beta, omega, beta2, eps, k = 0.9, 0.95, 0.95, 1e-8, 4
     x, u, v = np.zeros((WORKERS, *SHAPE)), np.zeros((WORKERS, *SHAPE)), np.zeros((WORKERS, *SHAPE))
     for t in range(k):
@@ -138,7 +144,7 @@ def _diloco() -> tuple[dict[str, Any], PrintedStep]:
     return spec, step
 
 
-# DeMo, Algorithm 4, of one matrix in blocks of 4 by 4.
+# DeMo, Algorithm 4, for one matrix in blocks of 4 by 4.
 
 
 def _demo(base: str, basis: str, average: str, alpha: float) -> tuple[dict[str, Any], PrintedStep]:
@@ -157,10 +163,10 @@ def _demo(base: str, basis: str, average: str, alpha: float) -> tuple[dict[str, 
             total, senders = np.zeros((chunk, chunk)), np.zeros((chunk, chunk))
             for momentum in momenta:
                 coefficients = matrix @ momentum[block] @ matrix.T
-                kept = np.abs(coefficients) >= np.sort(np.abs(coefficients), axis=None)[-k]
-                sent = np.where(kept, coefficients, 0).astype(np.float32)  # values travel in fp32
+                mask = np.abs(coefficients) >= np.sort(np.abs(coefficients), axis=None)[-k]
+                sent = np.where(mask, coefficients, 0).astype(np.float32)  # values travel in fp32
                 momentum[block] -= alpha * (matrix.T @ sent @ matrix)
-                total, senders = total + sent, senders + kept
+                total, senders = total + sent, senders + mask
             q[block] = matrix.T @ (total / (np.maximum(senders, 1) if average == "senders" else WORKERS)) @ matrix
         return x - RATE * (np.sign(q) if base == "signum" else q)
 
@@ -173,7 +179,7 @@ def _blocks(chunk: int) -> Iterator[tuple[slice, slice]]:
             yield slice(i, i + chunk), slice(j, j + chunk)
 
 
-# Lion Cub: Lion, and the votes on its update.
+# Lion Cub: Lion and the votes on its update.
 
 
 def _lion(kind: str) -> tuple[dict[str, Any], PrintedStep]:

@@ -1,4 +1,4 @@
-"""Lion Cub's momenta, averaged or not: losses on digits, and how far momenta of a small GPT's layers spread."""
+"""Lion Cub's momenta with and without averaging: losses on digits, and the spread of momenta in a small GPT."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ def _loss(layers: str, beta2: float, vote: str, skew: float) -> float:
 
 
 def sync_losses(beta2: float, vote: str = "one-bit", skew: float = 0.5) -> dict[str, float]:
-    """Median final loss of three seeds at the best of three rates, by whose momenta are averaged every ten steps."""
+    """Return the median final loss of three seeds at the best of three rates, by the layers with averaged momenta.
+
+    The workers average these momenta every ten steps.
+    """
     return {layers: _loss(layers, beta2, vote, skew) for layers in ("none", "all")}
 
 
 def sync_ratio(beta2: float, vote: str, one: str, other: str, skew: float = 0.5) -> float:
-    """The loss with these momenta averaged over that with those."""
-    found = sync_losses(beta2, vote, skew)
-    return found[one] / found[other]
+    """Return the loss with the momenta of layers ``one`` averaged, over that with the momenta of layers ``other``."""
+    losses = sync_losses(beta2, vote, skew)
+    return losses[one] / losses[other]
 
 
 @cache
 def _spreads(steps: int = 32) -> dict[str, float]:
-    """Largest standard deviation between workers of an entry of a layer's momentum."""
+    """Return, by layer, the largest standard deviation over the workers of an entry of the momentum."""
     comm = SimulatedCommunicator(8)
     task = TextGPT(width=64, layers=2, context=32, batch_size=4, tied=False).build(rows_of(comm, (0,)))
     spec: dict[str, Any] = {"kind": "lion-cub", "lr": 0.0005, "vote": "one-bit"}
@@ -55,7 +58,7 @@ def _spreads(steps: int = 32) -> dict[str, float]:
 
 
 def layer_spreads() -> dict[str, float]:
-    """Of the token embedding, the head, and the median of the matrices of the blocks."""
+    """Return the spread of momenta in the token embedding, in the head, and the median over the blocks' matrices."""
     spreads = _spreads()
     inner = [value for name, value in spreads.items() if name.startswith("blocks.")]
     return {"embedding": spreads["token.weight"], "head": spreads["head.weight"], "inner": float(np.median(inner))}

@@ -1,4 +1,4 @@
-"""MT-DAO's numbers: half-lives, traffic, its wall-clock model, momenta of simulated noise, and Rosenbrock's valley."""
+"""MT-DAO's numbers: half-lives, traffic, the wall-clock model, momenta of simulated noise, and a quadratic."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ __all__ = ["literal_distance", "spread_as_printed", "study_cell"]
 
 SEQUENCE, WORKERS, PERIOD = 2048, 4, 32
 BATCHES = {"16m": 64, "125m": 256, "360m": 256, "720m": 512, "1.3b": 1024}
-"""Sequences of a step (Table 2)."""
+"""Sequences per step, by model size (Table 2)."""
 
 
 def shape_parameters(size: str, unit: float = 1e6) -> float:
-    """Of the shape of Table 2's row, in millions."""
+    """Return the number of parameters of a shape of Table 2, in multiples of ``unit``."""
     return MODELS[f"mt-dao-{size}"].parameters / unit
 
 
 def batch_tokens(size: str, unit: float = 1e6) -> float:
-    """Of a step, in millions."""
+    """Return the number of tokens of a step, in multiples of ``unit``."""
     return BATCHES[size] * SEQUENCE / unit
 
 
 def over_optimal_budget(size: str, steps: int) -> float:
-    """Tokens of a training over 20 per parameter."""
+    """Return the tokens of a training over 20 tokens per parameter."""
     return steps * BATCHES[size] * SEQUENCE / (20 * MODELS[f"mt-dao-{size}"].parameters)
 
 
 def half_life_of(beta: float) -> float:
-    """Steps after which half is forgotten."""
+    """Return the half-life of a momentum in steps."""
     return float(half_life(beta))
 
 
 def half_life_rounded(beta: float) -> int:
-    """The period that follows, at least K_x."""
+    """Return the period in steps that follows from the half-life; it is at least K_x."""
     return half_life_period(beta, PERIOD)
 
 
 def nearest_power_of_two(beta: float) -> float:
-    """To the half-life."""
+    """Return the power of two nearest to the half-life of a momentum."""
     return 2.0 ** round(float(np.log2(half_life(beta))))
 
 
 def kept_of_a_momentum(beta: float, period: int = PERIOD) -> float:
-    """``beta^K``."""
+    """Return the share ``beta^K`` of a momentum that is left after K steps."""
     return beta**period
 
 
@@ -74,15 +74,17 @@ PERIODS = {
     "mt-dao-adam": (32, 693, 693),
     "mt-dao-adopt": (32, 693, 6931),
 }
-"""Of parameters, momentum, second moment (Table 3)."""
+"""Periods of parameters, momentum and second moment in steps, by strategy (Table 3)."""
 
 
 def times_less_sent(strategy: str, size: str = "125m") -> float:
-    """How many times fewer bytes than a gradient in every step, by what the methods say they send."""
+    """Return the bytes of data parallelism per step over those of a strategy, by the exchanges of the methods."""
     k_x, k_u, k_v = PERIODS[strategy]
     tensors = MODELS[f"mt-dao-{size}"].tensors
     spec = {"kind": "mt-dao", "lr": 0.001, "period": k_x, "momentum_periods": [k_u], "second_moment_period": k_v}
-    sent, every_step = (mean_bytes_per_step(method_of(one).exchanges(tensors, WORKERS)) for one in (spec, "ddp-adam"))
+    sent, every_step = (
+        mean_bytes_per_step(method_of(method).exchanges(tensors, WORKERS)) for method in (spec, "ddp-adam")
+    )
     return every_step / sent
 
 
@@ -93,56 +95,61 @@ def _two_momenta(field: str) -> tuple[float, float]:
         for betas, omegas in (((0.999,), (0.95,)), ((0.9, 0.999), (0.05, 0.95)))
     ]
     if field == "sent":
-        one, two = (mean_bytes_per_step(spec.exchanges(tensors, WORKERS)) for spec in specs)
+        single, double = (mean_bytes_per_step(spec.exchanges(tensors, WORKERS)) for spec in specs)
     else:
-        one, two = (float(spec.kept_elements(tensors, WORKERS)) for spec in specs)
-    return one, two
+        single, double = (float(spec.kept_elements(tensors, WORKERS)) for spec in specs)
+    return single, double
 
 
 def one_momentum_saves(field: str) -> float:
-    """What one momentum in the place of two saves of what is ``sent`` or ``kept``, in percent."""
-    one, two = _two_momenta(field)
-    return 100 * (1 - one / two)
+    """Return the saving of one momentum in place of two, in percent.
+
+    ``field`` ``sent`` compares the bytes sent, ``kept`` the elements of optimizer state.
+    """
+    single, double = _two_momenta(field)
+    return 100 * (1 - single / double)
 
 
 def time_saved(size: str, bandwidth: str, overlap: str) -> float:
-    """What averaging three states every 32 steps saves of a step's time, in percent.
+    """Return the share of a step's time that averaging three states every 32 steps saves, in percent.
 
-    Four workers of one H100 at 40 %, 50 us, rings; data parallelism overlaps its gradients with the backward pass
-    (``ddp``) or not (``none``).
+    Four workers have one H100 each at 40 % of its peak, links with 50 us of latency, and ring collectives. Data
+    parallelism overlaps its gradients with the backward pass (``ddp``) or does not (``none``).
     """
     model = MODELS[f"mt-dao-{size}"]
     step_s = float(compute_s(model.flops_per_token * BATCHES[size] * SEQUENCE / WORKERS, HARDWARE["h100"]))
     link = Link(50e-6, float(bandwidth) * 1e9 / 8)
     buckets = gradient_buckets([t.elements for t in model.tensors]) if overlap == "ddp" else WHOLE
     times = [
-        float(mean_step(step_s, method_of(one).exchanges(model.tensors, WORKERS), 4_096, WORKERS, link,
+        float(mean_step(step_s, method_of(method).exchanges(model.tensors, WORKERS), 4_096, WORKERS, link,
                         overlap=overlap, buckets=buckets).step_time_s)
-        for one in ("mt-dao", "ddp-adam")
+        for method in ("mt-dao", "ddp-adam")
     ]  # fmt: skip
     return 100 * (1 - times[0] / times[1])
 
 
 def events_over_equation(panel: str, method: str, gbit_per_s: float, column: str = "total") -> float:
-    """The event simulation's time over the paper's equation, of Figure 9's training."""
-    at: dict[str, Any] = {"panel": panel, "method": method, "bandwidth_bytes_per_s": gbit_per_s * 1e9 / 8}
-    events, equation = (study_cell("mt-dao-fig9", f"{by}_{column}_s", **at) for by in ("events", "equation"))
+    """Return the time of Figure 9's training by the event simulation over that by the paper's equation."""
+    cell: dict[str, Any] = {"panel": panel, "method": method, "bandwidth_bytes_per_s": gbit_per_s * 1e9 / 8}
+    events, equation = (
+        study_cell("mt-dao-fig9", f"{estimate}_{column}_s", **cell) for estimate in ("events", "equation")
+    )
     return float(events / equation)
 
 
 def hours_by_method(panel: str, column: str, gbit_per_s: float) -> dict[str, float]:
-    """Hours of Figures 9 and 10 by method, of the paper's equations."""
+    """Return the hours of Figures 9 and 10 by the paper's equations, by method."""
     local = {"Adam": "Local Adam", "ADOPT": "Local ADOPT"}[panel]
     names = {"local": local, "unified": "MT-DAO (unified)", "des-loc": "DES-LOC", "mt-dao": "MT-DAO (half-life)"}
-    at: dict[str, Any] = {"panel": panel, "bandwidth_bytes_per_s": gbit_per_s * 1e9 / 8}
+    cell: dict[str, Any] = {"panel": panel, "bandwidth_bytes_per_s": gbit_per_s * 1e9 / 8}
     return {
-        name: float(study_cell("mt-dao-fig9", f"equation_{column}_s", 1 / 3600, method=method, **at))
+        name: float(study_cell("mt-dao-fig9", f"equation_{column}_s", 1 / 3600, method=method, **cell))
         for name, method in names.items()
     }
 
 
 def late_latency_error(gbit_per_s: float, method: str, panel: str) -> float:
-    """By how much events are above the equation's communication at a latency of 25 ms, in percent."""
+    """Return the excess of the simulated communication time over the equation's at a latency of 25 ms, in percent."""
     return 100 * (_slow_latency(method, panel, gbit_per_s * 1e9 / 8) - 1)
 
 
@@ -152,7 +159,7 @@ def _slow_latency(method: str, panel: str, bandwidth: float) -> float:
     from syncline.studies.papers.wall_clock import equation_s, simulated_s, step_compute_s
 
     spec: Any = load_spec("mt-dao-fig9", [Override.parse("latency='25 ms'")])
-    (strategy,) = (one for one in spec.strategies if (one.method, one.panel) == (method, panel))
+    (strategy,) = (entry for entry in spec.strategies if (entry.method, entry.panel) == (method, panel))
     computing_s, link = spec.steps * step_compute_s(spec), Link(0.025, bandwidth)
     by_events = simulated_s(spec, strategy, link, wait_steps=0) - computing_s
     return float(by_events / (equation_s(spec, strategy, link) - computing_s))
@@ -171,21 +178,27 @@ def _local_noise(beta: float, period: int, gradient_std: float = 1.0, workers: i
 
 
 def simulated_variance(beta: float, period: int = PERIOD) -> float:
-    """Of a momentum after K local steps on independent gradients of variance 1, over workers."""
+    """Return the variance over workers of a momentum after K local steps on independent gradients of variance 1."""
     return float(_local_noise(beta, period).var())
 
 
 def simulated_information(beta: float, period: int = PERIOD) -> float:
-    """Nats that it shares with the common momentum, if that has the variance which the noise's can become."""
+    """Return the mutual information in nats of a worker's momentum after K local steps and the common momentum.
+
+    The common momentum has the steady-state variance of a momentum of noise.
+    """
     rng = np.random.default_rng(seed64(0, "common momenta"))
     noise = _local_noise(beta, period)
-    before = np.sqrt((1 - beta) / (1 + beta)) * rng.normal(size=noise.size)
-    correlation = np.corrcoef(before, beta**period * before + noise)[0, 1]
+    common = np.sqrt((1 - beta) / (1 + beta)) * rng.normal(size=noise.size)
+    correlation = np.corrcoef(common, beta**period * common + noise)[0, 1]
     return float(-0.5 * np.log1p(-(correlation**2)))
 
 
 def batch_variance(beta: float, batch: int, workers: int, period: int = PERIOD) -> float:
-    """Variance where each worker's gradient is the mean of its share of the global batch, samples of variance 1."""
+    """Return the variance over workers of a momentum after K local steps on shares of a global batch.
+
+    A worker's gradient is the mean of its share of the batch, with samples of variance 1.
+    """
     return float(_local_noise(beta, period, float(np.sqrt(workers / batch))).var())
 
 
@@ -204,7 +217,7 @@ def _quadratic(beta: float, omega: float, a: float, steps: int) -> np.ndarray:
 
 
 def largest_stable(beta: float) -> dict[str, float]:
-    """The largest ``a`` that converges, by the recurrence's eigenvalues, of Local SGDM and MT-DAO-SGDM."""
+    """Return the largest ``a`` with which Local SGDM and MT-DAO-SGDM converge, by the recurrence's eigenvalues."""
     return {name: _largest_stable(beta, omega) for name, omega in (("local", 1.0), ("mt-dao", 0.95))}
 
 
@@ -226,16 +239,19 @@ def _largest_stable(beta: float, omega: float) -> float:
 
 
 def steps_to_a_percent(beta: float, a: float = 1.0) -> dict[str, float]:
-    """Steps until the distance is below 1 % for good."""
-    found = {}
+    """Return the number of steps after which the distance stays below 1 %, by method."""
+    steps = {}
     for name, omega in (("local", 1.0), ("mt-dao", 0.95)):
         above = np.flatnonzero(_quadratic(beta, omega, a, 20_000) >= 0.01)
-        found[name] = float(above[-1] + 2)
-    return found
+        steps[name] = float(above[-1] + 2)
+    return steps
 
 
 def worst_period_difference(beta: float, a: float = 1.0, periods: Sequence[int] = (1, 32), steps: int = 256) -> float:
-    """Between mean trajectories of four workers with starts of their own that average often and rarely."""
+    """Return the largest difference between mean trajectories of workers that average often and rarely.
+
+    Four workers have different starts; ``periods`` are the two averaging periods in steps.
+    """
     means = []
     for period in periods:
         x, u = np.array([0.5, 0.8, 1.2, 1.5]), np.zeros(4)
@@ -254,42 +270,54 @@ def worst_period_difference(beta: float, a: float = 1.0, periods: Sequence[int] 
 
 
 def lag_by_summing(beta: float, omega: float) -> float:
-    """``beta_omega``: the mean age of the gradients in a mixture, ``omega sum_i i (1 - beta) beta^i``, summed."""
+    """Return ``beta_omega``, the mean age of the gradients in a mixture, as a sum over ages.
+
+    The sum is ``omega sum_i i (1 - beta) beta^i``.
+    """
     ages = np.arange(200_000)
     return float(omega * (ages * (1 - beta) * beta**ages).sum())
 
 
 def drift_by_decay(period: int = PERIOD) -> dict[str, float]:
-    """psi of one momentum, parameters and momentum averaged with the same probability."""
+    """Return psi by beta, with parameters and one momentum averaged with the same probability."""
     return {f"{beta:g}": float(drift_factor(1 / period, beta, 1.0, 1 / period)) for beta in (0.9, 0.99, 0.999)}
 
 
 def drift_by_period(beta: float = 0.99) -> dict[str, float]:
-    """psi by the momentum's period, parameters every 32 steps."""
+    """Return psi by the period of the momentum, with parameters averaged every 32 steps."""
     return {f"every {period}": float(drift_factor(1 / PERIOD, beta, 1.0, 1 / period)) for period in (8, 32, 128)}
 
 
 def proof_condition(form: str, lag: float) -> float:
-    """``eta L + 2 eta^2 L^2 beta_omega^2`` at the step size of a form, without drift; the proof needs at most 1/2."""
+    """Return ``eta L + 2 eta^2 L^2 beta_omega^2`` at a form's step size without drift; the proof needs at most 1/2."""
     eta = float(mt_dao_step_size(1.0, lag, 0.0, form=form))  # type: ignore[arg-type]
     return eta + 2 * eta**2 * lag**2
 
 
 def drift_over_lemma(beta: float, period: int = PERIOD) -> float:
-    """The workers' exact drift on flat ground over what Lemma 3 bounds it by."""
-    at = (1 / period, beta, 1.0, 1 / period)
-    return float(flat_drift(*at) / (4 * drift_factor(*at)))
+    """Return the exact drift of the workers on a flat loss over the bound of Lemma 3."""
+    arguments = (1 / period, beta, 1.0, 1 / period)
+    return float(flat_drift(*arguments) / (4 * drift_factor(*arguments)))
 
 
 def rate_exponent() -> float:
-    """By which power of the steps equation (2) falls, once they are many."""
-    at: dict[str, Any] = {"gap": 1.0, "smoothness": 1.0, "noise_variance": 1.0, "workers": 4, "lag": 9.0, "drift": 10.0}
-    one, other = (float(mt_dao_rate(steps, **at)) for steps in (1e12, 1e14))
-    return float(np.log(other / one) / np.log(100))
+    """Return the power of the number of steps with which equation (2) falls, for many steps."""
+    constants: dict[str, Any] = {
+        "gap": 1.0,
+        "smoothness": 1.0,
+        "noise_variance": 1.0,
+        "workers": 4,
+        "lag": 9.0,
+        "drift": 10.0,
+    }
+    short, long = (float(mt_dao_rate(steps, **constants)) for steps in (1e12, 1e14))
+    return float(np.log(long / short) / np.log(100))
 
 
 def overlap_takes_off(gbit_per_s: float) -> float:
-    """What a step of computing during each average takes off the unified methods' total, in percent."""
-    at: dict[str, Any] = {"panel": "Adam", "method": "Local Adam", "bandwidth_bytes_per_s": gbit_per_s * 1e9 / 8}
-    hidden, whole = (study_cell("mt-dao-fig9", f"{by}_total_s", **at) for by in ("overlap", "events"))
-    return float(100 * (1 - hidden / whole))
+    """Return the share of the unified methods' total time that one step of overlap per average saves, in percent."""
+    cell: dict[str, Any] = {"panel": "Adam", "method": "Local Adam", "bandwidth_bytes_per_s": gbit_per_s * 1e9 / 8}
+    overlapped, exposed = (
+        study_cell("mt-dao-fig9", f"{estimate}_total_s", **cell) for estimate in ("overlap", "events")
+    )
+    return float(100 * (1 - overlapped / exposed))

@@ -1,4 +1,4 @@
-"""What replications measure from one average to the next, here of the MLP on digits: four workers, K = 32."""
+"""Measures of rounds between averages, for the MLP on digits with four workers and K = 32."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncline.training import parameter_groups, rows_of, train
 
 PERIOD, STEPS = 32, 256
 SETTLING = 2
-"""Rounds that are left out: momenta are made in the first one."""
+"""Number of first rounds that the means exclude, because momenta build up in the first round."""
 
 SPREAD = "momentum_spread"
 SPECS: dict[str, dict[str, Any]] = {
@@ -27,42 +27,45 @@ SPECS: dict[str, dict[str, Any]] = {
 
 @cache
 def _rounds(method: str) -> dict[str, float]:
-    """What `Rounds` finds, by measure, mean over the rounds after the first ones."""
+    """Return the measures of `Rounds`, by name, as means over the rounds after the first ``SETTLING`` rounds."""
     comm = SimulatedCommunicator(4)
     task = Digits(skew=0.5).build(rows_of(comm, (0,)))
-    made = method_of(SPECS[method]).build(parameter_groups(task), comm, True)
-    found = train(task, made, (0,), STEPS, watch=Watch([Rounds()])).watched
+    built = method_of(SPECS[method]).build(parameter_groups(task), comm, True)
+    measurements = train(task, built, (0,), STEPS, watch=Watch([Rounds()])).watched
     values: dict[str, list[float]] = {}
-    for one in found:
-        if one.step > SETTLING * PERIOD:
-            values.setdefault(one.measure, []).append(one.value)
+    for measurement in measurements:
+        if measurement.step > SETTLING * PERIOD:
+            values.setdefault(measurement.measure, []).append(measurement.value)
     spreads = zip(values["momentum_variance"], values["momentum_norm"], strict=True)
     values[SPREAD] = [variance / norm**2 for variance, norm in spreads]
     return {measure: fmean(of_rounds) for measure, of_rounds in values.items()}
 
 
 def over_rounds(measure: str) -> dict[str, float]:
-    """A measure of `syncline.optim.watching.Rounds` by method; ``momentum_spread``: variance over the squared norm."""
+    """Return a measure of `syncline.optim.watching.Rounds`, by method.
+
+    ``momentum_spread`` is the variance of the momentum over its squared norm.
+    """
     return {method: _rounds(method)[measure] for method in SPECS}
 
 
 def over_rounds_of_mt_dao(measure: str) -> float:
-    """The same of MT-DAO."""
+    """Return a measure of `syncline.optim.watching.Rounds` for MT-DAO."""
     return over_rounds(measure)["mt-dao"]
 
 
 def second_moment_norms(steps: int = 64) -> dict[str, float]:
-    """Norm of Adam's second moment, of gradients averaged before squaring (``ddp``) and after (``k 1``)."""
+    """Return the norm of Adam's second moment with gradients averaged before squaring (``ddp``) or after (``k 1``)."""
     norms = {}
     rule = {"kind": "adam", "beta1": 0.9, "beta2": 0.99}
     for name, spec in (("ddp", {"kind": "ddp", "lr": 0.003, "rule": rule}),
                        ("k 1", {"kind": "local", "lr": 0.003, "rule": rule, "period": 1})):  # fmt: skip
         comm = SimulatedCommunicator(4)
         task = Digits().build(rows_of(comm, (0,)))
-        made = method_of(spec).build(parameter_groups(task), comm, True)
+        method = method_of(spec).build(parameter_groups(task), comm, True)
         for t in range(steps):
             task.step_gradients(t)
-            made.step()
-        states = [made.state[p] for p in task.params.values()]
+            method.step()
+        states = [method.state[p] for p in task.params.values()]
         norms[name] = float(np.sqrt(sum(float((s["second_moment"][0].double() ** 2).sum()) for s in states)))
     return norms

@@ -1,4 +1,4 @@
-"""Rows as they stand in files: what a paper prints where, which function has ours, and by which tolerance."""
+"""Rows of the scoreboard: printed values of papers, the functions that compute ours, and tolerances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS_OF_ROWS = ("formula", "table", "figure", "claim")
 
 _PACKAGE = "syncline.studies.scoreboard"
 MEASURED = "measured"
-"""In place of a function: the name that follows is looked up in ``measured/PAPER.csv``."""
+"""Keyword in place of a function; the name after it is looked up in ``measured/PAPER.csv``."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,21 @@ class PaperRow:
     """A cell of a table, a plotted point, a formula at a stated point, or a claim.
 
     Args:
-        paper: whose.
-        where: table, figure, equation or section.
-        quantity: what is compared.
+        paper: name of the paper.
+        where: table, figure, equation or section of the paper.
+        quantity: the compared quantity.
         printed: the paper's value as it prints it, or an order; see ``verdict_of``.
-        ours: a function and its arguments as in a shell, ``speedup_from wan sync_rate=0.01``: of the paper's module
-            here, of another here (``triggers:trigger_wins``), of any by ``package.module:name``; or ``measured NAME``.
-            Empty where nothing can be computed.
-        unit: of both values; empty of a pure number.
+        ours: a function and its arguments as in a shell, such as ``speedup_from wan sync_rate=0.01``, or
+            ``measured NAME``. The function is in the paper's module of this package, in another module of this package
+            (``triggers:trigger_wins``), or in any module (``package.module:name``). Empty if nothing can be computed.
+        unit: unit of both values; empty for a pure number.
         kind: formula, table, figure or claim.
-        tolerance: see ``verdict_of``.
-        finding: where it is told why they differ: a page of docs/ and its anchor.
-        command: prints our value; ``syncline reproduce PAPER`` unless another does.
-        reason: why nothing can be computed.
-        follows: why it is no test of its own: another row's number over a power of two, for one.
-        covers: the items of the paper's inventory that the row answers.
+        tolerance: tolerance of the comparison; see ``verdict_of``.
+        finding: page of docs/ and its anchor that explains the difference.
+        command: command that prints our value; ``syncline reproduce PAPER`` by default.
+        reason: reason why nothing can be computed.
+        follows: reason why the row is not an independent test, for example another row's number over a power of two.
+        covers: items of the paper's inventory that the row answers.
     """
 
     paper: str
@@ -58,21 +58,21 @@ class PaperRow:
     covers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        at = f"{self.paper}, {self.where}, {self.quantity}"
+        row_name = f"{self.paper}, {self.where}, {self.quantity}"
         if self.kind not in KINDS_OF_ROWS:
-            raise SpecError(f"{at}: kind", self.kind, one_of(KINDS_OF_ROWS, self.kind))
+            raise SpecError(f"{row_name}: kind", self.kind, one_of(KINDS_OF_ROWS, self.kind))
         if bool(self.ours) == bool(self.reason):
-            raise SpecError(f"{at}: ours", self.ours, "a function, or a reason why there is none")
+            raise SpecError(f"{row_name}: ours", self.ours, "a function, or a reason why there is none")
 
     def value(self) -> Any:
-        """Ours: a number, a text, or a number for each name of an order; None where there is none."""
+        """Return our value: a number, a text, a number for each name of an order, or None if it cannot be computed."""
         if not self.ours:
             return None
         name, *arguments = shlex.split(self.ours)
         return _read(stored(self.paper)[arguments[0]]["value"]) if name == MEASURED else computed(self.paper, self.ours)
 
     def told_command(self) -> str:
-        """The command that prints our value."""
+        """Return the command that prints our value."""
         name, *arguments = shlex.split(self.ours) or [""]
         if name == MEASURED and not self.command:
             line = stored(self.paper)[arguments[0]]
@@ -81,32 +81,36 @@ class PaperRow:
 
 
 AGAIN = """python -c "from syncline.studies.scoreboard import computed; print(computed('{paper}', '{by}'))\""""
-"""Computes a stored value again."""
+"""Command that recomputes a stored value."""
 
 
 def computed(paper: str, call: str) -> Any:
-    """What a row's ``ours`` comes to: the function and its arguments, as in a shell.
+    """Return the value of a row's ``ours``: a function and its arguments as in a shell.
 
     >>> round(computed("curvadion", "speedup_from wan sync_rate=0.01"), 3)
     4.361
     """
     name, *arguments = shlex.split(call)
-    named = {key: _read(text) for key, _, text in (one.partition("=") for one in arguments if "=" in one)}
-    found = function_named(paper, name)(*(_read(one) for one in arguments if "=" not in one), **named)
-    return found.item() if hasattr(found, "item") else found
+    options = {key: _read(text) for key, _, text in (item.partition("=") for item in arguments if "=" in item)}
+    value = function_named(paper, name)(*(_read(item) for item in arguments if "=" not in item), **options)
+    return value.item() if hasattr(value, "item") else value
 
 
 def function_named(paper: str, name: str) -> Callable[..., Any]:
-    """The function that computes a value: of the paper's module, of another one here, or of any by ``module:name``."""
+    """Return the function that computes a value, by its name in a row.
+
+    The name is that of a function in the paper's module, or ``module:name`` for another module of this package or any
+    other package.
+    """
     module, _, attribute = name.rpartition(":")
     module = module or paper.replace("-", "_")
     where = module if "." in module else f"{_PACKAGE}.{module}"
-    function: Callable[..., Any] = imported(f"{where}:{attribute}", installed=True)  # the register is Syncline's own
+    function: Callable[..., Any] = imported(f"{where}:{attribute}", installed=True)  # only Syncline's files name it
     return function
 
 
 def _read(text: str) -> Any:
-    """An argument or a stored value: a number, several with commas, a text; ``a=1; b=2``: a number for each name."""
+    """Return an argument or a stored value: a number, a tuple (``1, 2``), a dictionary (``a=1; b=2``), or a text."""
     if "=" in text:
         return {name.strip(): float(value) for name, _, value in (part.rpartition("=") for part in text.split(";"))}
     if "," in text:
@@ -121,7 +125,10 @@ def _read(text: str) -> Any:
 
 @cache
 def stored(paper: str) -> dict[str, dict[str, str]]:
-    """What was measured once, by name: value, when and with what, and the command, or ``by`` which function."""
+    """Return the stored measurements of a paper, by name.
+
+    A measurement has its value, date and environment, and either its command or the call ``by`` which it is computed.
+    """
     file = resources.files(_PACKAGE) / MEASURED / f"{paper.replace('-', '_')}.csv"
     with file.open(encoding="utf-8") as lines:
         return {line["name"]: line for line in csv.DictReader(lines)}
@@ -129,14 +136,15 @@ def stored(paper: str) -> dict[str, dict[str, str]]:
 
 @cache
 def paper_rows(paper: str) -> tuple[PaperRow, ...]:
-    """The rows of a paper, in the order of its file.
+    """Return the rows of a paper, in the order of its file.
 
-    A file is a list of groups: the fields of a group hold for each of its ``rows``, which may say otherwise. A table
-    has ``columns`` and ``cells`` in the place of rows, by name a value per column (``-``: none); in the group's texts
-    ``{row}`` and ``{column}`` then stand for these names, ``{0}``, ``{1}``, ... for the words of the row's.
+    A file is a list of groups. The fields of a group apply to each of its ``rows``, which may override them. A table
+    has ``columns`` and ``cells`` in place of rows; ``cells`` maps a row's name to a value per column, with ``-`` for no
+    value. In the texts of such a group ``{row}`` and ``{column}`` stand for the names of the row and column, and
+    ``{0}``, ``{1}``, ... for the words of the row's name.
 
     Raises:
-        SpecError: no such paper.
+        SpecError: there is no such paper.
     """
     if paper not in PAPERS:
         raise SpecError("paper", paper, one_of(PAPERS, paper))
@@ -151,8 +159,8 @@ def _ungrouped(group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, values in group.get("cells", {}).items():
         for column, value in zip(group["columns"], values, strict=True):
             if value != "-":
-                told = {key: _filled(one, name, column) for key, one in shared.items()}
-                yield {"quantity": f"{name}, {column}"} | told | {"paper_value": value}
+                texts = {key: _filled(text, name, column) for key, text in shared.items()}
+                yield {"quantity": f"{name}, {column}"} | texts | {"paper_value": value}
 
 
 def _filled(text: Any, row: str, column: str) -> Any:
@@ -160,21 +168,24 @@ def _filled(text: Any, row: str, column: str) -> Any:
 
 
 def _texts(text: str) -> list[dict[str, Any]]:
-    """YAML in which every value is a text: 1.020 keeps its digits."""
+    """Return the groups of a YAML file with every value as text, so that 1.020 keeps its digits."""
     import yaml
 
-    reader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # of plain text alone, which nothing is made of
+    reader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # reads values as text and builds no objects
     groups: list[dict[str, Any]] = reader.get_single_data()
     return groups
 
 
-def _row(paper: str, given: Mapping[str, Any]) -> PaperRow:
-    known = {field.name for field in fields(PaperRow)} - {"paper", "printed"} | {"paper_value"}
-    for name in given:
-        if name not in known:
-            raise SpecError(f"{paper}, {given.get('where')}: {name}", given[name], one_of(known, name))
-    covers = given.get("covers", ())
-    told = {name: value for name, value in given.items() if name not in ("paper_value", "covers")}
+def _row(paper: str, values: Mapping[str, Any]) -> PaperRow:
+    names = {field.name for field in fields(PaperRow)} - {"paper", "printed"} | {"paper_value"}
+    for name in values:
+        if name not in names:
+            raise SpecError(f"{paper}, {values.get('where')}: {name}", values[name], one_of(names, name))
+    covers = values.get("covers", ())
+    row_fields = {name: value for name, value in values.items() if name not in ("paper_value", "covers")}
     return PaperRow(
-        paper, printed=given["paper_value"], covers=(covers,) if isinstance(covers, str) else tuple(covers), **told
+        paper,
+        printed=values["paper_value"],
+        covers=(covers,) if isinstance(covers, str) else tuple(covers),
+        **row_fields,
     )

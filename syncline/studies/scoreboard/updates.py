@@ -1,4 +1,4 @@
-"""Lion's update vectors in a training of the MLP on digits: how they are distributed."""
+"""The distribution of Lion's update vectors in a training of the MLP on digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ BETA1, STEPS = 0.9, 64
 
 @cache
 def _updates() -> np.ndarray:
-    """A worker's ``beta1 m + (1 - beta1) g`` of the first layer after 64 steps, without zeros, over its mean size."""
+    """Return a worker's ``beta1 m + (1 - beta1) g`` of the first layer after 64 steps, over its mean magnitude.
+
+    Zeros are removed.
+    """
     comm = SimulatedCommunicator(4)
     task = Digits().build(rows_of(comm, (0,)))
     method = method_of({"kind": "lion-cub", "lr": 0.003, "vote": "one-bit"}).build(parameter_groups(task), comm, True)
@@ -28,13 +31,13 @@ def _updates() -> np.ndarray:
         assert first.grad is not None
         update = BETA1 * method.state[first]["momentum_1"] + (1 - BETA1) * first.grad if t else first.grad
         method.step()
-    found = np.asarray(update[0].double()).ravel()
-    found = found[found != 0]
-    return found / np.abs(found).mean()
+    entries = np.asarray(update[0].double()).ravel()
+    entries = entries[entries != 0]
+    return entries / np.abs(entries).mean()
 
 
 def distances() -> dict[str, float]:
-    """Kolmogorov-Smirnov distance of the updates from a Laplace and a Gaussian distribution of their own spread."""
+    """Return the Kolmogorov-Smirnov distances of the updates from Laplace and Gaussian laws of equal spread."""
     x = _updates()
     return {
         "laplace": float(stats.kstest(x, stats.laplace(scale=np.abs(x).mean()).cdf).statistic),
@@ -43,7 +46,7 @@ def distances() -> dict[str, float]:
 
 
 def largest_over_mean() -> dict[str, float]:
-    """The largest entry over the mean of all sizes, and what it is expected to be of as many Gaussian ones."""
+    """Return the largest magnitude over the mean magnitude, of the updates and of as many Gaussian entries."""
     x = _updates()
     return {
         "update": float(np.abs(x).max()),

@@ -1,4 +1,7 @@
-"""MT-DAO and Local Adam in Rosenbrock's valley, as in Figure 1; start, rates, periods and steps from trying."""
+"""MT-DAO and Local Adam in Rosenbrock's valley, as in Figure 1.
+
+We chose the start, the rates, the periods and the steps by trial.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +28,29 @@ def _distances(method: str, workers: int, noise_std: float, period: int, beta: f
         spec |= {"kind": "local", "rule": {"kind": "adam", "beta1": beta, "beta2": 0.999}}
     comm = SimulatedCommunicator(workers)
     task = Rosenbrock(noise_std=noise_std, start=(-1.2, 1.0)).build(rows_of(comm, (0,)))
-    made = method_of(spec).build(task.params.values(), comm, True)
-    history = train(task, made, (0,), STEPS)
+    built = method_of(spec).build(task.params.values(), comm, True)
+    history = train(task, built, (0,), STEPS)
     return np.asarray(history.trace["distance"])[:, 0]
 
 
 def valley_distance(
     method: str, workers: int = 16, noise_std: float = 2.0, period: int = 32, beta: float = 0.9999
 ) -> float:
-    """Mean distance of the workers' mean to the optimum over the last tenth of 20,000 steps, seed 0."""
+    """Return the distance of the workers' mean to the optimum, averaged over the last tenth of 20,000 steps, seed 0."""
     return float(_distances(method, workers, noise_std, period, beta)[-STEPS // 10 :].mean())
 
 
 def valley_distances(**setting: Any) -> dict[str, float]:
-    """The same of both."""
+    """Return the distances of `valley_distance` for MT-DAO and Local Adam."""
     return {method: valley_distance(method, **setting) for method in ("mt-dao", "local")}
 
 
 def valley_farthest(method: str, workers: int = 16) -> float:
-    """The largest distance of the workers' mean, over that at the start."""
+    """Return the largest distance of the workers' mean to the optimum over the distance at the start."""
     return float(_distances(method, workers, 2.0, 32, 0.9999).max()) / START
 
 
 def valley_ratio(beta: float, workers: int = 16) -> float:
-    """Local Adam's mean distance over MT-DAO's."""
-    found = valley_distances(workers=workers, beta=beta)
-    return found["local"] / found["mt-dao"]
+    """Return Local Adam's mean distance to the optimum over that of MT-DAO."""
+    distances = valley_distances(workers=workers, beta=beta)
+    return distances["local"] / distances["mt-dao"]

@@ -1,4 +1,4 @@
-"""How a paper's value and ours are held against each other: by a tolerance that was fixed beforehand."""
+"""Verdicts on a paper's value and ours, by a tolerance that was fixed beforehand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.errors import SpecError
 
 AGREE, DIFFER, TREND, NOT_CHECKABLE = "agree", "differ", "trend", "not checkable"
 SAYS = (AGREE, DIFFER, TREND)
-"""Verdicts of what was computed."""
+"""Verdicts on rows with a computed value."""
 
 VERDICTS = (*SAYS, NOT_CHECKABLE)
 
@@ -21,13 +21,13 @@ Value: TypeAlias = "float | str | Mapping[str, float]"
 
 ACCEPTED = "rounding, cut off, N %, within N, at most, at least, between, order or text"
 SLACK = 1e-9
-"""Relative: a number that ends in 5 may be a rounding error off."""
+"""Relative slack, because a number that ends in 5 may have a rounding error."""
 
 _SIGNS = re.compile(r"\s*(<=|<|=)\s*")
 
 
 def number_in(printed: str) -> Decimal | None:
-    """A number as a paper prints it, thousands with commas; None of anything else.
+    """Return a printed number as a decimal, or None for any other text; commas separate thousands.
 
     >>> number_in("1,813"), number_in(".37"), number_in("a < b")
     (Decimal('1813'), Decimal('0.37'), None)
@@ -39,21 +39,21 @@ def number_in(printed: str) -> Decimal | None:
 
 
 def verdict_of(printed: str, ours: Value | None, tolerance: str = "") -> str:
-    """What is to be said of a value of ours.
+    """Return the verdict on our value beside the paper's.
 
     Args:
-        printed: the paper's value as it prints it, for its digits say how exact it is; of an order, names from low to
-            high: ``aligned < misaligned``, ``a <= b``, ``a = b`` (equal within 1 %); of a range ``60 to 70``.
-        ours: a number or a text; of an order, a number for each of its names; none if nothing was computed.
-        tolerance: ``rounding`` (half a unit of the last printed digit; of a number, unless another is named),
-            ``cut off`` (the same digits, not rounded), ``5 %`` of the paper's value, ``within 0.1`` of it; ``at most``
-            and ``at least`` where the paper's value is a bound; ``between``; ``order``; ``text`` (the same one).
+        printed: the paper's value as it prints it, because its digits show its precision. An order has names from low
+            to high: ``aligned < misaligned``, ``a <= b``, ``a = b`` (equal within 1 %). A range is ``60 to 70``.
+        ours: a number or a text; for an order, a number for each of its names; None if nothing was computed.
+        tolerance: ``rounding`` (half a unit of the last printed digit, the default for a number), ``cut off`` (the same
+            digits after truncation), ``5 %`` of the paper's value, ``within 0.1`` of it, ``at most`` or ``at least`` if
+            the paper's value is a bound, ``between`` for a range, ``order``, or ``text`` (equal texts).
 
     Returns:
-        ``agree`` or ``differ``; of an order ``trend`` or ``differ``; ``not checkable`` without a value.
+        ``agree`` or ``differ``; for an order ``trend`` or ``differ``; ``not checkable`` without a value.
 
     Raises:
-        SpecError: no such tolerance.
+        SpecError: there is no such tolerance.
 
     >>> verdict_of("1.020", 1.0201), verdict_of("0.93", 0.9373), verdict_of("0.93", 0.9373, "cut off")
     ('agree', 'differ', 'agree')
@@ -70,7 +70,7 @@ def verdict_of(printed: str, ours: Value | None, tolerance: str = "") -> str:
 
 
 def names_in(order: str) -> list[str]:
-    """The names of an order, from low to high."""
+    """Return the names of an order, from low to high."""
     return _SIGNS.split(order.strip())[::2]
 
 

@@ -1,4 +1,4 @@
-"""Training with late gradients: losses after equal steps, and at what second."""
+"""A study of training with delayed gradients: losses after equal steps, and over the time of pipelines."""
 
 from syncline.specs.study import Study, deferred
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec

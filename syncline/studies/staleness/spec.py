@@ -1,4 +1,4 @@
-"""The spec of a staleness study: the same training with late gradients, for several depths of a pipeline."""
+"""The spec of a staleness study: the same training with delayed gradients, for several depths of a pipeline."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from syncline.specs.stages import PipelineClockSpec, StageCount, check_stages_of
 
 
 class LateMethod(Spec):
-    """A method, what it does about late gradients, and which weights its backward passes use.
+    """A method with its remedy for delayed gradients and the weights that its backward passes use.
 
-    ``rates`` are tried in place of the study's rates or factors, for a method whose rates are of another size.
+    ``rates`` replace the study's rates or factors, for a method whose learning rates have another size.
     """
 
     method: MethodSpec
@@ -31,19 +31,19 @@ class LateMethod(Spec):
     def _fits(self) -> LateMethod:
         if self.remedy:
             self.remedy.check_weights(self.weights, "remedy")
-        if own := remedy_of(self.method):
-            raise refusal("method.remedy", own.kind, "none in the method of a study, which has it beside the method")
+        if remedy := remedy_of(self.method):
+            raise refusal("method.remedy", remedy.kind, "none in the method of a study, which has it beside the method")
         return self
 
     @property
     def name(self) -> str:
-        """How tables and figures call it."""
+        """Return the name of the method in tables and figures: its label, or its name, remedy and weights."""
         parts = [self.method.name, self.remedy.kind if self.remedy else "", self.weights]
         return self.label or " ".join(part for part in parts if part and part != "stashed")
 
 
 def _late(value: Any) -> Any:
-    """A method alone stands for one without a remedy."""
+    """Return the fields of a `LateMethod`; a method alone becomes one without a remedy."""
     if isinstance(value, LateMethod) or (isinstance(value, dict) and "method" in value):
         return value
     return {"method": value}
@@ -52,10 +52,11 @@ def _late(value: Any) -> Any:
 class StalenessSpec(Experiment):
     """A pipeline's late gradients: the loss after equal steps, and against the time of both kinds of pipeline.
 
-    Each of ``stages`` is a training whose stage k gets gradients ``K - 1 - k`` updates late (``uniform``: K - 1 for
-    all); 1 is plain training, whose path synchronous 1F1B takes at every depth. Each method trains at each of
-    ``rates``, or at ``rate_factors`` times its own, and at each depth that of the lowest final loss counts;
-    without either, at its own. With ``tuning_seeds`` these compare the rates, and ``seeds`` train at the best alone.
+    Each entry K of ``stages`` is a training in which stage k gets gradients that are ``K - 1 - k`` updates late
+    (``uniform``: K - 1 updates in all stages). K = 1 is training without delay; synchronous 1F1B follows the same path
+    at every depth. Each method trains at each of ``rates``, or at ``rate_factors`` times its own rate, or at its own
+    rate if both are empty; at each depth the rate with the lowest final loss counts. With ``tuning_seeds`` the rates
+    are compared on these seeds, and ``seeds`` train at the best rate only.
     """
 
     kind: Literal["staleness"]
@@ -76,12 +77,12 @@ class StalenessSpec(Experiment):
     device: Literal["cpu", "cuda"] = "cpu"
 
     def rates_of(self, late: LateMethod) -> tuple[float, ...]:
-        """The learning rates that a method is trained at."""
+        """Return the learning rates at which a method is trained."""
         factors = tuple(factor * late.method.lr for factor in self.rate_factors)
         return late.rates or self.rates or factors or (late.method.lr,)
 
     def tunes(self, late: LateMethod) -> bool:
-        """Whether a method's rate is chosen on seeds of their own."""
+        """Return whether the learning rate of a method is chosen on ``tuning_seeds``."""
         return bool(self.tuning_seeds) and len(self.rates_of(late)) > 1
 
     @model_validator(mode="after")
@@ -90,7 +91,7 @@ class StalenessSpec(Experiment):
         check_distinct("methods", [method.name for method in self.methods])
         distinct = [("stages", self.stages), ("seeds", self.seeds), ("rates", self.rates)]
         distinct += [("rate_factors", self.rate_factors), ("tuning_seeds", self.tuning_seeds)]
-        distinct += [(f"methods.{i}.rates", late.rates) for i, late in enumerate(self.methods)]
+        distinct += [(f"methods.{i}.rates", delayed_method.rates) for i, delayed_method in enumerate(self.methods)]
         for field, values in distinct:
             if len(set(values)) < len(values):
                 raise refusal(field, values, "values that differ from each other")
@@ -98,7 +99,7 @@ class StalenessSpec(Experiment):
             raise refusal("rate_factors", self.rate_factors, "none beside rates: the one or the other")
         if shared := sorted(set(self.tuning_seeds) & set(self.seeds)):
             raise refusal("tuning_seeds", self.tuning_seeds, f"seeds that are not among seeds, as {shared[0]} is")
-        if self.tuning_seeds and not any(self.tunes(late) for late in self.methods):
+        if self.tuning_seeds and not any(self.tunes(delayed_method) for delayed_method in self.methods):
             raise refusal("tuning_seeds", self.tuning_seeds, "none without rates to choose from")
         return self
 
@@ -111,11 +112,16 @@ class StalenessSpec(Experiment):
                 check_stages_of(self.problem, deepest, "stages")
         elif not landscape and deepest > 1 and self.delay == "per-stage":
             raise refusal("delay", "per-stage", f"uniform, as {self.problem.name} has no blocks to cut into stages")
-        for i, late in enumerate(self.methods):
-            if late.weights != "stashed" and (blocks is None or self.delay == "uniform"):
+        for i, delayed_method in enumerate(self.methods):
+            if delayed_method.weights != "stashed" and (blocks is None or self.delay == "uniform"):
                 expected = "stashed, unless text-gpt is cut into stages (delay: per-stage)"
-                raise refusal(f"methods.{i}.weights", late.weights, expected)
-            if late.remedy and late.remedy.kind == "discount" and landscape and self.delay == "per-stage":
+                raise refusal(f"methods.{i}.weights", delayed_method.weights, expected)
+            if (
+                delayed_method.remedy
+                and delayed_method.remedy.kind == "discount"
+                and landscape
+                and self.delay == "per-stage"
+            ):
                 expected = "another, or delay: uniform: a landscape's coordinates have one rate"
                 raise refusal(f"methods.{i}.remedy", "discount", expected)
         return self
@@ -135,7 +141,7 @@ class StalenessSpec(Experiment):
         return self
 
     def warnings(self) -> list[str]:
-        """What is allowed but surely not meant, a line each."""
+        """Return one line per setting that is valid but probably a mistake."""
         lines = []
         if 1 not in self.stages and self.target_loss is None:
             lines.append("stages without 1: there is no slowdown to tell, and no path of a synchronous pipeline")

@@ -1,4 +1,4 @@
-"""A staleness study: methods trained with the delays of a pipeline's stages, and both kinds of pipeline's clocks."""
+"""Pieces and rows of a staleness study: losses under the delays of pipeline stages, and times of both pipelines."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """The loss of one method at one depth and rate.
+    """Losses of one method at one depth and learning rate.
 
     Args:
         lr: the learning rate.
         step: evaluated steps, ``(E,)``.
-        loss: ``(S, E)``.
-        diverged_at: per seed, None for one that did not.
+        loss: losses of S seeds at the evaluated steps, ``(S, E)``.
+        diverged_at: per seed the step at which it diverged, or None.
     """
 
     lr: float
@@ -48,15 +48,18 @@ class Path:
     diverged_at: tuple[int | None, ...]
 
     def final(self) -> tuple[float, float, float]:
-        """Median, lowest and highest final loss over the seeds; infinite where most seeds diverged."""
+        """Return the median, lowest and highest final loss over the seeds; infinite if most seeds diverged."""
         return _final(self.loss[:, -1], self.diverged_at)
 
     def median(self) -> np.ndarray:
-        """Over the seeds, ``(E,)``."""
+        """Return the median loss over the seeds at each evaluated step, ``(E,)``."""
         return median_and_range(self.loss)[0]
 
     def steps_to(self, target: float | None) -> float:
-        """Steps until the median is at the target, between evaluations by a line; infinite if it never is."""
+        """Return the steps until the median loss reaches the target; infinite if it never does.
+
+        Losses between evaluations are interpolated linearly.
+        """
         return math.inf if target is None else time_to_target_s(self.step, self.median(), target)
 
 
@@ -67,13 +70,14 @@ def _final(loss: np.ndarray, diverged_at: Sequence[int | None]) -> tuple[float, 
 
 
 BestPaths = dict[tuple[str, int], Path]
-"""The path that counts, by method and stages."""
+"""The path at the best learning rate, by method and number of stages."""
 
 
 def staleness_pieces(spec: StalenessSpec) -> list[Piece]:
-    """One per training, in steps: of a training per rate, and of the best once more where it is tuned.
+    """Return a piece per depth and distinct method; lengths are in steps.
 
-    Each returns a record per rate, seed and evaluation of every method that it is of.
+    A piece trains at every rate, and at the best rate once more if rates are tuned. It returns a record per rate, seed
+    and evaluation for every method that shares its trainings.
     """
     return [
         Piece(
@@ -85,45 +89,48 @@ def staleness_pieces(spec: StalenessSpec) -> list[Piece]:
 
 
 def one_on_a_gpu(spec: StalenessSpec) -> int | None:
-    """Processes side by side: a GPU serves one.
+    """Return the number of parallel processes: one on a GPU, otherwise None for the default.
 
     Raises:
-        SpecError: ``device: cuda`` where torch finds none.
+        SpecError: the spec has ``device: cuda`` but torch finds no GPU.
     """
     check_device(spec)
     return 1 if spec.device == "cuda" else None
 
 
 def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
-    """Methods and depths, the longest trainings first: those that go by the events.
+    """Return groups of methods with a number of stages, one group per training.
 
-    Without delay no remedy does anything: what differs in nothing else is trained once.
+    The longest trainings, which follow the events of the pipeline, come first. Without delay a remedy has no effect,
+    so at one stage methods that differ only in their remedy share a training.
     """
     out: dict[Any, tuple[list[LateMethod], int]] = {}
-    for late in spec.methods:
+    for delayed_method in spec.methods:
         for stages in spec.stages:
-            plain = late.method.model_copy(update={"label": ""}), spec.rates_of(late)
-            out.setdefault(plain if stages == 1 else (late.name, stages), ([], stages))[0].append(late)
-    return sorted(out.values(), key=lambda one: one[0][0].weights == "stashed" or one[1] == 1)
+            key = delayed_method.method.model_copy(update={"label": ""}), spec.rates_of(delayed_method)
+            out.setdefault(key if stages == 1 else (delayed_method.name, stages), ([], stages))[0].append(
+                delayed_method
+            )
+    return sorted(out.values(), key=lambda training: training[0][0].weights == "stashed" or training[1] == 1)
 
 
 def late_records(spec: StalenessSpec, lates: Sequence[LateMethod], stages: int, report: Report) -> list[Record]:
-    """Train the first of these methods at one depth, at each of its rates, on behalf of them all.
+    """Train the first of these methods at one depth, at each of its rates, and record it for all of them.
 
-    Where rates are tuned, trainings of the tuning seeds are evaluated at their ends alone.
+    If rates are tuned, trainings of the tuning seeds are evaluated only at their ends.
 
     Returns:
-        A record per method, rate, seed and evaluation; after Ctrl-C those there are, marked as interrupted.
+        A record per method, rate, seed and evaluation; after Ctrl-C the existing records, marked as interrupted.
     """
     first, records = lates[0], []
     before, finals = 0, dict[float, float]()
 
-    def trained(of: StalenessSpec, lr: float) -> History:
+    def trained(seeds_spec: StalenessSpec, lr: float) -> History:
         nonlocal before
         start, before = before, before + spec.steps
-        history = train_late(of, first, stages, lr=lr, on_step=lambda done: report(start + done))
-        for late in lates:
-            records.extend(_records(late, stages, lr, history))
+        history = train_late(seeds_spec, first, stages, lr=lr, on_step=lambda done: report(start + done))
+        for delayed_method in lates:
+            records.extend(_records(delayed_method, stages, lr, history))
         return history
 
     tuning = spec.model_copy(update={"seeds": spec.tuning_seeds, "eval_every": 0}) if spec.tunes(first) else spec
@@ -137,17 +144,17 @@ def late_records(spec: StalenessSpec, lates: Sequence[LateMethod], stages: int, 
     return records
 
 
-def _records(late: LateMethod, stages: int, lr: float, history: History) -> list[Record]:
-    means = _between(history)
+def _records(delayed_method: LateMethod, stages: int, lr: float, history: History) -> list[Record]:
+    train_losses = _between(history)
     return [
         {
-            "method": late.name,
+            "method": delayed_method.name,
             "stages": stages,
             "lr": lr,
             "seed": seed,
             "step": int(step),
             "loss": float(history.evaluation["loss"][e, s]),
-            "train_loss": None if e == 0 else float(means[e - 1, s]),
+            "train_loss": None if e == 0 else float(train_losses[e - 1, s]),
             "diverged_at": history.diverged_at[s],
             "interrupted": history.interrupted,
         }
@@ -157,77 +164,82 @@ def _records(late: LateMethod, stages: int, lr: float, history: History) -> list
 
 
 def _between(history: History) -> np.ndarray:
-    """The training loss between evaluations, ``(E - 1, S)``."""
+    """Return the mean training loss between evaluations, ``(E - 1, S)``."""
     steps = history.eval_step.tolist()
     parts = [history.loss[first:last].mean(0) for first, last in pairwise(steps)]
     return np.stack(parts) if parts else np.zeros((0, len(history.seeds)))
 
 
 def paths(spec: StalenessSpec, records: Sequence[Record]) -> BestPaths:
-    """Of each method and depth, the training with the lowest final loss, of those of its seeds that were finished."""
+    """Return the path with the lowest median final loss per method and depth, among the finished trainings."""
     grouped: dict[tuple[str, int, float], list[Record]] = {}
     for record in records:
         if record["seed"] in spec.seeds and not record["interrupted"]:
             grouped.setdefault((record["method"], record["stages"], record["lr"]), []).append(record)
     best: BestPaths = {}
-    for (method, stages, lr), own in sorted(grouped.items()):
-        path = _path(spec, lr, own)
+    for (method, stages, lr), group in sorted(grouped.items()):
+        path = _path(spec, lr, group)
         if (method, stages) not in best or path.final()[0] < best[method, stages].final()[0]:
             best[method, stages] = path
     return best
 
 
 def _path(spec: StalenessSpec, lr: float, records: list[Record]) -> Path:
-    found = {(record["seed"], record["step"]): record for record in records}
-    steps = sorted({step for _, step in found})
-    loss = [[found[seed, step]["loss"] for step in steps] for seed in spec.seeds]
-    lost = tuple(found[seed, 0]["diverged_at"] for seed in spec.seeds)
-    return Path(lr, np.array(steps), np.array(loss, dtype=float), lost)
+    by_seed_and_step = {(record["seed"], record["step"]): record for record in records}
+    steps = sorted({step for _, step in by_seed_and_step})
+    loss = [[by_seed_and_step[seed, step]["loss"] for step in steps] for seed in spec.seeds]
+    diverged_at = tuple(by_seed_and_step[seed, 0]["diverged_at"] for seed in spec.seeds)
+    return Path(lr, np.array(steps), np.array(loss, dtype=float), diverged_at)
 
 
 def target_of(spec: StalenessSpec, best: BestPaths) -> float | None:
-    """The loss whose steps are told: the spec's, or what every method reaches in half of its steps without delay.
+    """Return the target loss: that of the spec, or one that every method reaches in half of its steps without delay.
 
-    That is the highest, over the methods, of the losses of the plain trainings at the evaluation nearest to half of the
-    steps; one that is not below where it began says nothing.
+    The latter is the highest loss, over the methods, of the trainings without delay at the evaluation nearest to half
+    of the steps. A training whose loss there is not below its initial loss is ignored. Without any, the result is None.
     """
     if spec.target_loss is not None:
         return spec.target_loss
     losses = []
-    for late in spec.methods:
-        if plain := best.get((late.name, 1)):
+    for delayed_method in spec.methods:
+        if plain := best.get((delayed_method.name, 1)):
             half = 1 + int(abs(plain.step[1:] - spec.steps / 2).argmin())
             losses += [plain.median()[half]] if plain.median()[half] < plain.median()[0] else []
     return float(max(losses)) if losses else None
 
 
 def staleness_rows(spec: StalenessSpec, records: list[Record]) -> list[Record]:
-    """One row per method, depth and network that was finished, in the order of the spec; without networks one for all.
+    """Return a row per finished method, depth and network, in the order of the spec.
 
-    Steps to the target, and so times, are those of the median over the seeds.
+    Without networks there is a row per method and depth.
+
+    Steps and times to the target are those of the median loss over the seeds.
     """
     best = paths(spec, records)
     target = target_of(spec, best)
     networks: Sequence[Network | None] = spec.clock.networks if spec.clock else (None,)
     return [
-        _losses(spec, late, stages, best, target) | _times(spec, late, stages, best, target, network)
-        for late in spec.methods
+        _losses(spec, delayed_method, stages, best, target)
+        | _times(spec, delayed_method, stages, best, target, network)
+        for delayed_method in spec.methods
         for stages in spec.stages
-        if (late.name, stages) in best
+        if (delayed_method.name, stages) in best
         for network in networks
     ]
 
 
-def _losses(spec: StalenessSpec, late: LateMethod, stages: int, best: BestPaths, target: float | None) -> Record:
-    path, plain = best[late.name, stages], best.get((late.name, 1))
+def _losses(
+    spec: StalenessSpec, delayed_method: LateMethod, stages: int, best: BestPaths, target: float | None
+) -> Record:
+    path, plain = best[delayed_method.name, stages], best.get((delayed_method.name, 1))
     loss, low, high = path.final()
-    to_target, without = path.steps_to(target), plain.steps_to(target) if plain else math.inf
-    known = math.isfinite(to_target) and math.isfinite(without) and without > 0
+    to_target, undelayed_steps = path.steps_to(target), plain.steps_to(target) if plain else math.inf
+    is_finite = math.isfinite(to_target) and math.isfinite(undelayed_steps) and undelayed_steps > 0
     diverged = [step for step in path.diverged_at if step is not None]
     return {
-        "method": late.name,
-        "remedy": late.remedy.kind if late.remedy else None,
-        "weights": late.weights,
+        "method": delayed_method.name,
+        "remedy": delayed_method.remedy.kind if delayed_method.remedy else None,
+        "weights": delayed_method.weights,
         "stages": stages,
         "effective_delay": effective_delay(stage_delays(stages)) if spec.delay == "per-stage" else float(stages - 1),
         "lr": path.lr,
@@ -240,40 +252,52 @@ def _losses(spec: StalenessSpec, late: LateMethod, stages: int, best: BestPaths,
         "diverged_seeds": max(len(diverged), lost_seeds(path.loss)),
         "target_loss": target,
         "steps_to_target": to_target,
-        "slowdown": to_target / without if known else None,
+        "slowdown": to_target / undelayed_steps if is_finite else None,
     }
 
 
 def _times(
-    spec: StalenessSpec, late: LateMethod, stages: int, best: BestPaths, target: float | None, network: Network | None
+    spec: StalenessSpec,
+    delayed_method: LateMethod,
+    stages: int,
+    best: BestPaths,
+    target: float | None,
+    network: Network | None,
 ) -> Record:
     names = ("network", "update_s", "time_to_target_s", "sync_update_s", "sync_time_to_target_s", "speedup")
     if network is None:
         return dict.fromkeys(names)
-    late_times, sync_times = clocks(spec, late, stages, network)
-    own = time_to(best[late.name, stages], late_times, target)
-    plain = best.get((late.name, 1))
-    sync = time_to(plain, sync_times, target) if plain else math.inf
-    known = math.isfinite(own) and math.isfinite(sync) and own > 0
-    values = (network.name, late_times.update_s, own, sync_times.update_s, sync, sync / own if known else None)
+    late_times, sync_times = clocks(spec, delayed_method, stages, network)
+    late_s = time_to(best[delayed_method.name, stages], late_times, target)
+    plain = best.get((delayed_method.name, 1))
+    sync_s = time_to(plain, sync_times, target) if plain else math.inf
+    is_finite = math.isfinite(late_s) and math.isfinite(sync_s) and late_s > 0
+    values = (
+        network.name,
+        late_times.update_s,
+        late_s,
+        sync_times.update_s,
+        sync_s,
+        sync_s / late_s if is_finite else None,
+    )
     return dict(zip(names, values, strict=True))
 
 
 def work_of(spec: StalenessSpec, method: MethodBase, stages: int) -> StageWork:
-    """What a batch is to the pipeline that is timed."""
+    """Return the work of a batch in the stages of the pipeline that the clock times."""
     assert spec.clock is not None
     model, tokens = spec.clock.timed(spec.problem)
     return stage_work(method, model, tokens, spec.clock.hardware, stages)
 
 
 def clocks(spec: StalenessSpec, late: LateMethod, stages: int, network: Network) -> tuple[UpdateTimes, UpdateTimes]:
-    """When a method's updates are done by an asynchronous and by a synchronous pipeline of so many stages."""
+    """Return the times of a method's updates in an asynchronous and in a synchronous pipeline of ``stages`` stages."""
     assert spec.clock is not None
     work = work_of(spec, late.method, stages)
     return asynchronous(work, network), synchronous(work, network, spec.clock.microbatches)
 
 
 def time_to(path: Path, times: UpdateTimes, target: float | None) -> float:
-    """Seconds until a path is at the target; infinite if it never is."""
+    """Return the seconds until the median loss of a path reaches the target; infinite if it never does."""
     steps = path.steps_to(target)
     return float(times.at(steps)) if math.isfinite(steps) else math.inf

@@ -1,4 +1,4 @@
-"""A staleness study's rows for people."""
+"""Tables of the rows of a staleness study."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
-    """What delay does to the loss, then a table per network: who is at the target first."""
+    """Return a table of losses over the delays, then a table per network of times to the target."""
     networks = list(dict.fromkeys(row["network"] for row in rows))
     target = rows[0]["target_loss"]
     to_target = "to target" if target is None else f"to loss\n{target:.4g}"
-    once = [row for row in rows if row["network"] == networks[0]]
+    first_network_rows = [row for row in rows if row["network"] == networks[0]]
     columns: list[Column] = [
         text_of("method"),
         count_of("stages"),
@@ -33,7 +33,14 @@ def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
     ]
     seeds = f"{len(spec.seeds)} seeds" if len(spec.seeds) > 1 else "one seed"
     tables = [
-        table(f"{spec.name}: {spec.steps:,} steps", columns, once, f"Median and range of {seeds}.", (0,), "method")
+        table(
+            f"{spec.name}: {spec.steps:,} steps",
+            columns,
+            first_network_rows,
+            f"Median and range of {seeds}.",
+            (0,),
+            "method",
+        )
     ]
     if spec.clock is None:
         return tables
@@ -46,8 +53,8 @@ def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
         (f"{to_target},\nsynchronous", seconds_of("sync_time_to_target_s")),
         ("asynchronous\nsooner", times_of("speedup")),
     ]
-    whose = f"{spec.clock.model.name}, {spec.clock.tokens:,} tokens" if spec.clock.model else spec.problem.name
-    note = f"The clock is of {whose} a batch on {spec.clock.hardware.name}; a synchronous batch is cut into {{}}."
+    workload = f"{spec.clock.model.name}, {spec.clock.tokens:,} tokens" if spec.clock.model else spec.problem.name
+    note = f"The clock is of {workload} a batch on {spec.clock.hardware.name}; a synchronous batch is cut into {{}}."
     return tables + [
         table(
             f"{network.name}: {network.describe()}",

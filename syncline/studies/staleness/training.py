@@ -1,4 +1,7 @@
-"""One training of a staleness study: by a delay line where weights are stashed, else stage by stage in the events."""
+"""Single trainings of a staleness study.
+
+With stashed weights a delay line holds the gradients back; otherwise the training follows the pipeline's events.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def check_device(spec: StalenessSpec) -> None:
-    """Refuse a device that is not there.
+    """Refuse a device that this machine does not have.
 
     Raises:
-        SpecError: ``device: cuda`` where torch finds none.
+        SpecError: the spec has ``device: cuda`` but torch finds no GPU.
     """
     from syncline.comm.devices import training_device
 
@@ -28,13 +31,16 @@ def check_device(spec: StalenessSpec) -> None:
 
 
 def at_rate(method: MethodBase, lr: float) -> MethodBase:
-    """A method at another learning rate; the rate of what is no matrix stays in proportion."""
-    other = None if method.other_lr is None else method.other_lr * lr / method.lr
-    return method if lr == method.lr else method.model_copy(update={"lr": lr, "other_lr": other})
+    """Return a method at another learning rate.
+
+    The learning rate of parameters that are not matrices is scaled in proportion.
+    """
+    other_lr = None if method.other_lr is None else method.other_lr * lr / method.lr
+    return method if lr == method.lr else method.model_copy(update={"lr": lr, "other_lr": other_lr})
 
 
 def late_training(spec: StalenessSpec, late: LateMethod, stages: int, lr: float | None = None) -> LateTraining:
-    """One method at one depth, at its own learning rate or at another."""
+    """Return the training of one method at one depth, at its own learning rate or at ``lr``."""
     return LateTraining(
         spec.problem,
         late.method if lr is None else at_rate(late.method, lr),
@@ -61,11 +67,11 @@ def train_late(
     """Train one method at one depth, all seeds side by side.
 
     Args:
-        spec: the problem, steps, schedule.
+        spec: the spec with the problem, the steps and the schedule.
         late: the method and its remedy.
-        stages: K.
-        lr: another learning rate than the method's, to which ``other_lr`` keeps its proportion.
-        seeds: others than the spec's.
+        stages: number of stages K of the pipeline.
+        lr: learning rate in place of the method's; ``other_lr`` is scaled in proportion.
+        seeds: seeds in place of those of the spec.
         on_step: called with the number of completed steps.
     """
     import torch
@@ -74,19 +80,19 @@ def train_late(
     from syncline.training import rows_of, train
 
     torch.set_num_threads(spec.threads)
-    chosen = tuple(spec.seeds if seeds is None else seeds)
-    of = late_training(spec, late, stages, lr)
+    chosen_seeds = tuple(spec.seeds if seeds is None else seeds)
+    training = late_training(spec, late, stages, lr)
     if late.weights != "stashed" and stages > 1:
-        return train_by_events(of, chosen, on_step)
-    if of.method.one_seed_at_a_time and len(chosen) > 1:
+        return train_by_events(training, chosen_seeds, on_step)
+    if training.method.one_seed_at_a_time and len(chosen_seeds) > 1:
 
         def train_seed(seed: int, report: Callable[[int], None] | None) -> History:
             return train_late(spec, late, stages, lr=lr, seeds=(seed,), on_step=report)
 
-        return histories_in_turn(train_seed, chosen, spec.steps, on_step)
-    comm = SimulatedCommunicator(1, replicas=len(chosen))
-    parts = late_parts(of, spec.problem.build(rows_of(comm, chosen), device=spec.device), comm)
+        return histories_in_turn(train_seed, chosen_seeds, spec.steps, on_step)
+    comm = SimulatedCommunicator(1, replicas=len(chosen_seeds))
+    parts = late_parts(training, spec.problem.build(rows_of(comm, chosen_seeds), device=spec.device), comm)
     return train(
-        parts.task, parts.optimizer, chosen, spec.steps,
+        parts.task, parts.optimizer, chosen_seeds, spec.steps,
         eval_every=spec.eval_every, schedule=parts.schedule, on_step=on_step,
     )  # fmt: skip

@@ -1,4 +1,7 @@
-"""A network's steps along its steepest direction, with late gradients and without: Basis Rotation's Figure 12."""
+"""A study of a network's updates along its steepest direction, with and without delayed gradients.
+
+It reproduces Basis Rotation's Figure 12.
+"""
 
 from syncline.specs.study import Study, deferred
 from syncline.studies.swings.spec import SwingsSpec

@@ -1,4 +1,4 @@
-"""A study of swings: its figure."""
+"""The figure of a study of swings along the dominant eigenvector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from syncline.studies.swings.spec import SwingsSpec
 
 
 def swing_figures(spec: SwingsSpec, records: list[Record], rows: list[Record]) -> Figures:
-    """The first seed's steps along both directions, a panel per method and number of stages."""
+    """Yield the first seed's updates along both directions, with a panel per method and number of stages."""
     styles = {"along the dominant eigenvector": LATE, "beside it": ON_TIME}
     panels: dict[str, dict[str, list[float]]] = {}
     for record in records:

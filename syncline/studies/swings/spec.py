@@ -1,4 +1,4 @@
-"""The spec of a study of swings: a network's steps along its steepest direction, with late gradients and without."""
+"""The spec of a study of swings: updates along the steepest direction, with and without delayed gradients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from syncline.specs.problem import ProblemField
 class SwingsSpec(Experiment):
     """How steps swing along the dominant eigenvector of a network's Hessian, and the Hessian's (1,1)-norm.
 
-    Each method trains for ``at_step`` steps as a pipeline of each of ``stages``. There the dominant eigenvector is
-    found by ``iterations`` products, and the (1,1)-norm is estimated with ``draws`` Cauchy vectors, both of the loss on
-    ``batches`` training batches; then ``window`` steps are projected on that eigenvector, and on a random direction
-    beside it.
+    Each method trains for ``at_step`` steps as a pipeline of each number of ``stages``. Then power iteration with
+    ``iterations`` Hessian products finds the dominant eigenvector, and ``draws`` Cauchy vectors estimate the
+    (1,1)-norm, both for the mean loss on the first ``batches`` training batches. The next ``window`` updates are
+    projected on the eigenvector and on a random direction orthogonal to it.
     """
 
     kind: Literal["swings"]

@@ -1,4 +1,4 @@
-"""Swings of a network's steps along its steepest direction: Basis Rotation's Figure 12, in small."""
+"""Pieces and rows of a study of swings: Basis Rotation's Figure 12 on a small network."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MEASURED = (
     *("loss", "eigenvalue", "residual", "norm_per_parameter", "own_norm_per_parameter", "norm_error"),
     *("rms", "undone", "reversals", "rms_beside", "undone_beside", "reversals_beside"),
 )
-"""What a training tells, once; medians over the seeds in a row."""
+"""Fields measured once per training; a row has their medians over the seeds."""
 
 
 def swing_pieces(spec: SwingsSpec) -> list[Piece]:
-    """One per method, number of stages and seed, in steps."""
+    """Return a piece per method, number of stages and seed; lengths are in steps."""
     return [
         Piece(spec.at_step + spec.window, partial(swing_records, spec, method, stages, seed))
         for method in spec.methods
@@ -37,7 +37,10 @@ def swing_pieces(spec: SwingsSpec) -> list[Piece]:
 
 
 def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, report: Report) -> list[Record]:
-    """A record per step of the window, each with what was measured at its start; none after Ctrl-C."""
+    """Train one seed and return a record per step of the window.
+
+    Each record also has the values measured at the start of the window. There are no records after Ctrl-C.
+    """
     import torch
 
     from syncline.analysis.theory.hessian import oscillation
@@ -54,11 +57,11 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     delays = delays_of(task, stages, "per-stage")
     optimizer = method.build(delay_groups(task, delays), comm)
     optimizer.seeds = (seed,)
-    late = DelayedTask(task, delays)
+    delayed_task = DelayedTask(task, delays)
     schedule = spec.schedule.build(optimizer, spec.at_step + spec.window)
 
     def step(t: int) -> None:
-        late.step_gradients(t)
+        delayed_task.step_gradients(t)
         optimizer.step()
         if schedule is not None:
             schedule.step()
@@ -69,10 +72,10 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
             step(t)
         products = products_of(task, spec.batches)
         dominant = dominant_pair(products, spec.iterations, torch_generator(seed, "power iteration"))
-        beside = direction_beside(dominant.vector, torch_generator(seed, "beside"))
+        orthogonal = direction_beside(dominant.vector, torch_generator(seed, "beside"))
         norms = [
-            cauchy_norm_11(one, spec.draws, torch_generator(seed, "cauchy"))
-            for one in (products, in_own_basis(products, task, optimizer))
+            cauchy_norm_11(hessian, spec.draws, torch_generator(seed, "cauchy"))
+            for hessian in (products, in_own_basis(products, task, optimizer))
         ]
         moves, before = [], _flat(task)
         for t in range(spec.at_step, spec.at_step + spec.window):
@@ -83,7 +86,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     except KeyboardInterrupt:
         return []
     updates = torch.stack(moves)
-    along, aside = oscillation(updates, dominant.vector), oscillation(updates, beside)
+    along, across = oscillation(updates, dominant.vector), oscillation(updates, orthogonal)
     means = {name: p.detach() for name, p in task.params.items()}
     measured = {
         "loss": float(task.evaluate(means)["loss"]),
@@ -93,12 +96,12 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
         "own_norm_per_parameter": norms[1].per_parameter,
         "norm_error": norms[0].relative_error,
         **{name: float(value) for name, value in along._asdict().items()},
-        **{f"{name}_beside": float(value) for name, value in aside._asdict().items()},
+        **{f"{name}_beside": float(value) for name, value in across._asdict().items()},
     }
-    own = {"method": method.name, "stages": stages, "seed": seed, "lr": method.lr} | measured
+    fields = {"method": method.name, "stages": stages, "seed": seed, "lr": method.lr} | measured
     return [
-        own | {"step": spec.at_step + t, "along": float(p), "beside": float(q)}
-        for t, (p, q) in enumerate(zip(updates @ dominant.vector, updates @ beside, strict=True))
+        fields | {"step": spec.at_step + t, "along": float(p), "beside": float(q)}
+        for t, (p, q) in enumerate(zip(updates @ dominant.vector, updates @ orthogonal, strict=True))
     ]
 
 
@@ -109,7 +112,7 @@ def _flat(task: Task) -> Tensor:
 
 
 def products_of(task: Any, batches: int) -> Products:
-    """Products with the Hessian of a network's mean loss on its first training batches."""
+    """Return products with the Hessian of a network's mean loss on its first training batches."""
     import torch
     from torch.func import functional_call
     from torch.nn import functional as F
@@ -128,9 +131,9 @@ def products_of(task: Any, batches: int) -> Products:
 
 
 def in_own_basis(products: Products, task: Task, optimizer: Method) -> Products:
-    """Products in the coordinates in which a method scales: ``z -> Q^T H Q z``, its bases of each matrix in Q.
+    """Return Hessian products in the basis in which a method scales: ``z -> Q^T H Q z``.
 
-    The same products for a method without bases.
+    Q holds the method's bases of each matrix. A method without bases gets the same products back.
     """
     import torch
 
@@ -141,28 +144,32 @@ def in_own_basis(products: Products, task: Task, optimizer: Method) -> Products:
     if not any(name in state for _, state in shapes for name in BASES):
         return products
 
-    def turned(v: Tensor, how: Callable[..., Tensor]) -> Tensor:
+    def turned(v: Tensor, rotation: Callable[..., Tensor]) -> Tensor:
         parts = []
         for part, (shape, state) in zip(v.split([shape.numel() for shape, _ in shapes]), shapes, strict=True):
-            left, right = (state[name][0] if name in state else None for name in BASES)
+            left_basis, right_basis = (state[name][0] if name in state else None for name in BASES)
             matrix = part.view(shape)
-            parts.append((matrix if left is None and right is None else how(matrix, left, right)).reshape(-1))
+            parts.append(
+                (
+                    matrix if left_basis is None and right_basis is None else rotation(matrix, left_basis, right_basis)
+                ).reshape(-1)
+            )
         return torch.cat(parts)
 
     return products._replace(times=lambda v: turned(products.times(turned(v, rotate_back)), rotate))
 
 
 def swing_rows(spec: SwingsSpec, records: list[Record]) -> list[Record]:
-    """One row per method and number of stages that was finished: medians over the seeds."""
+    """Return a row of medians over the seeds per finished method and number of stages."""
     out = []
     for method in spec.methods:
         for stages in spec.stages:
-            first = {
+            by_seed = {
                 r["seed"]: r
                 for r in records
                 if (r["method"], r["stages"], r["step"]) == (method.name, stages, spec.at_step)
             }
-            if first:
-                medians = {name: float(np.median([r[name] for r in first.values()])) for name in MEASURED}
-                out.append({"method": method.name, "stages": stages, "lr": method.lr, "seeds": len(first)} | medians)
+            if by_seed:
+                medians = {name: float(np.median([r[name] for r in by_seed.values()])) for name in MEASURED}
+                out.append({"method": method.name, "stages": stages, "lr": method.lr, "seeds": len(by_seed)} | medians)
     return out

@@ -1,4 +1,4 @@
-"""A study of swings: its rows for people."""
+"""The table of the rows of a study of swings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SWING_NOTE = (
 
 
 def swing_tables(rows: list[Record], spec: SwingsSpec) -> list[Group]:
-    """The rows for people."""
+    """Return the table of the rows, one line per method and number of stages."""
     columns: list[Column] = [
         text_of("method"),
         count_of("stages"),

@@ -1,4 +1,4 @@
-"""Majority votes of independent workers: how often they tie, and what they say. No training."""
+"""A study without training: majority votes of independent workers, their ties and their agreement with the sum."""
 
 from syncline.specs.study import Study, deferred
 from syncline.studies.vote_ties.spec import VoteTiesSpec

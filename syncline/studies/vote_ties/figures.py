@@ -1,4 +1,4 @@
-"""A study of ties: its figure."""
+"""The figure of a study of tied votes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from syncline.studies.vote_ties.spec import VoteTiesSpec
 
 
 def tie_figures(spec: VoteTiesSpec, records: list[Record], rows: list[Record]) -> Figures:
-    """Match, flip and tie rates of each number of workers, beside the paper's."""
+    """Yield the figure of match, flip and tie rates per number of workers, beside those of the paper."""
     panels: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
         panel = panels.setdefault(f"{row['workers']} workers", {})

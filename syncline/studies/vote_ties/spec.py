@@ -1,4 +1,4 @@
-"""The spec of a study of ties."""
+"""The spec of a study of tied votes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class PaperVotes(Spec):
-    """What a paper measured of one number of workers: shares of all parameters."""
+    """Shares of all parameters that a paper measured for one number of workers."""
 
     workers: int = Field(ge=2, le=10**9)
     tie_rate: Share
@@ -34,5 +34,5 @@ class VoteTiesSpec(Experiment):
     @model_validator(mode="after")
     def _distinct(self) -> VoteTiesSpec:
         check_distinct("groups", [f"{group.workers} workers" for group in self.groups])
-        check_distinct("distributions", [one.name for one in self.distributions])
+        check_distinct("distributions", [distribution.name for distribution in self.distributions])
         return self

@@ -1,4 +1,4 @@
-"""Votes of independent workers: how often they tie, and whether they are the sign of the sum. No training."""
+"""Pieces and rows of a study of tied votes: tie rates, and how often a vote is the sign of the sum."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from syncline.studies.draws import DistributionSpec, draw_of
 from syncline.studies.vote_ties.spec import VoteTiesSpec
 
 BLOCK = 2**16
-"""Votes taken at once."""
+"""Number of votes computed at once."""
 
 
 def tie_pieces(spec: VoteTiesSpec) -> list[Piece]:
-    """One per number of workers and distribution, in votes."""
-    pairs = [(group.workers, one) for group in spec.groups for one in spec.distributions]
+    """Return a piece per number of workers and distribution; lengths are in votes."""
+    pairs = [(group.workers, distribution) for group in spec.groups for distribution in spec.distributions]
     return [Piece(spec.votes, partial(vote_blocks, spec, *pair)) for pair in pairs]
 
 
 def vote_blocks(spec: VoteTiesSpec, workers: int, distribution: DistributionSpec, report: Report) -> list[Record]:
-    """Vote on independent draws, in the simulated group, by the one-bit all-reduce that keeps ties.
+    """Vote on independent draws in a simulated group, by the one-bit all-reduce that keeps ties.
 
     Returns:
-        Counts per block; none after Ctrl-C.
+        A record per block with its number of votes and its rates; no records after Ctrl-C.
     """
     from syncline.comm import SimulatedCommunicator
     from syncline.optim import OneBitVote, sign_agreement
@@ -53,20 +53,20 @@ def vote_blocks(spec: VoteTiesSpec, workers: int, distribution: DistributionSpec
 
 
 def tie_rows(spec: VoteTiesSpec, records: list[Record]) -> list[Record]:
-    """One row per number of workers and distribution that was finished, beside what the paper measured."""
+    """Return a row per finished number of workers and distribution, beside the rates that the paper measured."""
     out = []
     for group in spec.groups:
-        for one in spec.distributions:
-            own = [r for r in records if (r["workers"], r["distribution"]) == (group.workers, one.name)]
-            votes = sum(record["votes"] for record in own)
+        for distribution in spec.distributions:
+            blocks = [r for r in records if (r["workers"], r["distribution"]) == (group.workers, distribution.name)]
+            votes = sum(record["votes"] for record in blocks)
             if votes:
                 measured = {
-                    name: sum(record[name] * record["votes"] for record in own) / votes
+                    name: sum(record[name] * record["votes"] for record in blocks) / votes
                     for name in ("tie_rate", "match", "flip", "zero")
                 }
                 out.append({
                     "workers": group.workers,
-                    "distribution": one.name,
+                    "distribution": distribution.name,
                     "votes": votes,
                     "tie_rate": measured.pop("tie_rate"),
                     "tie_rate_exact": tie_rate(group.workers),
@@ -79,7 +79,7 @@ def tie_rows(spec: VoteTiesSpec, records: list[Record]) -> list[Record]:
 
 
 def tie_rate(workers: int) -> float:
-    """Of independent fair votes: ``C(P, P/2) / 2^P``; an odd number never ties.
+    """Return the tie rate of P independent fair votes: ``C(P, P/2) / 2^P``; an odd number of votes never ties.
 
     >>> tie_rate(4), tie_rate(8)
     (0.375, 0.2734375)

@@ -1,4 +1,4 @@
-"""A study of ties: its rows for people."""
+"""The table of the rows of a study of tied votes."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ TIE_NOTE = "In percent of all votes. Match, flip: the vote is the sign of the su
 
 
 def tie_tables(rows: list[Record], spec: VoteTiesSpec) -> list[Group]:
-    """Rates in percent, beside the paper's."""
+    """Return the table of rates in percent, beside those of the paper."""
     return [table(spec.description, TIE_COLUMNS, rows, f"{TIE_NOTE} Paper: {spec.source}.", (1,))]
