@@ -35,7 +35,7 @@ def clocked(call: Callable[[], Any]) -> tuple[int, float]:
 
 def measure(steps: int, rounds: int) -> list[Row]:
     """All rows."""
-    from syncline.runs.processes.forked import answers, start_server
+    from syncline.runs.processes.forked import call_results, start_server
 
     start_server()
     from syncline.runs.compare import compare, longest_first
@@ -49,7 +49,7 @@ def measure(steps: int, rounds: int) -> list[Row]:
     for _ in range(rounds):
         one_s.append(sum(call()[1] for call in calls))
         of: dict[int, float] = {}
-        for process, taken_s in answers(calls, 2):
+        for process, taken_s in call_results(calls, 2):
             of[process] = of.get(process, 0.0) + taken_s
         assert len(of) == 2
         two_s.append(max(of.values()))

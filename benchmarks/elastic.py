@@ -29,8 +29,8 @@ from benchmarks.command import cpu_s, parser_of, show
 from syncline.api.goodput import goodput
 from syncline.problems import Digits, Problem, Rows, TextGPT
 from syncline.problems.digits import load, mlp
-from syncline.runs.training.elastic.async_clock import plan_apart
-from syncline.runs.training.elastic.async_workers import WorkersApart
+from syncline.runs.training.elastic.async_clock import async_plan
+from syncline.runs.training.elastic.async_workers import AsyncWorkers
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec, validate
 from syncline.training import Recorder
@@ -80,13 +80,13 @@ def spec_of(method: dict[str, Any], steps: int = STEPS, problem: Problem = PROBL
     )  # fmt: skip
 
 
-def math_of(spec: RunSpec) -> WorkersApart:
+def math_of(spec: RunSpec) -> AsyncWorkers:
     """The effects, made anew."""
 
     def build(rows: Rows, problem: Any) -> Any:
         return build_task(problem, rows, torch.device("cpu"))
 
-    return WorkersApart(spec, spec.method, build, Recorder(), lambda done: None)
+    return AsyncWorkers(spec, spec.method, build, Recorder(), lambda done: None)
 
 
 def batch_of(problem: Digits | TextGPT) -> tuple[Tensor, Tensor]:
@@ -119,7 +119,7 @@ def turn(problem: Digits | TextGPT, method: dict[str, Any], steps: int) -> tuple
     spec, count = spec_of(method, steps, problem), WORKERS * steps
     played, alone, bare = math_of(spec), math_of(spec), bare_steps(problem, count)
     noted = Noted(played)
-    plan = plan_apart(spec, spec.method, task_tensors(played.server_task), 0.1, spec.network)
+    plan = async_plan(spec, spec.method, task_tensors(played.server_task), 0.1, spec.network)
     events_s = cpu_s(lambda: plan.play(noted))
 
     def effects() -> None:

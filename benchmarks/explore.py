@@ -53,7 +53,7 @@ def ranking(settings: PageSettings) -> None:
     names = [shown_method(found), BASELINE]
     rows = [Lane(name, round_of(settings, name)) for name in names]
     words.headline(found)
-    markup.ranking(found)
+    markup.ranking_table(found)
     markup.figure([round_picture(rows, width) for width in WIDTHS])
 
 

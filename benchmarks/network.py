@@ -120,7 +120,7 @@ def collectives(case: str, algorithm: str, network: Topology, repeats: int) -> l
     messages = messages_of(rounds("all_reduce", workers, NBYTES, algorithm))
     both = {
         by: lambda more, by=by: collective_finish_s(
-            "all_reduce", workers, NBYTES + more, network, algorithm, entry_s, by=by
+            "all_reduce", workers, NBYTES + more, network, algorithm, entry_s, evaluator=by
         )
         for by in ("events", "lockstep")
     }
@@ -136,7 +136,7 @@ def shared_link(repeats: int) -> Measured:
 
     def simulate(more: float) -> Floats:
         of = [Round(senders, senders + FLOWS, size + more) for size in sizes]
-        return rounds_finish_s(of, 2 * FLOWS, network, by="events")
+        return rounds_finish_s(of, 2 * FLOWS, network, evaluator="events")
 
     return measured("shared-link", "events", FLOWS, FLOWS * EACH, simulate, repeats)
 
@@ -180,7 +180,7 @@ def largest(algorithm: str, evaluator: str, repeats: int) -> Measured:
 
     def simulate(more: float) -> Floats:
         return collective_finish_s(
-            "all_reduce", LARGEST, LARGEST_NBYTES + more, network, algorithm, entry_s, by=evaluator
+            "all_reduce", LARGEST, LARGEST_NBYTES + more, network, algorithm, entry_s, evaluator=evaluator
         )
 
     return measured(algorithm, evaluator, LARGEST, messages, simulate, repeats, peak=True)

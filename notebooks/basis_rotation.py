@@ -44,9 +44,9 @@ from syncline.analysis.theory import (
     delay_deviation,
     delayed_adam_bound,
     delayed_adam_step,
-    late_factor,
+    delay_step_factor,
     momentum_adam_bound,
-    momentum_late_factor,
+    momentum_delay_step_factor,
     trap_radius,
 )
 from syncline.costmodel.compute.rotation import rotation_elements
@@ -208,7 +208,7 @@ gap = 0.5 * (20 * 20**2 + 30**2)
 norms = norm_11(hessians[[0, -1]]).numpy()  # at 0 and at 45 degrees
 late, on_time = (delayed_adam_bound(1e4, tau, norms, gap, 0, 2) ** 2 for tau in (DELAY, 0))  # like steps to a precision
 added = late - on_time
-assert np.allclose(late / on_time, late_factor(DELAY, 2)) and np.allclose(added / added[0], off[[0, -1]])
+assert np.allclose(late / on_time, delay_step_factor(DELAY, 2)) and np.allclose(added / added[0], off[[0, -1]])
 for angle, ratio, more in zip((0, 45), late / on_time, added / added[0], strict=True):
     print(f"{angle} deg: slowdown of the bound {ratio:.2f}; steps added, over those at 0 deg: {more:.2f}")
 
@@ -293,7 +293,7 @@ figure
 print("what momentum makes of 1 + d tau in E.8's proof, at d = 2:", end=" ")
 print(
     ", ".join(
-        f"beta1 {b}: {float(momentum_late_factor(b, 2, 2)):.0f} (tau 2), {float(momentum_late_factor(b, 31, 2)):.0f} (tau 31)"
+        f"beta1 {b}: {float(momentum_delay_step_factor(b, 2, 2)):.0f} (tau 2), {float(momentum_delay_step_factor(b, 31, 2)):.0f} (tau 31)"
         for b in (0.0, 0.5, 0.9)
     )
 )
@@ -567,7 +567,7 @@ for method in gpt.methods:
 for stages in gpt.stages:
     ratio = rms["basis rotation", stages] / rms["adam", stages]
     print(f"{stages} stages: steps along the dominant eigenvector, Basis Rotation's over Adam's: {ratio:.2f}")
-swings(panels, {"along it": LATE, "beside it": ON_TIME}, label="step", most=gpt.window)
+swings(panels, {"along it": LATE, "beside it": ON_TIME}, label="step", num_steps=gpt.window)
 
 # %% [markdown]
 # Without delay it is the picture of the toys: rotation calms the swings. With delay it is not: Basis Rotation's loss is

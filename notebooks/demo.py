@@ -281,7 +281,7 @@ with figure_style():
         runs = [mean_gradient(steps, k, beta) for steps in STEPS]
         parts_of = [
             signum_bound(signum_step(t, **BOWL), t, **BOWL, noise=0.5, workers=4, beta=beta,
-                         kept=kept_momentum_bound(beta, k, D, largest))
+                         kept_momentum=kept_momentum_bound(beta, k, D, largest))
             for t, (_, largest) in zip(STEPS, runs, strict=True)
         ]  # fmt: skip
         found = [norm for norm, _ in runs]

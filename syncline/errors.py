@@ -80,7 +80,7 @@ def within(path: str) -> Iterator[None]:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
 
-def one_of(options: Iterable[str], given: object) -> str:
+def one_of(options: Iterable[str], value: object) -> str:
     """The end of an error line: what would be accepted, with the closest match first.
 
     >>> one_of(["infiniband", "10gbe", "wan"], "10gb")
@@ -88,11 +88,11 @@ def one_of(options: Iterable[str], given: object) -> str:
     """
     names = sorted(options)
     line = "one of " + ", ".join(repr(name) for name in names)
-    close = difflib.get_close_matches(given, names, n=1) if isinstance(given, str) else []
+    close = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
     return line + (f" (did you mean {close[0]!r}?)" if close else "")
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What Python says, type and message, in one line.
 
     >>> said(ValueError("sizes are\\nnot negative"))

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from syncline.errors import SpecError, one_of, said
+from syncline.errors import SpecError, error_text, one_of
 from syncline.units import parse_seconds
 
 
@@ -234,7 +234,7 @@ def plain_argument(name: str, value: Any) -> Any:
     except SpecError as error:
         raise SpecError(name, value, error.expected) from None
     except Exception as error:  # whatever a user's own object raises
-        raise SpecError(name, value, f"a value that can be read ({said(error)})") from None
+        raise SpecError(name, value, f"a value that can be read ({error_text(error)})") from None
 
 
 def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:

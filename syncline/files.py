@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.errors import SynclineError, said
+from syncline.errors import SynclineError, error_text
 from syncline.interrupts import Deferral
 
 NOT_AS_WRITTEN = (
@@ -54,7 +54,7 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def as_written(path: Path) -> Iterator[None]:
+def refuse_changed_files(path: Path) -> Iterator[None]:
     """Around what reads results: files that somebody has changed are a mistake in the input, told in one line.
 
     Readers that know what a file should hold refuse it themselves (`syncline.runs.folders.result_files`); this catches
@@ -66,13 +66,13 @@ def as_written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SynclineError(f"folder: {error.filename or path} cannot be read ({said(error)})") from error
+        raise SynclineError(f"folder: {error.filename or path} cannot be read ({error_text(error)})") from error
     except NOT_AS_WRITTEN as error:
-        raise SynclineError(f"folder: {path}/ is not as it was written ({said(error)})") from error
+        raise SynclineError(f"folder: {path}/ is not as it was written ({error_text(error)})") from error
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """Where to write what is to be called ``path``: a name beside it, which takes its place at the end.
 
     What is no file (a pipe, ``/dev/stdout``), or is in a folder that takes no new names, is written where it is.

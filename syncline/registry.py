@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from syncline.errors import SpecError, one_of, said
+from syncline.errors import SpecError, error_text, one_of
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Registry(Generic[T]):
     """Things of one kind by name.
 
     Args:
-        what: the kind, in the plural, as in "one of the networks".
+        noun: the kind, in the plural, as in "one of the networks".
         group: the entry points by which installed packages add to it (``syncline.networks``).
         built_in: what is here from the start: the thing, or ``module:name`` where it is.
 
@@ -45,8 +45,8 @@ class Registry(Generic[T]):
     'square'?), or module:name
     """
 
-    def __init__(self, what: str, group: str, built_in: Mapping[str, T | str]) -> None:
-        self.what, self.group = what, group
+    def __init__(self, noun: str, group: str, built_in: Mapping[str, T | str]) -> None:
+        self.what, self.group = noun, group
         self._known: dict[str, T | str] = dict(built_in)
 
     def register(self, name: str, thing: T | str) -> T | str:
@@ -203,7 +203,7 @@ def imported(reference: str, path: str = "name", *, installed: bool = False) -> 
     try:
         thing: Any = importlib.import_module(module_name)
     except Exception as error:  # whatever a user's module raises is told as what is wrong with this field
-        raise SpecError(path, reference, f"a module that imports; it says: {said(error)}") from error
+        raise SpecError(path, reference, f"a module that imports; it says: {error_text(error)}") from error
     for part in name.split("."):
         if not hasattr(thing, part):
             public = [one for one in dir(thing) if not one.startswith("_")]
@@ -240,12 +240,12 @@ def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
     return call(imported(target, f"{where}target"), target, arguments, f"{where}target", where)
 
 
-def call(function: Any, told: str, arguments: Mapping[str, Any], path: str, where: str = "") -> Any:
+def call(function: Any, display_name: str, arguments: Mapping[str, Any], path: str, where: str = "") -> Any:
     """What a user's function returns, called with arguments by name.
 
     Args:
         function: it.
-        told: what error lines call it.
+        display_name: what error lines call it.
         arguments: by name.
         path: of the field that names the function.
         where: what stands before an argument's name in error lines, with a dot behind.
@@ -254,27 +254,27 @@ def call(function: Any, told: str, arguments: Mapping[str, Any], path: str, wher
         SpecError: as `called`.
     """
     if not callable(function):
-        raise SpecError(path, told, f"a function or a class, and this is {type(function).__name__}")
-    _check_arguments(function, told, arguments, where)
+        raise SpecError(path, display_name, f"a function or a class, and this is {type(function).__name__}")
+    _check_arguments(function, display_name, arguments, where)
     try:
         return function(**arguments)
     except Exception as error:  # whatever a user's function raises is told as what is wrong with this field
-        raise SpecError(path, told, f"a call that returns; it says: {said(error)}") from error
+        raise SpecError(path, display_name, f"a call that returns; it says: {error_text(error)}") from error
 
 
-def called_as(given: Mapping[str, Any], path: str) -> Any:
+def called_as(fields: Mapping[str, Any], path: str) -> Any:
     """What ``{kind: python, target: module:name, ...}`` of a spec stands for: what the target returns."""
-    arguments = {key: value for key, value in given.items() if key not in ("kind", "target")}
-    return called(given.get("target"), arguments, path)
+    arguments = {key: value for key, value in fields.items() if key not in ("kind", "target")}
+    return called(fields.get("target"), arguments, path)
 
 
-def name_of_call(given: Mapping[str, Any]) -> str:
+def name_of_call(fields: Mapping[str, Any]) -> str:
     """What to call it.
 
     >>> name_of_call({"kind": "python", "target": "mine:make", "width": 4})
     'mine:make(width=4)'
     """
-    return call_text(str(given.get("target")), {k: v for k, v in given.items() if k not in ("kind", "target")})
+    return call_text(str(fields.get("target")), {k: v for k, v in fields.items() if k not in ("kind", "target")})
 
 
 def call_text(target: str, arguments: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def torchrun_command(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Do what 'syncline calibrate' does, and write cluster.yaml or --out.")
     ] = False,
-    known: Annotated[
+    network: Annotated[
         str | None, typer.Option("--network", metavar="NET", help="With --calibrate: latency and bandwidth, if known.")
     ] = None,
     sizes: Annotated[str | None, typer.Option("--sizes", help="With --calibrate: of the collectives.")] = None,
@@ -54,11 +54,11 @@ def torchrun_command(
     if calibrate:
         if reproducible:
             raise SpecError("--reproducible", True, "none, as a calibration adds nothing up")
-        _calibrate(spec, overrides, known, sizes, budget, window, device, backend, timeout, out)
+        _calibrate(spec, overrides, network, sizes, budget, window, device, backend, timeout, out)
         return
     if spec is None:
         raise SpecError("SPEC", None, "a YAML file or a bundled spec; without one there is only --calibrate")
-    for name, value in (("--network", known), ("--sizes", sizes), ("--budget", budget), ("--window", window)):
+    for name, value in (("--network", network), ("--sizes", sizes), ("--budget", budget), ("--window", window)):
         if value is not None:
             raise SpecError(name, value, "--calibrate beside it, whose option it is")
     from syncline.measure.launching.process import Launch
@@ -91,7 +91,7 @@ def torchrun_command(
 def _calibrate(
     spec: str | None,
     overrides: list[str] | None,
-    known: str | None,
+    network: str | None,
     sizes: str | None,
     budget: str | None,
     window: str | None,
@@ -107,7 +107,7 @@ def _calibrate(
     from syncline.measure.launching.process import Launch
     from syncline.units import number_or_text, parse_seconds
 
-    plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
+    plan = planned(spec, overrides or (), known=network, sizes=sizes, budget=budget, window=window)
     how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
     target = out or Path("cluster.yaml")

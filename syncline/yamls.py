@@ -41,14 +41,14 @@ MOST_VALUES = 1_000_000
 """In a file, with every alias written out: a few lines of aliases of aliases would fill the memory."""
 
 
-def _unfolded(node: Any, known: dict[int, float]) -> float:
+def _unfolded(node: Any, counts: dict[int, float]) -> float:
     """How many values a node stands for; infinitely many if it is inside itself."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
+    if id(node) not in counts:
+        counts[id(node)] = math.inf
         inside = node.value if isinstance(node.value, list) else []
         parts = [part for one in inside for part in (one if isinstance(one, tuple) else (one,))]
-        known[id(node)] = 1.0 + sum(_unfolded(part, known) for part in parts)
-    return known[id(node)]
+        counts[id(node)] = 1.0 + sum(_unfolded(part, counts) for part in parts)
+    return counts[id(node)]
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import pytest
 
 from syncline.interrupts import SIGNALS, end_with_parent
 from syncline.runs.processes import shared_progress as processes
-from syncline.runs.processes.shared_progress import overseen, shared_progress
+from syncline.runs.processes.shared_progress import run_stoppable, shared_progress
 
 PATIENCE_S = 120.0
 BEGIN = """
@@ -106,7 +106,7 @@ def test_an_interrupt_that_a_callback_from_c_has_lost_comes_again(monkeypatch: p
             step()
 
     with shared_progress(1) as shared:
-        assert overseen(training, shared) is None
+        assert run_stoppable(training, shared) is None
     assert len(lost) == 2
 
 

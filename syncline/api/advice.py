@@ -65,7 +65,7 @@ def advise(
     >>> [(row["method"], row["list"]) for row in advice.rows[:2]]
     [('diloco', 'ranked'), ('ddp-adam', 'ranked')]
     """
-    from syncline.planner.advice.advice import advised
+    from syncline.planner.advice.advice import compute_advice
     from syncline.planner.advice.question import advice_question
 
     question = advice_question(
@@ -85,7 +85,7 @@ def advise(
         methods=None if methods is None else listed(methods),
         failures=failures,
     )
-    advice = advised(question)
+    advice = compute_advice(question)
 
     def tables() -> Any:
         from syncline.planner.advice.tables import advice_tables  # only here: JSON needs no rich

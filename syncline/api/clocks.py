@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
-from syncline.api.spec_arguments import Asked, listed, spec_of, told
+from syncline.api.spec_arguments import Asked, listed, spec_of, warn_lines
 from syncline.specs import Experiment, PipelineSpec, ProjectSpec, asked_of, network_fields
 from syncline.specs.failures import failures_of
 from syncline.specs.prices import prices_of
@@ -103,7 +103,7 @@ def project(
             listed(methods), overlap, algorithm, sequence, precision, listed(layout),
         )  # fmt: skip
         spec = projections.variants(loaded, options)
-        told(projections.left_out(spec))
+        warn_lines(projections.left_out(spec))
     from syncline.planner.projection.training_totals import WholeTraining
 
     training = WholeTraining(
@@ -113,14 +113,14 @@ def project(
         extrapolate,
         None if failures is None else failures_of(failures),
     )
-    return projected(spec, thresholds=thresholds, asked=training)
+    return projection_result(spec, thresholds=thresholds, training=training)
 
 
-def projected(
+def projection_result(
     specs: Sequence[Experiment],
     rows: Sequence[dict[str, Any]] | None = None,
     thresholds: bool | None = None,
-    asked: WholeTraining | None = None,
+    training: WholeTraining | None = None,
 ) -> Result:
     """Return the result of projections; compute the rows unless they are given."""
     from syncline.planner.projection import projections
@@ -131,10 +131,10 @@ def projected(
         return project_tables(list(all_rows), *specs)
 
     all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
-    if asked is not None and not asked.is_nothing:
+    if training is not None and not training.is_nothing:
         from syncline.planner.projection.training_totals import with_training
 
-        all_rows = with_training(all_rows, specs, asked)
+        all_rows = with_training(all_rows, specs, training)
     return Result(
         "project",
         {"spec": specs[0].name, "rows": all_rows},
@@ -187,13 +187,13 @@ def collectives(
         return None if values is None else listed(values)
 
     chosen_networks, _, count = asked_of(cluster, names(networks), None, workers)
-    question = experiment.CostQuestion.of(
+    question = experiment.CostQuestion.from_options(
         count, nbytes, chosen_networks, names(collectives), starts, names(algorithms), rule
     )
-    return priced(question)
+    return collectives_result(question)
 
 
-def priced(question: CostQuestion, answer: dict[str, Any] | None = None) -> Result:
+def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = None) -> Result:
     """Return the result of a question about collectives; compute the answer unless it is given."""
     from syncline.planner import collectives as experiment
 
@@ -255,10 +255,10 @@ def pipeline(
 
     with place(out, loaded.name) as (path, scratch):
         answer = experiment.pipeline(loaded, path, exact=exact and out is not None, figures=out is not None)
-    return played(loaded, answer, scratch)
+    return pipeline_result(loaded, answer, scratch)
 
 
-def played(spec: PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
+def pipeline_result(spec: PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of schedules that were simulated."""
     from syncline.runs.pipeline_tables import pipeline_tables
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from syncline.api.arguments import checked
-from syncline.api.clocks import played, priced, projected
-from syncline.api.processes import launched
-from syncline.api.replicate import replicated_in
+from syncline.api.clocks import collectives_result, pipeline_result, projection_result
+from syncline.api.processes import launch_result
+from syncline.api.replicate import read_replication_result
 from syncline.api.result import Result
-from syncline.api.sweeps import swept_in
-from syncline.api.traces import replayed
-from syncline.api.trainings import compared, ran
+from syncline.api.sweeps import read_sweep_result
+from syncline.api.traces import replay_result
+from syncline.api.trainings import comparison_result, run_result
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import kind_of_model
-from syncline.files import as_written
+from syncline.files import refuse_changed_files
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
 from syncline.runs.replicating.reading import is_replication
@@ -55,7 +55,7 @@ def load(folder: str | Path) -> Result:
     ...     print(sl.load(path).rows == sl.pipeline(schedules=["gpipe"]).rows)
     True
     """
-    with as_written(Path(folder)), specs_as_data():
+    with refuse_changed_files(Path(folder)), specs_as_data():
         result = _loaded(Path(folder))
     result.read_from = Path(folder)
     return result
@@ -63,9 +63,9 @@ def load(folder: str | Path) -> Result:
 
 def _loaded(path: Path) -> Result:
     if (path / SWEPT).is_file():
-        return swept_in(path)
+        return read_sweep_result(path)
     if not (path / "run.json").is_file() and is_replication(path):
-        return replicated_in(path)
+        return read_replication_result(path)
     noted = _noted(path)
     return _replays(noted, path) if noted.get("command") in ("trace", "whatif") else _of_run(noted, path)
 
@@ -99,11 +99,11 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
         answer["target_loss"] = rows[0]["target_loss"] if rows else None
     if spec is None:
         return Result(command, answer, folder=path)
-    make: Callable[[Any, dict[str, Any]], Result] = ran
+    make: Callable[[Any, dict[str, Any]], Result] = run_result
     if command == "launch":
-        make = launched
+        make = launch_result
     elif isinstance(spec, CompareSpec | PipelineSpec):
-        make = compared if isinstance(spec, CompareSpec) else played
+        make = comparison_result if isinstance(spec, CompareSpec) else pipeline_result
     return make(spec, answer)
 
 
@@ -133,7 +133,7 @@ def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
 
 def _projection(noted: dict[str, Any]) -> Result:
     specs: list[Experiment] = [load_spec(dict(fields)) for fields in noted["specs"]]
-    return projected(specs, noted["rows"])
+    return projection_result(specs, noted["rows"])
 
 
 def _collectives(noted: dict[str, Any]) -> Result:
@@ -143,7 +143,9 @@ def _collectives(noted: dict[str, Any]) -> Result:
     for name in ("collectives", "starts_s", "algorithms"):
         question[name] = question[name] and tuple(question[name])
     question["networks"] = tuple(network(fields) for fields in question["networks"])
-    return priced(CostQuestion(**question), {name: noted[name] for name in ("rows", "crossovers", "choices")})
+    return collectives_result(
+        CostQuestion(**question), {name: noted[name] for name in ("rows", "crossovers", "choices")}
+    )
 
 
 def _replays(noted: dict[str, Any], path: Path) -> Result:
@@ -159,4 +161,4 @@ def _replays(noted: dict[str, Any], path: Path) -> Result:
         question = ReplayedOn.read(noted["question"])
     except SpecError:  # the network or the hardware is made by code, or no longer exists
         return Result(command, answer, folder=path)
-    return replayed(command, answer, question)
+    return replay_result(command, answer, question)

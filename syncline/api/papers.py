@@ -25,11 +25,11 @@ def reproduce(paper: str | None = None) -> Result:
     (4.361, 4.361, 'agree')
     """
     from syncline.studies.scoreboard.board import board_of, tables_of
-    from syncline.studies.scoreboard.claim_register import claims_table, told_claims
+    from syncline.studies.scoreboard.claim_register import claim_fields, claims_table
 
     rows = board_of(paper)
     return Result(
         "reproduce",
-        {"rows": rows, "claims": told_claims(paper)},
+        {"rows": rows, "claims": claim_fields(paper)},
         tables=lambda: [*tables_of(rows), claims_table(paper)],
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
-from syncline.api.spec_arguments import Asked, spec_of, told
+from syncline.api.spec_arguments import Asked, spec_of, warn_lines
 from syncline.errors import SynclineError
 from syncline.specs import PipelineSpec, RunSpec
 
@@ -81,16 +81,16 @@ def launch(
         device, backend, parse_seconds(timeout, "timeout"), reproducible, port,
         workers_per_process=workers_per_process, rejoins=rejoins,
     )  # fmt: skip
-    told(launch_warnings(loaded, options))
+    warn_lines(launch_warnings(loaded, options))
     result = on_processes(loaded, options, out, exact=exact, on_progress=on_progress)
     if result.failed:
-        told([result.failed])
+        warn_lines([result.failed])
     return result
 
 
 def on_processes(
     spec: RunSpec | PipelineSpec,
-    how: Launch,
+    options: Launch,
     out: str | Path | None = None,
     *,
     exact: bool = True,
@@ -106,11 +106,11 @@ def on_processes(
     if not isinstance(spec, PipelineSpec) and asynchronous_of(spec.method) is not None:
         run_it = launch_served
     with place(out, spec.name) as (path, scratch):
-        answer = run_it(spec, path, how, exact=exact and out is not None, on_progress=on_progress)
-    return launched(spec, answer, scratch)
+        answer = run_it(spec, path, options, exact=exact and out is not None, on_progress=on_progress)
+    return launch_result(spec, answer, scratch)
 
 
-def launched(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
+def launch_result(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of a launch that has ended."""
     from syncline.measure.launching.tables import launch_tables
 
@@ -165,14 +165,14 @@ def calibrate(
     )  # fmt: skip
     numbers = [workers] if isinstance(workers, int) else list(workers)
     check_process_counts(numbers)
-    told(calibrate_warnings(numbers))
+    warn_lines(calibrate_warnings(numbers))
     options = Launch(device, backend, parse_seconds(timeout, "timeout"))
     with place(out, "cluster.yaml") as (path, scratch):
         answer = experiment.calibrate(plan, numbers, path, options, exact=out is not None, command="sl.calibrate")
-    return calibrated(answer, scratch)
+    return calibration_result(answer, scratch)
 
 
-def calibrated(answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
+def calibration_result(answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of a calibration.
 
     Raises:

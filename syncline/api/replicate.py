@@ -70,7 +70,7 @@ def replicate(
     allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
     seed_list = seeds_of(seeds)
     spec = load_replication(name, scale, seed_list)
-    claims = _said(spec)
+    claims = _claim_texts(spec)
     replication = experiment(
         spec,
         Path(out) if out is not None else default_folder(spec, scale),
@@ -90,7 +90,7 @@ def replicate(
     )
 
 
-def replicated_in(folder: Path) -> Result:
+def read_replication_result(folder: Path) -> Result:
     """Return the result in a replication's folder, as far as its stages are complete.
 
     Raises:
@@ -100,7 +100,7 @@ def replicated_in(folder: Path) -> Result:
     from syncline.runs.replicating.tables import replication_tables
 
     replication = read_replication(folder)
-    claims = _said(replication.spec)
+    claims = _claim_texts(replication.spec)
     answer = replication.json() | {"command": command_in(folder)}
     return Result(
         "replicate", answer, replication.spec, tables=lambda: replication_tables(replication, claims), folder=folder
@@ -133,7 +133,7 @@ def _trainings_by_scale(row: Mapping[str, Any]) -> str:
     return "\n".join(f"{scale} {trainings}" for scale, trainings in row["scales"].items())
 
 
-def _said(spec: ReplicationSpec) -> Mapping[str, str]:
+def _claim_texts(spec: ReplicationSpec) -> Mapping[str, str]:
     """Return the text of a paper's claims, by their ids."""
     if not spec.paper:
         return {}

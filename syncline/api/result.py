@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
-from syncline.files import as_written
+from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
 from syncline.runs.folders.json_values import plain
 
@@ -98,7 +98,7 @@ class Result:
 
     def _as_written(self) -> AbstractContextManager[None]:
         """Return the context for code that reads the files of a loaded result, or its rows."""
-        return nullcontext() if self.read_from is None else as_written(self.read_from)
+        return nullcontext() if self.read_from is None else refuse_changed_files(self.read_from)
 
     @property
     def summary(self) -> pd.DataFrame:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.api.result import Result
-from syncline.api.spec_arguments import Asked, listed, spec_of, told
+from syncline.api.spec_arguments import Asked, listed, spec_of, warn_lines
 from syncline.specs import Experiment, ProjectSpec, asked_of
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.planner.solving.question import Inverse
+    from syncline.planner.solving.question import InverseProblem
 
 DEFAULT = "project-gpt-160m"
 
@@ -129,19 +129,19 @@ def solve(
             listed(methods), overlap, algorithm, sequence, precision, listed(layout),
         )  # fmt: skip
         specs = inputs.specs(loaded, options, own_methods=spec != DEFAULT)
-        told(left_out(specs))
+        warn_lines(left_out(specs))
     question = inputs.question(variable, specs, own_methods=methods is not None)
-    return answered(question)
+    return solve_result(question)
 
 
-def answered(question: Inverse) -> Result:
+def solve_result(question: InverseProblem) -> Result:
     """Return the result of a question whose arguments are complete."""
-    from syncline.planner.solving.solver import solved
+    from syncline.planner.solving.solver import solve_rows
 
     def tables() -> list[Group]:
         from syncline.planner.solving.tables import solve_tables  # lazy import: JSON needs no rich
 
         return solve_tables(rows, question)
 
-    rows = solved(question)
+    rows = solve_rows(question)
     return Result("solve", {"sought": question.variable, "rows": rows}, question.specs[0], tables=tables)

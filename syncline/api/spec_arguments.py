@@ -52,11 +52,11 @@ def spec_of(
         studies_of=studies_of,
         scale=scale,
     )
-    told(spec.warnings())
+    warn_lines(spec.warnings())
     return spec
 
 
-def told(lines: list[str]) -> None:
+def warn_lines(lines: list[str]) -> None:
     """Warn of each line at the place outside this package from which the call came."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("syncline."):

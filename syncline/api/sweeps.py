@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
-from syncline.api.spec_arguments import Asked, told
+from syncline.api.spec_arguments import Asked, warn_lines
 from syncline.runs.sweep.folder import read_sweep
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.ranking import effort, ranked
@@ -130,7 +130,7 @@ class SweepResult(Result):
         return pd.DataFrame(ranked(self.rows, by))
 
 
-def swept_in(folder: Path) -> SweepResult:
+def read_sweep_result(folder: Path) -> SweepResult:
     """Return the result of the finished runs in a sweep's folder, also if the sweep still runs or was killed.
 
     Raises:
@@ -155,7 +155,7 @@ class _Warner(Listener):
     """A listener that turns a sweep's warnings into Python's warnings."""
 
     def warns(self, lines: Sequence[str]) -> None:
-        told(list(lines))
+        warn_lines(list(lines))
 
 
 def _tables(swept: Swept) -> list[Any]:

@@ -85,7 +85,7 @@ def trace(
         answer = experiment(
             programs, workers, question, path, exact=exact and out is not None, run=traced_apart, options=options
         )
-    return replayed("trace", answer, question, scratch)
+    return replay_result("trace", answer, question, scratch)
 
 
 @checked
@@ -137,10 +137,10 @@ def whatif(
     question = ReplayedOn.of(chosen_networks, hardware, algorithm, host, changes, target_loss)
     with place(out, "whatif") as (path, scratch):
         answer = experiment(folders, question, path, exact=exact and out is not None)
-    return replayed("whatif", answer, question, scratch)
+    return replay_result("whatif", answer, question, scratch)
 
 
-def program_of(what: Traceable) -> ForeignScript:
+def program_of(source: Traceable) -> ForeignScript:
     """Return the program of a script, a command line or a function.
 
     Raises:
@@ -148,18 +148,18 @@ def program_of(what: Traceable) -> ForeignScript:
     """
     from syncline.measure.recording.ranks import ForeignScript, script_of
 
-    if callable(what):
+    if callable(source):
         import cloudpickle
 
-        return ForeignScript(getattr(what, "__name__", "function"), function=cloudpickle.dumps(what))
-    if isinstance(what, Path) or (isinstance(what, str) and Path(what).is_file()):
-        return script_of([str(what)])
+        return ForeignScript(getattr(source, "__name__", "function"), function=cloudpickle.dumps(source))
+    if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_file()):
+        return script_of([str(source)])
     try:
-        words = shlex.split(what)
+        words = shlex.split(source)
     except (ValueError, AttributeError):
         words = []
     if not words:
-        raise SpecError("script", what, "a Python file, what would be typed to run it, or a function")
+        raise SpecError("script", source, "a Python file, what would be typed to run it, or a function")
     return script_of(words)
 
 
@@ -168,13 +168,15 @@ def folder_name(programs: Sequence[ForeignScript]) -> str:
     return "-".join(["trace", *dict.fromkeys(program.name for program in programs)])
 
 
-def replayed(command: str, told: Mapping[str, Any], question: ReplayedOn, scratch: Scratch | None = None) -> Result:
+def replay_result(
+    command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Scratch | None = None
+) -> Result:
     """Return the result of a trace, or of replays of records."""
 
     def tables() -> list[Group]:
         from syncline.measure.replaying.tables import trace_tables
 
-        return trace_tables(told, question)
+        return trace_tables(answer, question)
 
-    folder = Path(told["folder"]) if "folder" in told else None
-    return Result(command, told, tables=tables, folder=folder, scratch=scratch)
+    folder = Path(answer["folder"]) if "folder" in answer else None
+    return Result(command, answer, tables=tables, folder=folder, scratch=scratch)

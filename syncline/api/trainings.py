@@ -75,15 +75,15 @@ def compare(
         answer = experiment.compare(
             loaded, path, exact=exact and out is not None, jobs=jobs, figures=out is not None, on_progress=on_progress
         )
-    return compared(loaded, answer, scratch)
+    return comparison_result(loaded, answer, scratch)
 
 
-def compared(spec: CompareSpec, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
+def comparison_result(spec: CompareSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of a comparison from its answer."""
     from syncline.specs.tables.display import compare_tables
 
-    tables = partial(compare_tables, told["rows"], spec)
-    return Result("compare", told, spec, tables=tables, folder=Path(told["folder"]), scratch=scratch)
+    tables = partial(compare_tables, answer["rows"], spec)
+    return Result("compare", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
 
 
 @checked
@@ -143,12 +143,12 @@ def run(
         answer = experiment.run(
             loaded, path, exact=exact and out is not None, figures=out is not None, on_progress=on_progress
         )
-    return ran(loaded, answer, scratch)
+    return run_result(loaded, answer, scratch)
 
 
-def ran(spec: Experiment, told: dict[str, Any], scratch: Scratch | None = None) -> Result:
+def run_result(spec: Experiment, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of a run, or of a study, from its answer."""
     from syncline.specs.tables.display import run_tables
 
-    tables = partial(run_tables, told["rows"], spec)
-    return Result("run", told, spec, tables=tables, folder=Path(told["folder"]), scratch=scratch)
+    tables = partial(run_tables, answer["rows"], spec)
+    return Result("run", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)

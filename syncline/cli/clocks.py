@@ -282,13 +282,13 @@ def collectives_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
-    from syncline.api.clocks import priced
+    from syncline.api.clocks import collectives_result
     from syncline.planner import collectives as experiment
     from syncline.specs import asked_of
 
     networks, _, count = asked_of(cluster, each_network(network), None, workers)
-    question = experiment.CostQuestion.of(count, nbytes, networks, collective, starts, algorithm, rule)
-    result = priced(question)
+    question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, rule)
+    result = collectives_result(question)
     tables = [] if as_json else tables_of(result, columns)
     drawn = plot and experiment.plot_costs(question, plot)
     if as_json:

@@ -150,7 +150,7 @@ def calibrate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure this machine: collectives, training steps, wire formats. Writes a file that specs take as network."""
-    from syncline.api.processes import calibrated
+    from syncline.api.processes import calibration_result
     from syncline.measure.calibration.calibrate import calibrate
     from syncline.measure.calibration.plan import calibrate_warnings, numbers_of, planned
     from syncline.measure.launching.process import Launch
@@ -170,7 +170,7 @@ def calibrate_command(
     if "failed" in measured:
         say(f"error: {measured['failed']}")
         raise typer.Exit(1)
-    result = calibrated(measured)
+    result = calibration_result(measured)
     print_tables(console, result)
     console.print(f"\nresults in {result.folder}", soft_wrap=True)
     console.print(f"use it: syncline project --network {shlex.quote(str(result.folder))}", soft_wrap=True)

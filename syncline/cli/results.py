@@ -24,7 +24,7 @@ from syncline.cli.shell import (
 )
 from syncline.cli.usage import Missing
 from syncline.errors import SpecError
-from syncline.files import as_written
+from syncline.files import refuse_changed_files
 from syncline.units import format_bytes
 
 if TYPE_CHECKING:
@@ -82,18 +82,18 @@ def show_command(
 
     entry = find_run(run, folder)
     if entry.kind == "sweep":
-        from syncline.api.sweeps import swept_in
+        from syncline.api.sweeps import read_sweep_result
         from syncline.cli.sweeps import best_command
 
         best_command(entry.path, columns=columns)
         if as_json:
-            emit(swept_in(entry.path))
+            emit(read_sweep_result(entry.path))
         return
     _need_finished(run, entry)
     from syncline.api.folders import load
 
     console = new_console()
-    with as_written(entry.path):
+    with refuse_changed_files(entry.path):
         result = load(entry.path)
         show_tables(console, result, columns)
     show_files(console, entry.path)
@@ -175,7 +175,7 @@ def rm_command(
         raise typer.Exit(1)
     for entry in chosen.values():
         remove_run(entry)
-        say(f"removed {_told(entry)}")
+        say(f"removed {_entry_text(entry)}")
     if not chosen:
         say(f"nothing that killed runs left in {folder}/")
 
@@ -210,13 +210,13 @@ def _need_finished(run: str, entry: RunEntry) -> None:
 def _agreed(entries: list[RunEntry]) -> bool:
     """Return whether the user agrees to remove the runs."""
     for entry in entries:
-        say(_told(entry))
+        say(_entry_text(entry))
     if not sys.stdin.isatty():
         raise Missing("--yes", "it, as there is no terminal to ask at")
     return typer.confirm("remove?", err=True)
 
 
-def _told(entry: RunEntry) -> str:
+def _entry_text(entry: RunEntry) -> str:
     files = "1 file" if entry.files == 1 else f"{entry.files:,} files"
     return f"{entry.path}/ ({entry.kind}, {entry.state}, {files}, {format_bytes(entry.nbytes)})"
 

@@ -205,16 +205,16 @@ def overridden(
     return changes + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
 
 
-def each_network(given: list[str] | None) -> list[str] | None:
+def each_network(texts: list[str] | None) -> list[str] | None:
     """Return the networks of ``--network``; commas separate several names in one text."""
-    if not given or not any("," in text for text in given):
-        return given
+    if not texts or not any("," in text for text in texts):
+        return texts
     from syncline.specs.cluster import links
 
-    named = [text.split(",") for text in given]
+    named = [text.split(",") for text in texts]
     parts = [
         several if all(part.strip().lower() in links.BY_NAME for part in several) else [text]
-        for text, several in zip(given, named, strict=True)
+        for text, several in zip(texts, named, strict=True)
     ]
     return [part.strip() for several in parts for part in several]
 

@@ -197,7 +197,7 @@ def solve_command(
 
     With the interval that the clock's own bounds leave, and why where nothing does.
     """
-    from syncline.api.solve import DEFAULT, answered
+    from syncline.api.solve import DEFAULT, solve_result
     from syncline.planner.projection.projections import Options, left_out, write_csv
     from syncline.planner.solving.inputs import InverseInputs
     from syncline.specs import Override, ProjectSpec, asked_of, load_spec
@@ -216,7 +216,7 @@ def solve_command(
     )
     specs = inputs.specs(loaded, options, own_methods=spec != DEFAULT)
     warn(left_out(specs))
-    result = answered(inputs.question(variable, specs, own_methods=bool(method)))
+    result = solve_result(inputs.question(variable, specs, own_methods=bool(method)))
     written = [write_csv(result.rows, csv)] if csv else []
     if as_json:
         emit(result)

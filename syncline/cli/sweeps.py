@@ -24,7 +24,7 @@ from syncline.cli.shell import (
     value_of,
     warn,
 )
-from syncline.files import as_written
+from syncline.files import refuse_changed_files
 from syncline.interrupts import exit_code
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def best_command(
     from syncline.runs.sweep.ranking import effort, ranked, with_equal_effort
     from syncline.runs.sweep.tables import effort_line, ranking_table
 
-    with as_written(folder):
+    with refuse_changed_files(folder):
         stored = read_sweep(folder)
         rows = with_equal_effort(stored.rows, stored.asked) if equal_effort else stored.rows
         names = {row["run"] for row in rows}

@@ -114,7 +114,7 @@ def trace_command(
 
     What the script prints goes to standard error. Its operations are counted, and timed on the hardware.
     """
-    from syncline.api.traces import HARDWARE, NETWORKS, folder_name, replayed
+    from syncline.api.traces import HARDWARE, NETWORKS, folder_name, replay_result
     from syncline.measure.recording.ranks import TraceOptions, script_of, traced
     from syncline.measure.recording.shapes import Shaping, parse_ranks
     from syncline.measure.replaying.scenario import ReplayedOn
@@ -133,7 +133,7 @@ def trace_command(
     run = Shaping(parse_ranks(ranks)) if shapes else traced
     limit = MOST_SHAPED if shapes else MOST_WORKERS
     answer = trace(programs, workers, question, target, exact=out is not None, run=run, most=limit, options=options)
-    result = replayed("trace", answer, question)
+    result = replay_result("trace", answer, question)
     _show(result, as_json)
     if not as_json:
         say(f"on other networks, and what decides: syncline whatif {shlex.quote(str(result.folder))} --network NET")
@@ -202,7 +202,7 @@ def whatif_command(
 
     Nothing is run. Several records are compared.
     """
-    from syncline.api.traces import HARDWARE, NETWORKS, replayed
+    from syncline.api.traces import HARDWARE, NETWORKS, replay_result
     from syncline.errors import SpecError, one_of
     from syncline.measure.replaying.scenario import Changes, ReplayedOn
     from syncline.measure.replaying.trace import whatif
@@ -212,7 +212,7 @@ def whatif_command(
     changes = Changes(bandwidth, latency, compute, overlap == "on")
     machine, networks = hardware or HARDWARE, each_network(network) or list(NETWORKS)
     question = ReplayedOn.of(networks, machine, algorithm, host, changes, target_loss)
-    _show(replayed("whatif", whatif(records, question, out, exact=out is not None), question), as_json)
+    _show(replay_result("whatif", whatif(records, question, out, exact=out is not None), question), as_json)
 
 
 def _show(result: Result, as_json: bool) -> None:

@@ -1,13 +1,13 @@
 """Communicators over the worker axis, wire formats, and the ledger of what was sent."""
 
-from syncline.comm.base import Communicator, Handle, ReduceOp, encoded_from, flat, for_all, once
+from syncline.comm.base import Communicator, Handle, ReduceOp, encoded_from, first_rows, flat, for_all
 from syncline.comm.copies import as_one_copy, as_own_copies, computed_once, for_rows, is_one_copy, the_copy
 from syncline.comm.integers import PackedIntegers
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Absence, Membership
 from syncline.comm.processes import ProcessGroupCommunicator
 from syncline.comm.shapes import ShapesCommunicator
-from syncline.comm.shared_memory import Carried, SharedMemory
+from syncline.comm.shared_memory import CarriedCollective, SharedMemory
 from syncline.comm.signs import PackedSigns
 from syncline.comm.simulated import SimulatedCommunicator, stack
 from syncline.comm.sparse import SparsePairs
@@ -21,7 +21,7 @@ __all__ = [
     "PLAIN",
     "WIRE_FORMATS",
     "Absence",
-    "Carried",
+    "CarriedCollective",
     "Cast",
     "Communicator",
     "Dense",
@@ -47,7 +47,7 @@ __all__ = [
     "for_all",
     "for_rows",
     "is_one_copy",
-    "once",
+    "first_rows",
     "stack",
     "the_copy",
 ]

@@ -282,7 +282,7 @@ def flat(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0], -1)
 
 
-def once(x: Tensor, comm: Communicator) -> Tensor:
+def first_rows(x: Tensor, comm: Communicator) -> Tensor:
     """Return the first row of each replica, ``(R, *s) -> (S, *s)``, so that a result common to all workers is decoded
     once.
     """

@@ -32,13 +32,13 @@ def for_rows(copy: Tensor, rows: int) -> Tensor:
     return copy if copy.size(0) == rows else copy.expand(rows, *copy.shape[1:])
 
 
-def computed_once(of: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+def computed_once(function: Callable[..., Tensor], *xs: Tensor) -> Tensor:
     """Return ``of(*xs)``, a function that acts on each row, ``(R, *s)``; compute it for one row if all inputs are one
     copy.
     """
     if all(map(is_one_copy, xs)):
-        return for_rows(of(*map(the_copy, xs)), xs[0].size(0))
-    return of(*xs)
+        return for_rows(function(*map(the_copy, xs)), xs[0].size(0))
+    return function(*xs)
 
 
 def as_one_copy(x: Tensor) -> Tensor:

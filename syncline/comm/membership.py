@@ -72,23 +72,23 @@ class Membership:
         for step in sorted(
             {absence.start for absence in self.absences}
         ):  # membership is smallest right after a worker leaves
-            if not self.at(step):
+            if not self.present(step):
                 raise SpecError("absences", self.absences, f"somebody present in step {step}")
 
-    def at(self, step: int) -> tuple[int, ...]:
+    def present(self, step: int) -> tuple[int, ...]:
         """Return the workers that take part in this step."""
         away = {absence.worker for absence in self.absences if absence.covers(step)}
         return tuple(worker for worker in range(self.workers) if worker not in away)
 
     def away(self, step: int) -> tuple[int, ...]:
         """Return the workers that do not take part in this step."""
-        present = set(self.at(step))
+        present = set(self.present(step))
         return tuple(worker for worker in range(self.workers) if worker not in present)
 
     def joining(self, step: int) -> tuple[int, ...]:
         """Return the workers that take part in this step and did not in the step before; no worker joins in step 0."""
-        before = set(self.at(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
-        return tuple(worker for worker in self.at(step) if worker not in before)
+        before = set(self.present(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
+        return tuple(worker for worker in self.present(step) if worker not in before)
 
     def table(self, steps: int) -> NDArray[np.bool_]:
         """Return whether each worker takes part in each of the first ``steps`` steps, ``(T, M)``."""

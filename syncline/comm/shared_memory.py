@@ -25,7 +25,7 @@ LOOK_S = 2e-4
 """Seconds between checks whether the other processes have arrived: rare enough to leave them the cores."""
 
 
-class Carried(NamedTuple):
+class CarriedCollective(NamedTuple):
     """A collective that a transport carried.
 
     Attributes:
@@ -66,7 +66,7 @@ class SharedMemory(Transport):
         rank: int,
         capacity_bytes: int = CAPACITY_BYTES,
         timeout_s: float = 120.0,
-        idle_s: Callable[[Carried], float] = lambda _: 0.0,
+        idle_s: Callable[[CarriedCollective], float] = lambda _: 0.0,
     ) -> None:
         if processes < 1:
             raise SpecError("processes", processes, "at least 1")
@@ -76,7 +76,7 @@ class SharedMemory(Transport):
         self.stood_in_ns = 0
         self._capacity_bytes, self._timeout_s, self._turn = capacity_bytes, timeout_s, 0
         self._idle_s = idle_s
-        self._carried: list[Carried] = []
+        self._carried: list[CarriedCollective] = []
         head_bytes = processes * LINE_BYTES
         total_bytes = head_bytes + 2 * processes * capacity_bytes
         if rank == 0:
@@ -89,7 +89,7 @@ class SharedMemory(Transport):
         self._turns = mapped[:head_bytes].view(np.int64)[:: LINE_BYTES // 8]
         self._buffers = torch.from_numpy(mapped[head_bytes:]).view(2, processes, capacity_bytes)
 
-    def taken(self) -> list[Carried]:
+    def take_carried(self) -> list[CarriedCollective]:
         """Return the collectives carried since the last call, and forget them."""
         carried, self._carried = self._carried, []
         return carried
@@ -120,7 +120,7 @@ class SharedMemory(Transport):
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
 
     def _carry(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
-        call = Carried(collective, x.numel() * x.element_size())
+        call = CarriedCollective(collective, x.numel() * x.element_size())
         self._carried.append(call)
         start_ns = time.perf_counter_ns()
         read(self._exchanged(x))

@@ -86,7 +86,7 @@ class SimulatedCommunicator(Communicator):
     def _present(self, x: Tensor) -> Tensor:
         """Return the rows of the workers present, ``(R, *s)`` as ``(replicas, present, *s)``."""
         grouped = self._grouped(x)
-        return grouped if self.membership is None else grouped[:, list(self.membership.at(self.ledger.step))]
+        return grouped if self.membership is None else grouped[:, list(self.membership.present(self.ledger.step))]
 
     def _note(
         self,
@@ -100,7 +100,7 @@ class SimulatedCommunicator(Communicator):
         """Note a collective among the workers present; refuse one that absences would change into another."""
         group: Ranks = self._group
         if self.membership is not None:
-            group = self.membership.at(self.ledger.step)
+            group = self.membership.present(self.ledger.step)
             if op not in ("mean", "max"):
                 refused = collective if op is None else f"{collective} ({op})"
                 raise SpecError("membership", refused, "means and maxima alone, where workers may be absent")

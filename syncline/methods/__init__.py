@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from syncline.methods.parts.method_spec import MethodBase, Tensors, tensors_of
-from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_offered, method_of, named, register
+from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_plugins, method_of, named, register
 
 _constructors: dict[str, Any] = {}
 for _module in iter_modules(__path__):
@@ -37,7 +37,7 @@ __all__ = [
     "MethodBase",
     "MethodSpec",
     "Tensors",
-    "load_offered",
+    "load_plugins",
     "method_of",
     "named",
     "register",

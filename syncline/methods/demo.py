@@ -15,7 +15,15 @@ from syncline.costmodel.traffic.packing import block_pairs_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Presets, Tensors, elements, every, tensors_of
+from syncline.methods.parts.method_spec import (
+    FP32_BYTES,
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    per_step_formula,
+    tensors_of,
+)
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -120,8 +128,8 @@ class DeMoSpec(MethodBase):
             gradient = f"{self._bytes(1)} N"
             if workers == size:
                 return gradient
-            return f"{gradient} + " + every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
-        return every(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
+            return f"{gradient} + " + per_step_formula(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
+        return per_step_formula(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

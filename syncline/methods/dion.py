@@ -15,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.method_spec import Presets, Tensors, elements, every, tensors_of
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, per_step_formula, tensors_of
 from syncline.methods.parts.rules import OTHER_RULES, OtherRule
 from syncline.methods.registry import register
 
@@ -108,7 +108,9 @@ class DionBase(CompressibleBase):
         if self.compressor:
             suffix = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
             return " + ".join([*flag, super().traffic_formula(workers) + suffix])
-        return " + ".join([*flag, every(FACTORS_FORMULA.format(self._bytes(1)), self.exchanges(1, workers)[-1].period)])
+        return " + ".join(
+            [*flag, per_step_formula(FACTORS_FORMULA.format(self._bytes(1)), self.exchanges(1, workers)[-1].period)]
+        )
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:

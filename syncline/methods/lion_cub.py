@@ -12,7 +12,14 @@ from syncline.costmodel import Exchange
 from syncline.costmodel.compute.layers import chosen_layers
 from syncline.fields import Period, Rate, refusal
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT, Presets, Tensors, elements, every, tensors_of
+from syncline.methods.parts.method_spec import (
+    BYTES_PER_ELEMENT,
+    Presets,
+    Tensors,
+    elements,
+    per_step_formula,
+    tensors_of,
+)
 from syncline.methods.registry import register
 from syncline.methods.voting import VotingBase
 
@@ -91,7 +98,7 @@ class LionCubSpec(VotingBase):
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
         whose = "N" if self.momentum_layers == "all" else "Σ chosen"
-        averaged = every(f"{BYTES_PER_ELEMENT[self.travels_as]} {whose}", self.momentum_period)
+        averaged = per_step_formula(f"{BYTES_PER_ELEMENT[self.travels_as]} {whose}", self.momentum_period)
         return f"{self.vote_formula(workers)} + {averaged}"
 
     @override

@@ -84,7 +84,7 @@ def _signature(spec: type[MethodBase]) -> Signature:
     plain, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
 
     def parameter(name: str, kind: Any) -> Parameter:
-        return Parameter(name, kind, default=_default(fields[name]), annotation=_taken(fields[name]))
+        return Parameter(name, kind, default=_default(fields[name]), annotation=_accepted_type(fields[name]))
 
     parameters = [parameter(name, plain) for name in fields if name not in SHARED]
     parameters += [parameter(name, by_name) for name in ("lr", *shared)]
@@ -100,7 +100,7 @@ def _default(field: FieldInfo) -> Any:
     return default.kind if isinstance(getattr(default, "kind", None), str) else default
 
 
-def _taken(field: FieldInfo) -> Any:
+def _accepted_type(field: FieldInfo) -> Any:
     """Return the type of what may be given: of a part, and of what is read from other things, anything beside it."""
     annotation = _plain(field.annotation)
     return (
@@ -123,16 +123,16 @@ def _plain(annotation: Any) -> Any:
     return Any if isinstance(annotation, type) and issubclass(annotation, BaseModel) else annotation
 
 
-def _options(spec: type[MethodBase], rule: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _options(spec: type[MethodBase], rule: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that belong to the optimizer, removed from the others."""
     accepted = options_of(rule.get("target"))
     allowed = {*spec.model_fields, "average_states", *(accepted or [])} - {"kind"}
-    options = {name: value for name, value in given.items() if name not in spec.model_fields}
+    options = {name: value for name, value in arguments.items() if name not in spec.model_fields}
     for name, value in options.items():
         if accepted is not None and name not in allowed:
             raise SpecError(name, value, "no such argument or option of the optimizer, but " + one_of(allowed, name))
     if accepted is None or "weight_decay" in accepted:
-        options |= {name: given[name] for name in ("weight_decay",) if name in given}
+        options |= {name: arguments[name] for name in ("weight_decay",) if name in arguments}
     for name in options:
-        del given[name]
+        del arguments[name]
     return options

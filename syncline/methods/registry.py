@@ -62,7 +62,7 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
             raise SpecError("presets", name, f"a name that is free; kind {METHODS[name]['kind']} has it")
 
 
-def load_offered() -> dict[str, SpecError]:
+def load_plugins() -> dict[str, SpecError]:
     """Import what other packages offer, so that ``METHODS`` has their presets too; what cannot be used, and why."""
     unusable = {}
     for name in METHOD_KINDS.names():
@@ -83,7 +83,7 @@ def named(name: str, path: str = "") -> dict[str, Any]:
         _add_presets(name, kind_named(name, path))
         return dict(METHODS.get(name, {"kind": name}))
     if name not in METHODS:
-        load_offered()
+        load_plugins()
     if name not in METHODS:
         raise SpecError(path, name, one_of(METHODS, name))
     return dict(METHODS[name])
@@ -102,13 +102,13 @@ def method_of(value: Any) -> MethodBase:
         raise SpecError("", value, "a method's name, or fields, as in {kind: local, lr: 0.003}")
     kind = fields.get("kind")
     if kind == PYTHON:
-        return _made(fields)
+        return _method_from_target(fields)
     if not isinstance(kind, str):
         raise SpecError("kind", kind, one_of(METHOD_KINDS.names(), kind))
     return validate(kind_named(kind), fields)
 
 
-def _made(fields: dict[str, Any]) -> MethodBase:
+def _method_from_target(fields: dict[str, Any]) -> MethodBase:
     """Return the method that the function at ``target`` makes of the other fields; store it as the user wrote it."""
     target: Any = fields.get("target")
     arguments = {name: value for name, value in fields.items() if name not in ("kind", "target", "label")}

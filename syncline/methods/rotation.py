@@ -102,9 +102,9 @@ class RotationBase(DataParallelBase):
 
         The delays of a pipeline's stages are those of all groups, or a group's ``delays`` where it is built alone.
         """
-        from syncline.optim.groups import several_of
+        from syncline.optim.groups import as_list
 
-        groups = several_of(params)
+        groups = as_list(params)
         if self.allocation != "uniform" and groups and isinstance(groups[0], Mapping):
             groups = self._with_frequencies(groups)
         return self._with_rule(groups, self._rule(), comm, worker_axis)

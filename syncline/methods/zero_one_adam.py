@@ -12,7 +12,7 @@ from syncline.costmodel.traffic.refreshes import refresh_intervals
 from syncline.fields import Period
 from syncline.methods.constructor import constructor
 from syncline.methods.one_bit_adam import OneBitBase, chunks, signs_formula
-from syncline.methods.parts.method_spec import Presets, Tensors, elements, every, tensors_of
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, per_step_formula, tensors_of
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class ZeroOneAdamSpec(OneBitBase):
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the traffic in the longest interval."""
-        return every(signs_formula(workers), self.max_interval)
+        return per_step_formula(signs_formula(workers), self.max_interval)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

@@ -83,7 +83,7 @@ class UpdateRule(Protocol):
 
 
 @runtime_checkable
-class Together(Protocol):
+class BatchedUpdateRule(Protocol):
     """An update rule that does more at once for several parameters than for each alone."""
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
@@ -96,10 +96,10 @@ MethodT_contra = TypeVar("MethodT_contra", bound=torch.optim.Optimizer, contrava
 
 
 @runtime_checkable
-class Stepping(UpdateRule, Protocol[MethodT_contra]):
+class SteppingRule(UpdateRule, Protocol[MethodT_contra]):
     """An update rule that gives no direction: each method has steppers of its own, which move the parameters."""
 
-    def of(self, method: MethodT_contra, worker_axis: bool) -> Steppers:
+    def steppers(self, method: MethodT_contra, worker_axis: bool) -> Steppers:
         """Return the steppers of a method, which keep information on its parameters from step to step."""
         ...
 
@@ -183,7 +183,7 @@ class Row(NamedTuple):
     rule: UpdateRule
     number: int
 
-    def kept(self, name: str) -> Tensor:
+    def state_or_zeros(self, name: str) -> Tensor:
         """Return the state of that name, zeros like the parameter until its first use."""
         if name not in self.state:
             self.state[name] = torch.zeros_like(self.x)

@@ -8,16 +8,16 @@ from torch import Tensor
 from syncline.optim.orthogonal import orthonormal_columns
 
 
-def rotate(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+def rotate(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
     """Return ``U^T X V``; a basis that is none is the identity."""
-    x = x if left is None else left.mT @ x
-    return x if right is None else x @ right
+    x = x if left_basis is None else left_basis.mT @ x
+    return x if right_basis is None else x @ right_basis
 
 
-def rotate_back(x: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+def rotate_back(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
     """Return ``U X V^T``, which undoes ``rotate``."""
-    x = x if left is None else left @ x
-    return x if right is None else x @ right.mT
+    x = x if left_basis is None else left_basis @ x
+    return x if right_basis is None else x @ right_basis.mT
 
 
 def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:

@@ -26,12 +26,12 @@ class Buffers:
         self._tensors, self._comm = list(tensors.values()), comm
 
     @torch.no_grad()
-    def synchronise(self, how: BufferSync) -> None:
+    def synchronise(self, mode: BufferSync) -> None:
         """Send and adopt: a broadcast of each number format, or one all-reduce of what is floating-point."""
-        if how == "broadcast":
+        if mode == "broadcast":
             for dtype in dict.fromkeys(x.dtype for x in self._tensors):
                 self._broadcast([x for x in self._tensors if x.dtype == dtype and x.numel()])
-        elif how == "mean":
+        elif mode == "mean":
             floats = [x for x in self._tensors if x.is_floating_point() and x.numel()]
             if floats:
                 means = self._comm.all_reduce_coalesced(floats, label="buffers")

@@ -87,7 +87,7 @@ def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
 
 
 @compiled
-def find_largest(x: Any, k: int, length: int, out: Any, told: Any) -> None:
+def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> None:
     """Find the indices of each row's k largest magnitudes, rising, ``(r, n)`` to ``(r, k)``; note complete rows.
 
     A row has none where several numbers are as large as the k-th and not all of them are among the k, or where one is
@@ -98,7 +98,7 @@ def find_largest(x: Any, k: int, length: int, out: Any, told: Any) -> None:
         k: how many.
         length: numbers of a group, of whose maxima the k-th is a bound; at least k groups.
         out: where the places go, int64.
-        told: which rows have them, bool.
+        is_complete: which rows have them, bool.
     """
     n = x.shape[1]
     count = n // length
@@ -128,4 +128,4 @@ def find_largest(x: Any, k: int, length: int, out: Any, told: Any) -> None:
                 if num_taken < k:
                     out[r, num_taken] = places[j]
                 num_taken += 1
-        told[r] = num_taken == k and top <= _INFINITY
+        is_complete[r] = num_taken == k and top <= _INFINITY

@@ -16,7 +16,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedIntegers, PackedSigns, SparsePairs, encoded_from, flat, for_all, once
+from syncline.comm import (
+    Communicator,
+    PackedIntegers,
+    PackedSigns,
+    SparsePairs,
+    encoded_from,
+    first_rows,
+    flat,
+    for_all,
+)
 from syncline.comm.bits import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
@@ -32,18 +41,18 @@ PAIRS = SparsePairs(32, "fp32")
 SIGNS = PackedSigns()
 
 
-class Arrived(NamedTuple):
+class CompressedMeans(NamedTuple):
     """Per tensor ``(R, *s)``: the mean over the workers of what arrives, and what arrives of the row's own."""
 
     means: list[Tensor]
     own: Sequence[Tensor]
 
 
-class WhenAsked(Sequence[Tensor]):
+class LazyTensors(Sequence[Tensor]):
     """Tensors that are made when one of them is asked for: without error feedback nobody does."""
 
-    def __init__(self, made: Callable[[], list[Tensor]]) -> None:
-        self._made = cache(made)
+    def __init__(self, compute: Callable[[], list[Tensor]]) -> None:
+        self._made = cache(compute)
 
     @override
     def __len__(self) -> int:
@@ -66,7 +75,9 @@ class Compressor(Protocol):
         """Return the bytes that one worker sends for a tensor of this shape."""
         ...
 
-    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+    def mean(
+        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
+    ) -> CompressedMeans:
         """Average all tensors in the calls of one tensor.
 
         Args:
@@ -104,7 +115,7 @@ class TopK(Compressor):
     def check(self, workers: int) -> None:
         """Any group will do."""
 
-    def kept(self, count: int) -> int:
+    def num_kept(self, count: int) -> int:
         """Return k, the number of entries sent; see ``kept_entries``.
 
         >>> TopK(0.07).kept(100), TopK(0.01).kept(3)
@@ -115,28 +126,32 @@ class TopK(Compressor):
     @override
     def nbytes(self, shape: tuple[int, ...]) -> int:
         count = math.prod(shape)
-        return self.pairs.nbytes(self.kept(count), count)
+        return self.pairs.nbytes(self.num_kept(count), count)
 
     @override
-    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
-        chosen = [largest(flat(x), self.kept(_count(x))) for x in xs]  # in order, so that equal sets are equal bytes
+    def mean(
+        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
+    ) -> CompressedMeans:
+        chosen = [
+            largest(flat(x), self.num_kept(_count(x))) for x in xs
+        ]  # in order, so that equal sets are equal bytes
         values = [flat(x).gather(1, index) for x, index in zip(xs, chosen, strict=True)]
         encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(chosen, values, xs, strict=True)]
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
-        parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
-        sent = WhenAsked(
+        sent = LazyTensors(
             lambda: [
                 flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
                 for x, index, value in zip(xs, chosen, values, strict=True)
             ]
         )
-        return Arrived(means, sent)
+        return CompressedMeans(means, sent)
 
     def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Return the bytes ``(S, M, b)`` to the sum over M of the sparse tensors, ``(S, n)``."""
         count = _count(like)
-        index, value = self.pairs.decode(encoded, self.kept(count), count, like.dtype)
+        index, value = self.pairs.decode(encoded, self.num_kept(count), count, like.dtype)
         return value.new_zeros(encoded.shape[0], count).scatter_add_(1, index.flatten(1), value.flatten(1))
 
 
@@ -181,7 +196,9 @@ class LpMean(Compressor):
         return SCALE_BYTES + PackedIntegers(self.bits).nbytes(math.prod(shape))
 
     @override
-    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+    def mean(
+        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
+    ) -> CompressedMeans:
         workers, packed = comm.world_size, PackedIntegers(self.bits)
         counted = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]
         scales = power_means(xs, self.p).to(torch.float32)
@@ -193,15 +210,15 @@ class LpMean(Compressor):
         words = [packed.encode(_counting(q, self.bits) + n) for q, n in zip(integers, counted, strict=True)]
         summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoded_from(*xs))
         means = []
-        parts = once(summed, comm).split([w.shape[1] for w in words], -1)
+        parts = first_rows(summed, comm).split([w.shape[1] for w in words], -1)
         for part, x, unit, n in zip(parts, xs, units, counted, strict=True):
             # A sum can be more than half precision holds, though the mean is not.
             wide = torch.promote_types(x.dtype, torch.float32)
             exact = wide if self.bits <= COUNTED_BITS else torch.int64
             total = (packed.decode(part, _count(x), exact).sub_(n * workers)).to(wide)
-            means.append(_to_rows(total.mul_(once(unit, comm)).div_(workers).to(x.dtype), x))
-        sent = WhenAsked(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
-        return Arrived(means, sent)
+            means.append(_to_rows(total.mul_(first_rows(unit, comm)).div_(workers).to(x.dtype), x))
+        sent = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
+        return CompressedMeans(means, sent)
 
 
 COUNTED_BITS = 24
@@ -247,7 +264,9 @@ class QSGD(Compressor):
         return SCALE_BYTES + packed_bytes(math.prod(shape), self.bits)
 
     @override
-    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+    def mean(
+        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
+    ) -> CompressedMeans:
         integers, units, encoded = [], [], []
         for x, name in zip(xs, names, strict=True):
             q, norm = drawn(flat(x), self.levels, comm.local_workers, "qsgd", name, t)
@@ -256,11 +275,13 @@ class QSGD(Compressor):
             integers.append(q)
             units.append(self._unit(norm, x))
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
-        parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
         alone = zip(integers, units, xs, strict=True)
-        sent = WhenAsked(lambda: [mean_of(q.unsqueeze(1), u.unsqueeze(1), self.levels).view_as(x) for q, u, x in alone])
-        return Arrived(means, sent)
+        sent = LazyTensors(
+            lambda: [mean_of(q.unsqueeze(1), u.unsqueeze(1), self.levels).view_as(x) for q, u, x in alone]
+        )
+        return CompressedMeans(means, sent)
 
     def _mean(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Return the bytes ``(S, M, b)`` to the mean over M of what they say, ``(S, n)``."""
@@ -316,14 +337,16 @@ class BlockTopK(Compressor):
         return self.coefficients.nbytes(shape)
 
     @override
-    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+    def mean(
+        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
+    ) -> CompressedMeans:
         blocks = self.coefficients
         extracted = [blocks.extract(x, t) for x in xs]
         sizes = [encoded.shape[1] for encoded, _ in extracted]
         everyone = comm.all_gather(torch.cat([e for e, _ in extracted], 1), label=label, details=encoded_from(*xs))
-        parts = once(everyone, comm).split(sizes, -1)
+        parts = first_rows(everyone, comm).split(sizes, -1)
         means = [for_all(blocks.assemble(part, x, t, "all"), len(x)) for part, x in zip(parts, xs, strict=True)]
-        return Arrived(means, WhenAsked(lambda: [arrived() for _, arrived in extracted]))
+        return CompressedMeans(means, LazyTensors(lambda: [arrived() for _, arrived in extracted]))
 
 
 @dataclass(frozen=True)
@@ -346,7 +369,9 @@ class OneBit(Compressor):
         return SCALE_BYTES + SIGNS.nbytes(math.prod(shape))
 
     @override
-    def mean(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str) -> Arrived:
+    def mean(
+        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
+    ) -> CompressedMeans:
         positive = [flat(x) >= 0 for x in xs]
         scales = power_means(xs, 1.0).to(torch.float32).split(1, 1)
         encoded = [
@@ -354,10 +379,10 @@ class OneBit(Compressor):
             for scale, positive_row in zip(scales, positive, strict=True)
         ]
         everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
-        parts = once(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
         means = [_to_rows(self._numbers(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
-        sent = WhenAsked(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
-        return Arrived(means, sent)
+        sent = LazyTensors(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
+        return CompressedMeans(means, sent)
 
     def _numbers(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Return the bytes ``(..., b)`` to what they say, ``(..., n)``."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, Details, SparsePairs, WireFormat, encoded_from, for_all, once
+from syncline.comm import Communicator, Details, SparsePairs, WireFormat, encoded_from, first_rows, for_all
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row, UpdateRule
 from syncline.optim.chunks import Basis
@@ -130,7 +130,7 @@ class CoefficientMean(Reducer):
         else:
             everyone = comm.all_gather(sent, label="top-k", details=details)
         # All workers of a replica receive the same: decode it once.
-        parts = once(everyone, comm).split(sizes, dim=-1)
+        parts = first_rows(everyone, comm).split(sizes, dim=-1)
         return [self._assemble(part, row, t) for part, row in zip(parts, rows, strict=True)]
 
     def _extract(self, row: Row, t: int) -> Tensor:

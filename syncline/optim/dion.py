@@ -16,7 +16,7 @@ from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedMean
-from syncline.optim.low_rank import apart, kept_where_zero, power_iteration
+from syncline.optim.low_rank import kept_where_zero, no_average, power_iteration
 from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
 from syncline.optim.method import Method
 from syncline.optim.orthogonal import unit_columns
@@ -98,7 +98,7 @@ class DionRule:
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction of one worker alone, from its local factors."""
-        ((p, r),) = power_iteration([self.accumulate(g, state)], [state[RIGHT]], apart)
+        ((p, r),) = power_iteration([self.accumulate(g, state)], [state[RIGHT]], no_average)
         return self.finish(p, r, state, h)
 
 
@@ -182,7 +182,7 @@ class DionMethod(Method):
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
         if self.hold:
-            rows = [row._replace(g=row.kept(HELD).add_(row.g)) for row in rows]
+            rows = [row._replace(g=row.state_or_zeros(HELD).add_(row.g)) for row in rows]
         matrices = self._matrices(rows)
         for row in matrices:
             if any(name not in row.state for name in self.trigger.init(row.x)):
@@ -195,7 +195,7 @@ class DionMethod(Method):
         if self.hold:
             rows = [row._replace(g=row.g.clone()) for row in rows]
             for row in rows:
-                row.kept(HELD).zero_()
+                row.state_or_zeros(HELD).zero_()
         sent = [row for row in rows if not self._is_factored(row)]
         means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
         pairs = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]

@@ -22,10 +22,10 @@ ERROR, REFERENCE = "error", "reference"
 
 
 @runtime_checkable
-class Bounded(Protocol):
+class BoundedStates(Protocol):
     """A rule with states that cannot be what a sum of parts may say."""
 
-    def least(self, state: Mapping[str, Tensor], h: Mapping[str, Any], t: int) -> dict[str, Tensor]:
+    def lower_bounds(self, state: Mapping[str, Tensor], h: Mapping[str, Any], t: int) -> dict[str, Tensor]:
         """The least that states can be after step ``t`` beside the others, by name; only of those that have a least."""
         ...
 
@@ -61,7 +61,7 @@ class CompressedMean(Reducer):
         names = [f"gradient {row.number}" for row in rows]
         if not self.error_feedback:
             return self.compressor.mean([row.g for row in rows], names, comm, t, "gradient").means
-        errors = [row.kept(ERROR) for row in rows]
+        errors = [row.state_or_zeros(ERROR) for row in rows]
         corrected = [row.g + error for row, error in zip(rows, errors, strict=True)]
         means, sent_parts = self.compressor.mean(corrected, names, comm, t, "gradient")
         for error, m, sent in zip(errors, corrected, sent_parts, strict=True):
@@ -89,8 +89,8 @@ class CompressedAverages:
 
     def init(self, name: str, z: Tensor, has_reference: bool) -> dict[str, Tensor]:
         """Return ``error_<name>`` and ``reference_<name>``, as far as they are kept."""
-        states = {_of(ERROR, name): torch.zeros_like(z)} if self.error_feedback else {}
-        return states | ({_of(REFERENCE, name): z.detach().clone()} if has_reference else {})
+        states = {_state_name(ERROR, name): torch.zeros_like(z)} if self.error_feedback else {}
+        return states | ({_state_name(REFERENCE, name): z.detach().clone()} if has_reference else {})
 
     def means(
         self, due: Sequence[tuple[str, Row]], tensors: Sequence[Tensor], comm: Communicator, t: int, label: str
@@ -105,15 +105,15 @@ class CompressedAverages:
             label: what is sent, for the ledger.
         """
         deltas = [
-            z - row.state.get(_of(REFERENCE, name), 0.0) + row.state.get(_of(ERROR, name), 0.0)
+            z - row.state.get(_state_name(REFERENCE, name), 0.0) + row.state.get(_state_name(ERROR, name), 0.0)
             for (name, row), z in zip(due, tensors, strict=True)
         ]
         means, sent_parts = self.compressor.mean(deltas, [f"{name} {row.number}" for name, row in due], comm, t, label)
         out = []
         for (name, row), delta, mean, sent in zip(due, deltas, means, sent_parts, strict=True):
             if self.error_feedback:
-                torch.sub(delta, sent, out=row.state[_of(ERROR, name)])
-            reference = row.state.get(_of(REFERENCE, name))
+                torch.sub(delta, sent, out=row.state[_state_name(ERROR, name)])
+            reference = row.state.get(_state_name(REFERENCE, name))
             out.append(mean if reference is None else reference.add_(mean))
         return out
 
@@ -128,15 +128,17 @@ class CompressedAverages:
             t: the step.
         """
         for row in rows:
-            if not isinstance(row.rule, Bounded) or not any(_of(REFERENCE, s) in row.state for s in row.rule.states):
+            if not isinstance(row.rule, BoundedStates) or not any(
+                _state_name(REFERENCE, s) in row.state for s in row.rule.states
+            ):
                 continue
-            shared = {name: row.state.get(_of(REFERENCE, name), row.state[name]) for name in row.rule.states}
-            for name, bound in row.rule.least(shared, row.group, t).items():
+            shared = {name: row.state.get(_state_name(REFERENCE, name), row.state[name]) for name in row.rule.states}
+            for name, bound in row.rule.lower_bounds(shared, row.group, t).items():
                 raised = torch.maximum(row.state[name], bound)
-                if _of(ERROR, name) in row.state:
-                    row.state[_of(ERROR, name)].sub_(raised - row.state[name])
+                if _state_name(ERROR, name) in row.state:
+                    row.state[_state_name(ERROR, name)].sub_(raised - row.state[name])
                 row.state[name].copy_(raised)
 
 
-def _of(kind: str, name: str) -> str:
+def _state_name(kind: str, name: str) -> str:
     return f"{kind}_{name}"

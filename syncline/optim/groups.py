@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from syncline.errors import SpecError, said
+from syncline.errors import SpecError, error_text
 from syncline.optim.base import UpdateRule
 
 OTHER, GIVEN = "other", "given"
@@ -23,7 +23,7 @@ TORCHS_KNOBS = ("momentum", "dampening", "nesterov", "amsgrad", "maximize")
 """What torch's optimizers read from a group and no rule here does."""
 
 
-def checked(rule: UpdateRule, given: dict[str, Any]) -> dict[str, Any]:
+def checked_knobs(rule: UpdateRule, knobs: dict[str, Any]) -> dict[str, Any]:
     """Return a group's knobs: the rule's, where it gives no others.
 
     Raises:
@@ -31,12 +31,12 @@ def checked(rule: UpdateRule, given: dict[str, Any]) -> dict[str, Any]:
     """
     defaults = rule.hyperparameters()
     for name in TORCHS_KNOBS:
-        if given.get(name) and name not in defaults:
-            raise SpecError(name, given[name], "none in a group: decay rates are its betas, the rest is the rule's")
+        if knobs.get(name) and name not in defaults:
+            raise SpecError(name, knobs[name], "none in a group: decay rates are its betas, the rest is the rule's")
     expected = defaults.get("betas", ())
-    if "betas" in given and not _are_rates(given["betas"], len(expected)):
-        raise SpecError("betas", given["betas"], _rates_expected(expected, defaults))
-    return defaults | given
+    if "betas" in knobs and not _are_rates(knobs["betas"], len(expected)):
+        raise SpecError("betas", knobs["betas"], _rates_expected(expected, defaults))
+    return defaults | knobs
 
 
 def _are_rates(betas: Any, count: int) -> bool:
@@ -116,7 +116,7 @@ def unzipped(params: Any) -> dict[str, list]:
     Raises:
         SpecError: neither parameters nor pairs.
     """
-    items = several_of(params)
+    items = as_list(params)
     if all(isinstance(item, Tensor) for item in items):
         return {"params": items}
     if not all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor) for item in items):
@@ -128,7 +128,7 @@ def unzipped(params: Any) -> dict[str, list]:
 PARAMETERS = "parameters, or groups of them, as torch's optimizers take"
 
 
-def several_of(params: Any) -> list[Any]:
+def as_list(params: Any) -> list[Any]:
     """Return parameters, or groups of them, as a list.
 
     Raises:
@@ -137,14 +137,16 @@ def several_of(params: Any) -> list[Any]:
     try:
         items = [params] if isinstance(params, Tensor) else list(params)
     except Exception as error:  # whatever a user's iterator raises
-        raise SpecError("params", params, f"{PARAMETERS} ({said(error)})") from None
+        raise SpecError("params", params, f"{PARAMETERS} ({error_text(error)})") from None
     groups = [isinstance(item, dict) for item in items]
     if not items or any(groups) != all(groups) or any("params" not in item for item in items if isinstance(item, dict)):
         raise SpecError("params", params, PARAMETERS)
     return items
 
 
-def placed(groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]) -> Iterator[tuple[Any, UpdateRule, Any]]:
+def rules_by_number(
+    groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]
+) -> Iterator[tuple[Any, UpdateRule, Any]]:
     """Return every parameter with its rule and the knobs that it reads, by number.
 
     Args:

@@ -69,14 +69,14 @@ class InstanceFactory(Protocol):
         ...
 
 
-def is_state(name: str, value: Any, p: Tensor, known: tuple[str, ...]) -> bool:
+def is_state(name: str, value: Any, p: Tensor, state_names: tuple[str, ...]) -> bool:
     """Return whether an optimizer's value is a tensor with a worker axis, not a number, such as a step counter.
 
     Of a parameter that is a single number both are; then those are that have a state's name.
     """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return False
-    return value.dim() > 0 or (p.dim() == 0 and name in known)
+    return value.dim() > 0 or (p.dim() == 0 and name in state_names)
 
 
 class Instance(NamedTuple):
@@ -112,7 +112,7 @@ class Instances:
         """Move the parameters of these rows, and only these."""
         if len(self._told) < len(self._method.param_groups):
             self._make()
-        self._tell()
+        self._copy_options()
         for instance in self._made:
             for p in instance.params:
                 p.grad = None
@@ -125,18 +125,18 @@ class Instances:
         for row in rows:
             self._take(row.number, row.x, row.state)
 
-    def _built(self, place: int, given: list[Any], lr: float) -> torch.optim.Optimizer:
+    def _built(self, place: int, params: list[Any], lr: float) -> torch.optim.Optimizer:
         """Return an instance; what it draws when it is made is its worker's, and the same for all seeds."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[place])
-            return self._rule.built(given, lr)
+            return self._rule.built(params, lr)
 
     def adopt(self, place: int, source: int) -> None:
         """Numbers of an instance, and whatever else is its own, become those of another one; tensors already are."""
         if self._rule.probe.elementwise:
             return
-        copied = copy.deepcopy(self._own(self._made[source]))
+        copied = copy.deepcopy(self._own_state_dict(self._made[source]))
         for number, (_, state) in self._numbered(self._made[source], copied.get("state", {})):
             state |= {name: self._part(lent, place) for name, lent in self._lent[number].items()}
         self._made[place].optimizer.load_state_dict(copied)
@@ -200,7 +200,7 @@ class Instances:
                 (number_of[id(param_group["params"][0])] if param_group["params"] else first, share)
             )
 
-    def _tell(self) -> None:
+    def _copy_options(self) -> None:
         """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
         for number, (group, recorded) in enumerate(zip(self._method.param_groups, self._told, strict=True)):
             options = _options(group)
@@ -227,10 +227,10 @@ class Instances:
             if state.get(name) is not lent:
                 self._lend_state(number, name, state[name])
 
-    def _lend_state(self, number: int, name: str, kept: Tensor) -> None:
-        self._lent[number][name] = kept
+    def _lend_state(self, number: int, name: str, tensor: Tensor) -> None:
+        self._lent[number][name] = tensor
         for place, instance in enumerate(self._made):
-            part = kept if self._rule.probe.elementwise else kept[place]
+            part = tensor if self._rule.probe.elementwise else tensor[place]
             instance.optimizer.state[instance.params[number]][name] = part
 
     def _take(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
@@ -269,10 +269,10 @@ class Instances:
         """Return each instance's ``state_dict``, without the tensors that the method holds."""
         if self._made:
             names = [list(lent) for lent in self._lent]
-            state_dicts = [self._own(instance) for instance in self._made]
+            state_dicts = [self._own_state_dict(instance) for instance in self._made]
             saved["param_groups"][0][INSTANCES] = {"states": names, "told": self._told, "own": state_dicts}
 
-    def _own(self, instance: Instance) -> dict[str, Any]:
+    def _own_state_dict(self, instance: Instance) -> dict[str, Any]:
         state_dict = instance.optimizer.state_dict()
         state = {
             key: {name: value for name, value in values.items() if name not in self._lent[number]}
@@ -308,19 +308,21 @@ def _options(group: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name not in METHODS_OWN}
 
 
-def _share(own: dict[str, Any], first: dict[str, Any]) -> float:
-    if own is first or own["lr"] == first["lr"]:
+def _share(group: dict[str, Any], first_group: dict[str, Any]) -> float:
+    if group is first_group or group["lr"] == first_group["lr"]:
         return 1.0
-    if not first["lr"]:
-        raise SpecError("rule.lr", first["lr"], "a rate > 0 of its first group, to which others keep their proportion")
-    return float(own["lr"] / first["lr"])
+    if not first_group["lr"]:
+        raise SpecError(
+            "rule.lr", first_group["lr"], "a rate > 0 of its first group, to which others keep their proportion"
+        )
+    return float(group["lr"] / first_group["lr"])
 
 
-def _cut(optimizer: torch.optim.Optimizer, known: int, number_of: dict[int, int]) -> None:
+def _cut(optimizer: torch.optim.Optimizer, first_new: int, number_of: dict[int, int]) -> None:
     """Cut an optimizer's new groups, as a function made them, so that each is of one of the method's."""
     cut = []
-    for group in optimizer.param_groups[known:]:
+    for group in optimizer.param_groups[first_new:]:
         numbers = dict.fromkeys(number_of[id(p)] for p in group["params"])
         parts = [[p for p in group["params"] if number_of[id(p)] == n] for n in numbers] or [[]]
         cut += [group | {"params": part} for part in parts]
-    optimizer.param_groups[known:] = cut
+    optimizer.param_groups[first_new:] = cut

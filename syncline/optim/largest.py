@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from syncline.optim.loops import for_numbers
+from syncline.optim.loops import compiled_loops
 
 FEWEST = 512
 """Entries from which on a bound pays."""
@@ -27,7 +27,7 @@ def largest(x: Tensor, k: int) -> Tensor:
     [[1, 2]]
     """
     n = x.shape[-1]
-    loops = for_numbers(x)
+    loops = compiled_loops(x)
     if loops:
         return _by_loop(x.reshape(-1, n), k, loops).view(*x.shape[:-1], k)
     size = x.abs()
@@ -50,10 +50,10 @@ def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
     return indices if is_complete.all() else _others(indices, ~is_complete, x.abs(), k)
 
 
-def _others(found: Tensor, others: Tensor, size: Tensor, k: int) -> Tensor:
+def _others(indices: Tensor, others: Tensor, size: Tensor, k: int) -> Tensor:
     """Return the same with rows by ``topk``."""
-    found[others] = _by_topk(size[others], k)
-    return found
+    indices[others] = _by_topk(size[others], k)
+    return indices
 
 
 def _by_bound(size: Tensor, k: int) -> Tensor:

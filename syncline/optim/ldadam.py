@@ -14,7 +14,7 @@ from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.bases import exact_basis
 from syncline.optim.dion import random_columns
-from syncline.optim.low_rank import nothing
+from syncline.optim.low_rank import is_all_zero
 from syncline.optim.matrices import MatrixSplit, as_matrix
 from syncline.optim.orthogonal import orthonormal_columns
 from syncline.optim.rules import adam
@@ -112,12 +112,12 @@ class LowRankAdam(UpdateRule):
         """
         old = state[PROJECTION]
         if t == 0:
-            return torch.where(nothing(a), old, exact_basis(a @ a.mT)[..., : old.shape[-1]])
+            return torch.where(is_all_zero(a), old, exact_basis(a @ a.mT)[..., : old.shape[-1]])
         momentum = old @ state[MOMENTUM] * (1 / (1 - h["betas"][0] ** t))
         b = torch.lerp(a, momentum, h["rho"])
         shift = 8 * torch.finfo(b.dtype).eps * b.square().sum((-2, -1), keepdim=True)
         columns = b @ (b.mT @ old) + shift * old
-        return torch.where(nothing(columns), old, orthonormal_columns(columns))
+        return torch.where(is_all_zero(columns), old, orthonormal_columns(columns))
 
     def _carry(self, state: dict[str, Tensor], change: Tensor, h: Hyperparameters, t: int, lost: Tensor) -> None:
         """Moments of what the old projection saw become estimates of what the new one would have; the rest is owed."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from syncline.optim.loops import for_numbers
+from syncline.optim.loops import compiled_loops
 from syncline.optim.noise import starts, uniform
 from syncline.optim.quantisers import divisor, euclidean, qsgd
 
@@ -32,7 +32,7 @@ def drawn(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> 
         Integers ``(R, n)``, in one byte where they fit, and norms ``(R, 1)`` in the type of x.
     """
     narrow = levels <= MOST_IN_A_BYTE
-    loops = for_numbers(x) if narrow else None
+    loops = compiled_loops(x) if narrow else None
     if loops is None:
         q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
         return (q if narrow else q.long()).add_(levels).to(torch.uint8 if narrow else torch.int64), norm
@@ -55,7 +55,7 @@ def mean_of(integers: Tensor, units: Tensor, levels: int) -> Tensor:
         ``(S, n)``.
     """
     workers = integers.shape[1]
-    loops = for_numbers(units) if integers.dtype == torch.uint8 and workers <= IN_ORDER else None
+    loops = compiled_loops(units) if integers.dtype == torch.uint8 and workers <= IN_ORDER else None
     if loops is None:
         wide = integers.to(torch.promote_types(units.dtype, torch.float32))
         parts = wide.sub_(levels).to(units.dtype).mul_(units)

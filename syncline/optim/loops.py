@@ -13,7 +13,7 @@ KERNELS = Kernels("syncline.optim.compiled", worth=2**25)
 """Work counts in numbers, for each of which tensor operations take some nanoseconds."""
 
 
-def for_numbers(x: Tensor) -> ModuleType | None:
+def compiled_loops(x: Tensor) -> ModuleType | None:
     """Return the compiled loops, for a tensor that they can walk; None if tensor operations are to do it."""
     if x.device.type != "cpu" or x.dtype != torch.float32 or not x.numel():
         return None

@@ -14,7 +14,7 @@ Average = Callable[[list[Tensor], str], list[Tensor]]
 """The mean over the workers of several tensors in one call, with the label that the ledger notes."""
 
 
-def apart(tensors: list[Tensor], label: str) -> list[Tensor]:
+def no_average(tensors: list[Tensor], label: str) -> list[Tensor]:
     """Return the tensors without an average: every worker keeps its own."""
     return tensors
 
@@ -44,14 +44,14 @@ def power_iteration(
 
 
 def _orthonormal_or_zero(p: Tensor) -> Tensor:
-    return torch.where(nothing(p), 0.0, orthonormal_columns(p))
+    return torch.where(is_all_zero(p), 0.0, orthonormal_columns(p))
 
 
 def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:
     """The next right factor ``(R, n, r)``, or the old one where a worker's is zero all over, as of a zero matrix."""
-    return torch.where(nothing(new), old, new)
+    return torch.where(is_all_zero(new), old, new)
 
 
-def nothing(x: Tensor) -> Tensor:
+def is_all_zero(x: Tensor) -> Tensor:
     """Return which matrices ``(..., m, n)`` are all zero, ``(..., 1, 1)``; NaN is not zero."""
     return (x.flatten(-2).abs().amax(-1) == 0)[..., None, None]

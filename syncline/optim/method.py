@@ -26,22 +26,22 @@ from syncline.comm import (
     is_one_copy,
     the_copy,
 )
-from syncline.errors import SpecError, said
-from syncline.optim.base import OuterOptimizer, Reducer, Row, Stepping, SyncPolicy, UpdateRule
+from syncline.errors import SpecError, error_text
+from syncline.optim.base import OuterOptimizer, Reducer, Row, SteppingRule, SyncPolicy, UpdateRule
 from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import (
     PARAMETERS,
+    as_list,
     check_gradient,
     check_real,
-    checked,
+    checked_knobs,
     joined_groups,
-    placed,
-    several_of,
+    rules_by_number,
     unzipped,
 )
-from syncline.optim.sharing import Shared, move, take_back
+from syncline.optim.sharing import Shared, move, store_states
 from syncline.optim.sync import EveryStep, Periodic
 
 
@@ -157,7 +157,7 @@ class Method(torch.optim.Optimizer):
             raise SpecError("weight_decay", weight_decay, "a number >= 0")
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
-        moving = () if isinstance(rule, Stepping) else ("direction",)
+        moving = () if isinstance(rule, SteppingRule) else ("direction",)
         sync.check(("gradient", *moving, "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
@@ -172,8 +172,8 @@ class Method(torch.optim.Optimizer):
         self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
-        super().__init__(several_of(params), {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
-        self._steppers = rule.of(self, worker_axis) if isinstance(rule, Stepping) else None
+        super().__init__(as_list(params), {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
+        self._steppers = rule.steppers(self, worker_axis) if isinstance(rule, SteppingRule) else None
         for name in ("betas", "momentum"):  # where torch's schedulers that cycle a momentum look whether there is one
             if all(group.get(name) for group in self.param_groups):
                 self.defaults[name] = self.param_groups[0][name]
@@ -189,11 +189,11 @@ class Method(torch.optim.Optimizer):
         for _, part in parts:
             part.pop("other_lr")
         # Not through what guards it against torch's compiler, which would be loaded for that, for a second.
-        joined = joined_groups([checked(rule, part) for rule, part in parts])
+        joined = joined_groups([checked_knobs(rule, part) for rule, part in parts])
         try:
             unwrap(torch.optim.Optimizer.add_param_group)(self, joined)
         except (TypeError, ValueError) as error:
-            raise SpecError("params", joined["params"], f"{PARAMETERS} ({said(error)})") from None
+            raise SpecError("params", joined["params"], f"{PARAMETERS} ({error_text(error)})") from None
         self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
         self._shares = None
 
@@ -223,7 +223,7 @@ class Method(torch.optim.Optimizer):
         An empty parameter has nothing to move and nothing to send, and is none of them.
         """
         rows = []
-        for number, (p, rule, group) in enumerate(placed(self.param_groups, self._rules)):
+        for number, (p, rule, group) in enumerate(rules_by_number(self.param_groups, self._rules)):
             if (p.grad is None and not (without_gradient and p.requires_grad)) or not p.numel():
                 continue
             gradient = p if p.grad is None else p.grad
@@ -245,7 +245,7 @@ class Method(torch.optim.Optimizer):
     @property
     def keeps_workers_equal(self) -> bool:
         """Return whether equal workers stay equal because all take the same steps: they then share one copy."""
-        return isinstance(self.sync, EveryStep) and not isinstance(self.rule, Stepping)
+        return isinstance(self.sync, EveryStep) and not isinstance(self.rule, SteppingRule)
 
     def _share(self) -> None:
         """Parameters, and the states of rules, that are equal on all workers become one copy; nothing where they part.
@@ -256,7 +256,7 @@ class Method(torch.optim.Optimizer):
         self._shares = self.worker_axis and len(self.comm.local_workers) > 1 and self.keeps_workers_equal and not alone
         if not self._shares:
             return
-        for number, (p, rule, _) in enumerate(placed(self.param_groups, self._rules)):
+        for number, (p, rule, _) in enumerate(rules_by_number(self.param_groups, self._rules)):
             if p.numel():
                 self._shared.join(number, p, self.state[p], rule)
 
@@ -349,7 +349,7 @@ class Method(torch.optim.Optimizer):
                 out[place] = d
         for row, seen_row in zip(rows, seen, strict=True):
             if seen_row is not row:
-                take_back(row, seen_row)
+                store_states(row, seen_row)
         return out
 
     def trace(self) -> dict[str, Tensor]:

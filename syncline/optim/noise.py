@@ -94,6 +94,6 @@ def _mixed(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
-def _shift(x: Tensor, by: int) -> Tensor:
+def _shift(x: Tensor, bits: int) -> Tensor:
     """Return ``x >> by`` with zeros from the left: int64's own shift copies the sign."""
-    return (x >> by) & ((1 << (64 - by)) - 1)
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

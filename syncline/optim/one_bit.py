@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedSigns, encoded_from, for_all, once
+from syncline.comm import Communicator, PackedSigns, encoded_from, first_rows, for_all
 from syncline.errors import SpecError
 from syncline.optim.base import Row, SyncPolicy, UpdateRule
 from syncline.optim.method import Method
@@ -66,7 +66,7 @@ class OneBitMean:
         owned = [self._from_owner(p, x, s, comm) for p, x, s in zip(parts, xs, states, strict=True)]
         everyone = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
         # All workers of a replica receive the same: decode it once.
-        parts = once(everyone, comm).split([part.shape[-1] for part in owned], -1)
+        parts = first_rows(everyone, comm).split([part.shape[-1] for part in owned], -1)
         return [self._joined(part, x) for part, x in zip(parts, xs, strict=True)]
 
     def _from_worker(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:

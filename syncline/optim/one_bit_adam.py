@@ -84,10 +84,10 @@ class OneBitAdamMethod(OneBitMethod):
         for row, mean in zip(rows, means, strict=True):
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
         share, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
-        return [row.state[MOMENTUM] / seen(row, 0, share) / denominator(row, updates) for row in rows]
+        return [row.state[MOMENTUM] / momentum_share(row, 0, share) / denominator(row, updates) for row in rows]
 
 
-def seen(row: Row, j: int, steps: int) -> float:
+def momentum_share(row: Row, j: int, steps: int) -> float:
     """``1 - beta_j^steps``, the share of a momentum that is not its start at zero; 1 for no correction (0 steps)."""
     return float(1 - row.group["betas"][j] ** steps) if steps else 1.0
 

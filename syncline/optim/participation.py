@@ -39,7 +39,7 @@ class PartialParticipation:
         joining = self._membership.joining(step)
         if not joining:
             return
-        before = self._membership.at(step - 1)
+        before = self._membership.present(step - 1)
         source = ([worker for worker in before if worker not in joining] or list(before))[:1]
         with torch.no_grad():
             for x in self._tensors():
@@ -65,7 +65,7 @@ class PartialParticipation:
 
     def mean(self, x: Tensor, step: int) -> Tensor:
         """Return a number of each worker, ``(R,)``, as the mean over those present, ``(S,)``."""
-        return self._grouped(x)[:, list(self._membership.at(step))].mean(1)
+        return self._grouped(x)[:, list(self._membership.present(step))].mean(1)
 
     def _grouped(self, x: Tensor) -> Tensor:
         return x.detach().unflatten(0, (self._replicas, self._membership.workers))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedIntegers, encoded_from, once
+from syncline.comm import Communicator, PackedIntegers, encoded_from, first_rows
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim.base import Row
@@ -74,4 +74,4 @@ class QuantisedVote(Vote):
         fields.check_sum(2 * offset, workers)
         details = encoded_from(ballots)
         words = comm.all_reduce(fields.encode(ballots + offset), op="sum", label="votes", details=details)
-        return (fields.decode(once(words, comm), ballots.shape[1]) - offset * workers).sign()
+        return (fields.decode(first_rows(words, comm), ballots.shape[1]) - offset * workers).sign()

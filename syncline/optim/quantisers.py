@@ -33,7 +33,7 @@ def power_mean(x: Tensor, p: float) -> Tensor:
     Raises:
         SpecError: a negative p, or none.
     """
-    return _beside(power_means([x], p)[:, 0], x)
+    return _as_column(power_means([x], p)[:, 0], x)
 
 
 def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
@@ -237,7 +237,7 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _beside(scale: Tensor, x: Tensor) -> Tensor:
+def _as_column(scale: Tensor, x: Tensor) -> Tensor:
     """Reshape ``(R,)`` to ``(R, 1, .., 1)``, to broadcast over ``x``."""
     return scale.reshape(-1, *[1] * (x.ndim - 1))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
+from syncline.optim.base import BatchedUpdateRule, Hyperparameters, Row, UpdateRule
 from syncline.optim.bases import (
     exact_basis,
     off_diagonal_share,
@@ -55,7 +55,7 @@ class RotatedPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RotatedAdam(UpdateRule, Together):
+class RotatedAdam(UpdateRule, BatchedUpdateRule):
     """Adam on the rotated gradient ``U^T G V``, its direction rotated back, with bases that are renewed now and then.
 
         M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2

@@ -21,7 +21,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, Row, Together, UpdateRule
+from syncline.optim.base import BatchedUpdateRule, Hyperparameters, Row, UpdateRule
 from syncline.optim.fused import Moments, fused_adam, is_worth_fusing
 from syncline.optim.scalings import (
     SECOND_MOMENT,
@@ -38,7 +38,7 @@ from syncline.optim.sharing import decay, with_equal
 
 
 @dataclass(frozen=True)
-class MomentumRule(UpdateRule, Together):
+class MomentumRule(UpdateRule, BatchedUpdateRule):
     """N first momenta, the weight of each in the direction, and a scaling.
 
     Args:
@@ -168,7 +168,7 @@ class MomentumRule(UpdateRule, Together):
         plain = plain and h.get("nu2", 1.0) == 1
         return plain and len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
 
-    def least(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
+    def lower_bounds(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
         """Return the lower bound of Adam's second moment: ``v >= u_j^2 / C_j``, by Cauchy-Schwarz.
 
             C = (1 - beta1)^2 / (1 - beta2) * sum_{i <= t} (beta1^2 / beta2)^i

@@ -68,7 +68,7 @@ class _Views:
         return all(row.state.get(name) is value for name, value in self._kept.items())
 
 
-def take_back(row: Row, seen: Row) -> None:
+def store_states(row: Row, seen: Row) -> None:
     """Store in ``row``, for all workers, the states that a rule replaced in ``seen``."""
     for name, value in seen.state.items():
         if name not in row.state or value.data_ptr() != row.state[name].data_ptr():

@@ -15,9 +15,9 @@ def finite_sign(x: Tensor) -> Tensor:
     >>> finite_sign(torch.tensor([-3.0, 0.0, 2.0, torch.nan, torch.inf])).tolist()
     [-1.0, 0.0, 1.0, nan, nan]
     """
-    return told(x.sign(), x)
+    return nan_where_nonfinite(x.sign(), x)
 
 
-def told(x: Tensor, source: Tensor) -> Tensor:
+def nan_where_nonfinite(x: Tensor, source: Tensor) -> Tensor:
     """Set ``x`` to NaN in place wherever ``source`` is not finite, and return it."""
     return x.add_(source, alpha=0)

@@ -18,7 +18,7 @@ from syncline.optim.sync import Periodic
 PENDING = "pending_"
 
 
-class Sent(NamedTuple):
+class TensorsInFlight(NamedTuple):
     """Tensors under way, and the rows that they belong to."""
 
     rows: list[Row]
@@ -85,7 +85,7 @@ class Streaming(Method):
             expected = "none: what is merged late would be a difference from a reference that has moved on"
             raise SpecError("compressor", options["compressor"], expected)
         self.fragments, self.tau, self.alpha = fragments, tau, alpha
-        self._in_flight: dict[Slot, Sent] = {}
+        self._in_flight: dict[Slot, TensorsInFlight] = {}
         super().__init__(params, lr, rule, sync, outer=outer, **options)
 
     def _slots(self, t: int) -> list[Slot]:
@@ -115,7 +115,7 @@ class Streaming(Method):
                 label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
                 details = Details(wait_steps=self.tau)
                 handle = self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
-                self._in_flight[slot] = Sent(members, handle)
+                self._in_flight[slot] = TensorsInFlight(members, handle)
         for slot in self._slots(t - self.tau):
             arrived = self._in_flight.pop(slot, None)
             if arrived is not None:
@@ -156,4 +156,4 @@ class Streaming(Method):
             rows = [row for row in self._members(slot) if PENDING + slot.state in row.state]
             if rows:
                 pending = [row.state.pop(PENDING + slot.state) for row in rows]
-                self._in_flight[slot] = Sent(rows, Handle(lambda pending=pending: pending))  # type: ignore[misc]
+                self._in_flight[slot] = TensorsInFlight(rows, Handle(lambda pending=pending: pending))  # type: ignore[misc]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.errors import SpecError, one_of, said
-from syncline.optim.base import Hyperparameters, Stepping, UpdateRule
+from syncline.errors import SpecError, error_text, one_of
+from syncline.optim.base import Hyperparameters, SteppingRule, UpdateRule
 from syncline.optim.instances import METHODS_OWN, Groups, Instances, Probe, is_state
 from syncline.optim.method import Method
 from syncline.randomness import preserved
@@ -38,7 +38,7 @@ PRIMES = (7, 11, 13, 17, 19, 23)
 
 
 @dataclass(frozen=True)
-class TorchRule(Stepping[Method]):
+class TorchRule(SteppingRule[Method]):
     """An optimizer of torch's kind, by anybody, that steps each worker's parameters.
 
     Each worker has an instance of its own, so that a norm over a layer, or over all parameters, is that worker's. Those
@@ -116,7 +116,7 @@ class TorchRule(Stepping[Method]):
         return None
 
     @override
-    def of(self, method: Method, worker_axis: bool) -> Instances:
+    def steppers(self, method: Method, worker_axis: bool) -> Instances:
         if method.defaults["weight_decay"]:
             raise SpecError("weight_decay", method.defaults["weight_decay"], "none: the optimizer's own is an option")
         return Instances(self, method, worker_axis)
@@ -135,7 +135,7 @@ class TorchRule(Stepping[Method]):
             optimizer = self.make(params, **({"lr": lr} if takes_lr else {}))
         except Exception as error:  # what a user's class or function raises is told as what is wrong with the rule
             raise SpecError(
-                "rule.target", _called(self.make), f"an optimizer that can be made; it says: {said(error)}"
+                "rule.target", _called(self.make), f"an optimizer that can be made; it says: {error_text(error)}"
             ) from None
         if not isinstance(optimizer, torch.optim.Optimizer):
             expected = f"a class or function that makes a torch.optim.Optimizer, not {type(optimizer).__name__}"
@@ -190,9 +190,7 @@ class TorchRule(Stepping[Method]):
             try:
                 optimizer.step()
             except Exception as error:  # as above
-                expected = (
-                    f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {said(error)}"
-                )
+                expected = f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {error_text(error)}"
                 raise SpecError("rule.target", type(optimizer).__name__, expected) from None
         return optimizer, params, groups
 

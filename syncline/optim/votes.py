@@ -25,17 +25,17 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, encoded_from, for_all, once
+from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, encoded_from, first_rows, for_all
 from syncline.errors import SpecError, one_of
 from syncline.optim.base import Row
 from syncline.optim.noise import coins
-from syncline.optim.signs import told
+from syncline.optim.signs import nan_where_nonfinite
 
 Ties = Literal["zero", "alternate", "plus", "minus", "random"]
 TIES: tuple[str, ...] = get_args(Ties)
 
 
-def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, what: str) -> Tensor:
+def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, coin_name: str) -> Tensor:
     """Replace each zero by plus or minus one; ``ties: zero`` leaves zeros.
 
     ``alternate`` takes plus one at even ``t`` (from 0) and minus one at odd, which cancels over two steps and costs
@@ -47,14 +47,14 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, what:
         ties: what becomes of a zero.
         workers: which worker each row is.
         t: the step.
-        what: names the coins.
+        coin_name: names the coins.
 
     Source: Lion Cub, appendix B.1; its odd iterations, counted from 1, are even steps here.
     """
     if ties == "zero":
         return signs
     if ties == "random":
-        instead = coins(workers, signs.shape[1], signs.device, what, t).to(signs.dtype) * 2 - 1
+        instead = coins(workers, signs.shape[1], signs.device, coin_name, t).to(signs.dtype) * 2 - 1
     else:
         is_minus = ties == "minus" or (ties == "alternate" and t % 2)
         instead = torch.full_like(signs, -1 if is_minus else 1)
@@ -121,7 +121,7 @@ class Vote(ABC):
         verdict = for_all(self.verdict(ballots, comm, t), len(ballots))
         parts = verdict.split([row.g[0].numel() for row in rows], 1)
         moves = (part.to(row.g.dtype, copy=True).view(row.g.shape) for part, row in zip(parts, rows, strict=True))
-        return [told(move, row.g) for move, row in zip(moves, rows, strict=True)]
+        return [nan_where_nonfinite(move, row.g) for move, row in zip(moves, rows, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class OneBitVote(Vote):
         total = code.decode(received, chunk).sum(1)
         owned = break_zeros(total.sign(), self.ties, comm.local_workers, t, "tie")
         everyone = comm.all_gather(code.encode(owned), label="verdict", details=details)
-        return code.decode(once(everyone, comm), chunk).flatten(1)[:, :count]
+        return code.decode(first_rows(everyone, comm), chunk).flatten(1)[:, :count]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class DirectVote(Vote):
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
         words = comm.all_reduce(fields.encode(votes), op="sum", label="votes", details=encoded_from(ballots))
-        return (2 * fields.decode(once(words, comm), ballots.shape[1]) - highest).sign()
+        return (2 * fields.decode(first_rows(words, comm), ballots.shape[1]) - highest).sign()
 
 
 @dataclass(frozen=True)
@@ -233,18 +233,18 @@ class ServerVote(Vote):
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         if self.server == "naive":
-            total = once(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
-            return once(comm.broadcast(for_all(total.sign(), len(ballots)), label="verdict"), comm)
+            total = first_rows(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
+            return first_rows(comm.broadcast(for_all(total.sign(), len(ballots)), label="verdict"), comm)
         ties, count = self.ties or "alternate", ballots.shape[1]
         code = SignCode(ties == "zero")
         signs = break_zeros(ballots, ties, comm.local_workers, t, "vote")
         # Row 0 of a replica is the server; elsewhere it holds nothing that counts.
         details = encoded_from(ballots)
-        received = once(comm.gather(code.encode(signs), label="votes", details=details), comm)
+        received = first_rows(comm.gather(code.encode(signs), label="votes", details=details), comm)
         total = code.decode(received, count).sum(1)
         verdict = break_zeros(total.sign(), ties, [0] * comm.replicas, t, "tie")
         sent = for_all(code.encode(verdict), len(ballots))
-        return code.decode(once(comm.broadcast(sent, label="verdict", details=details), comm), count)
+        return code.decode(first_rows(comm.broadcast(sent, label="verdict", details=details), comm), count)
 
 
 def check_ties(ties: str) -> None:

@@ -80,8 +80,8 @@ class Watch:
             if (t + 1) % self._every == 0:
                 self._keep(t, values)
 
-    def _keep(self, t: int, found: Iterable[MeasuredValue]) -> None:
-        self._found += [(t + 1, value) for value in found]
+    def _keep(self, t: int, values: Iterable[MeasuredValue]) -> None:
+        self._found += [(t + 1, value) for value in values]
 
     def values(self, seeds: Sequence[int]) -> list[WatchedValue]:
         """Return all measured values, in order."""

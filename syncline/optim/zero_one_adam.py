@@ -13,7 +13,7 @@ from typing_extensions import override
 from syncline.costmodel.traffic.refreshes import refresh_intervals
 from syncline.optim.base import Row
 from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR, OneBitMethod, Scale
-from syncline.optim.one_bit_adam import MOMENTUM, denominator, seen
+from syncline.optim.one_bit_adam import MOMENTUM, denominator, momentum_share
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT
 
@@ -193,7 +193,7 @@ class ZeroOneAdamMethod(OneBitMethod):
             row.state[ACCUMULATED].mul_(decay).add_(m, alpha=rate)
             row.state[ANCHOR].mul_(decay)
         moving = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
-        return moving / seen(row, 0, share) / self._denominator(row, t)
+        return moving / momentum_share(row, 0, share) / self._denominator(row, t)
 
     def _denominator(self, row: Row, t: int) -> Tensor:
         return denominator(row, self.sync.refreshed(t) if self.bias_correction else 0)

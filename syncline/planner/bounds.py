@@ -35,7 +35,7 @@ class Factors(NamedTuple):
 AS_PREDICTED = Factors()
 
 
-class Varied(NamedTuple):
+class StepTimeVariants(NamedTuple):
     """Step times with computing and communication at their bounds, one at a time; ``(S, n)`` each, or a number."""
 
     less_computing: Floats
@@ -61,10 +61,10 @@ def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, 
     return Factors(k.low), Factors(k.high), Factors(1.0, c.low), Factors(1.0, c.high)
 
 
-def between(value: Floats, of: Sequence[NDArray[np.float64]]) -> tuple[Floats, Floats]:
+def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> tuple[Floats, Floats]:
     """Return the bounds of a value, from its variants with each of two causes at each of its bounds."""
     down, up = np.zeros_like(value), np.zeros_like(value)
-    for at_low, at_high in (of[:2], of[2:]):
+    for at_low, at_high in (variants[:2], variants[2:]):
         down += np.maximum(value - np.minimum(at_low, at_high), 0.0) ** 2
         up += np.maximum(np.maximum(at_low, at_high) - value, 0.0) ** 2
     return np.maximum(value - np.sqrt(down), 0.0), value + np.sqrt(up)

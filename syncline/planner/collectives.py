@@ -105,7 +105,7 @@ class CostQuestion:
     rule: Rule = "eager"
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         workers: int | None = None,
         nbytes: str | float = NBYTES,
@@ -244,14 +244,14 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
             "high_s": sure.high * seconds,
             "basis": f"{sure.points} residuals of {sure.basis}",
         })  # fmt: skip
-    least_s = [min(told_s(row, last_start_s), default=math.inf) for row in rows]
+    least_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
     # Equal times may differ in the last digit; among equal ones the choice of `auto` comes first.
     equal = [row for row, seconds in zip(rows, least_s, strict=True) if seconds <= min(least_s) * (1 + 1e-9)]
     first = next((row for row in equal if "auto" in row["chosen_by"]), equal[0] if equal else None)
     return [row | {"fastest": row is first} for row in rows]
 
 
-def told_s(row: dict[str, Any], last_start_s: float) -> list[float]:
+def known_times_s(row: dict[str, Any], last_start_s: float) -> list[float]:
     """Return the known times of an algorithm, by closed form, lockstep and events, from the last start on."""
     played = [row[name] - last_start_s for name in ("lockstep_s", "events_s") if row[name] is not None]
     return played if row["closed_form_s"] is None else [row["closed_form_s"], *played]

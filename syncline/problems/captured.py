@@ -39,7 +39,7 @@ def batched(loss: Loss) -> Pass:
     return run
 
 
-class Recorded:
+class RecordedPass:
     """A pass that is recorded when its arguments are of a new kind, and replayed where they are of the last one's.
 
     Args:

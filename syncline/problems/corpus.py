@@ -74,7 +74,7 @@ TEXTS: Mapping[str, Callable[[], Corpus]] = {"standard-library": standard_librar
 def _of_files(name: str, root: Path, skipped: Set[str]) -> Corpus:
     train, validation = bytearray(), bytearray()
     for path in library_files(root, skipped):
-        (validation if held_out(path) else train).extend((root / path).read_bytes())
+        (validation if is_held_out(path) else train).extend((root / path).read_bytes())
     if not train:
         raise SpecError("problem.path", None, f"the path of a text file, as {root} holds no Python source")
     return _corpus(name, train, validation)
@@ -99,7 +99,7 @@ def _portable(name: str) -> bool:
     return not name.startswith(SKIPPED_PREFIXES)
 
 
-def held_out(path: str) -> bool:
+def is_held_out(path: str) -> bool:
     """Return whether the file is for validation: one in ten, by the SHA-256 of its relative path.
 
     A file is on the same side on every machine and in every version of Python.

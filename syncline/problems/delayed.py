@@ -75,7 +75,7 @@ class DelayedTask:
         for name, p in params.items():
             seen = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
             self._history[name].append(seen)
-        self.stale = {name: self._late(name) for name in params}
+        self.stale = {name: self._stale_parameter(name) for name in params}
         try:
             for name, p in params.items():
                 p.data = self.stale[name]
@@ -84,7 +84,7 @@ class DelayedTask:
             for name, p in params.items():
                 p.data = present[name]
 
-    def _late(self, name: str) -> Tensor:
+    def _stale_parameter(self, name: str) -> Tensor:
         """The parameter as it was, each coordinate by its own delay; younger than the delay, the first there was."""
         history, delay = self._history[name], self.delays[name]
         if isinstance(delay, int):

@@ -81,7 +81,7 @@ class Digits:
             # Two operations per weight and image forwards, twice that backwards.
             flops_per_step=6.0 * weights * self.batch_size,
             facts={"validation_images": len(load().validation_labels)},
-            how=how,
+            execution=how,
             dtype=dtype,
             device=device,
         )

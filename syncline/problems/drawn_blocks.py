@@ -11,11 +11,11 @@ class DrawnBlocks:
     """Blocks of draws that tasks of one problem share, each of some workers: every one draws them for the whole group.
 
     Args:
-        kept: how many blocks.
+        capacity: how many blocks.
     """
 
-    def __init__(self, kept: int = 8) -> None:
-        self._kept = kept
+    def __init__(self, capacity: int = 8) -> None:
+        self._kept = capacity
         self._blocks: dict[tuple[object, ...], Tensor] = {}
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:

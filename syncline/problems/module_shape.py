@@ -19,7 +19,7 @@ REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
 """Layers that multiply with a weight more than once for a token, so that their weights do not tell their work."""
 
 
-def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
+def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
     """Return the shape of a module that was made with the meta device as torch's default (`shape_only`), or elsewhere.
 
     What is learned (frozen parameters are not) becomes `TensorShape`s, matrices as `matrix_names` says. Of a module
@@ -30,7 +30,7 @@ def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
     tensors each row is, a sample.
 
     Args:
-        made: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of what the module is called with.
+        model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of what the module is called with.
         name: for people.
         path: the field's name, for the error line.
 
@@ -41,9 +41,9 @@ def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
     >>> net.parameters, net.flops_per_token, 2 * 32 + 2 * 32  # forward, and the weights' gradient
     (32, 128.0, 128)
     """
-    module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    module, inputs = model if isinstance(model, tuple) and len(model) == 2 else (model, None)
     if not isinstance(module, nn.Module):
-        raise SpecError(path, name, f"what returns a torch module, or (module, inputs), not {type(made).__name__}")
+        raise SpecError(path, name, f"what returns a torch module, or (module, inputs), not {type(model).__name__}")
     matrices = matrix_names(module, None)
     tensors = tuple(
         TensorShape(label, tuple(p.shape), is_matrix=label in matrices)
@@ -53,13 +53,13 @@ def module_shape(made: Any, name: str, path: str = "model") -> ModuleShape:
     if not tensors:
         raise SpecError(path, name, "a module that has parameters to learn")
     if inputs is None:
-        return ModuleShape(name, tensors, 6.0 * multiplied(module, name, path))
+        return ModuleShape(name, tensors, 6.0 * multiplied_parameters(module, name, path))
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     flops, tokens, samples = _counted(module, tuple(tree_map(_on_meta, inputs)), name, path)
     return ModuleShape(name, tensors, flops / tokens, sequence=max(1, tokens // samples))
 
 
-def multiplied(module: nn.Module, name: str, path: str = "model") -> int:
+def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> int:
     """N: parameters that a token is multiplied with once.
 
     Raises:

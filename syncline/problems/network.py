@@ -78,7 +78,7 @@ class NetworkTask:
         matrices: names of the weights between hidden layers.
         flops_per_step: arithmetic of one worker in one step.
         facts: what ``describe`` adds to the parameter count.
-        how: see ``gradients_by``.
+        execution: see ``gradients_by``.
         dtype: of the parameters.
         device: of the parameters.
     """
@@ -93,7 +93,7 @@ class NetworkTask:
         matrices: tuple[str, ...],
         flops_per_step: float,
         facts: Mapping[str, object],
-        how: How,
+        execution: How,
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> None:
@@ -104,7 +104,7 @@ class NetworkTask:
         self.flops_per_step: float | None = flops_per_step
         self._data, self._facts = data, facts
         self._at_work = WithWeights(module)
-        self._gradients = gradients_by(how, self._loss, device)
+        self._gradients = gradients_by(execution, self._loss, device)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""

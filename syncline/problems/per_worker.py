@@ -11,7 +11,7 @@ from torch import Tensor
 
 from syncline.comm import is_one_copy
 from syncline.errors import SpecError, one_of
-from syncline.problems.captured import CudaGraphs, Loss, Recorded, batched, captured_by, compiled_by
+from syncline.problems.captured import CudaGraphs, Loss, RecordedPass, batched, captured_by, compiled_by
 
 # Measured on one CPU core: a row of the loop costs about 0.11 ms beyond its arithmetic, a vmap about 0.6 ms in all.
 # So vmap wins when many rows have little arithmetic each, while a loop keeps the activations of larger rows in cache.
@@ -22,7 +22,7 @@ How = Literal["auto", "loop", "vmap", "compiled", "graph"]
 
 
 def gradients_by(
-    how: How, loss: Loss, device: torch.device | str
+    execution: How, loss: Loss, device: torch.device | str
 ) -> Callable[[Mapping[str, torch.nn.Parameter], Tensor, Tensor], Tensor]:
     """Return the function that computes gradients from parameters, inputs and targets in each step.
 
@@ -32,17 +32,17 @@ def gradients_by(
     Raises:
         SpecError: ``graph`` on what is no CUDA device.
     """
-    if how == "compiled":
-        return Recorded(batched(loss), compiled_by("inductor"))
-    if how == "graph":
+    if execution == "compiled":
+        return RecordedPass(batched(loss), compiled_by("inductor"))
+    if execution == "graph":
         if torch.device(device).type != "cuda":
-            raise SpecError("execution", how, "eager or compiled, as only a CUDA device keeps graphs")
-        return Recorded(batched(loss), captured_by(CudaGraphs()), in_place=True)
-    return partial(per_worker_gradients, loss, how=how)
+            raise SpecError("execution", execution, "eager or compiled, as only a CUDA device keeps graphs")
+        return RecordedPass(batched(loss), captured_by(CudaGraphs()), in_place=True)
+    return partial(per_worker_gradients, loss, execution=execution)
 
 
 def per_worker_gradients(
-    loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, how: How = "auto"
+    loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, execution: How = "auto"
 ) -> Tensor:
     """Return the losses of all rows; the gradient of each row's own loss goes to ``.grad``.
 
@@ -53,7 +53,7 @@ def per_worker_gradients(
         params: stacked parameters, each ``(R, *s)``; their ``.grad`` becomes a new tensor.
         inputs: ``(R, batch, ...)``.
         targets: ``(R, batch, ...)``.
-        how: ``loop`` goes through the rows one by one: kernels of ordinary shape, fused attention, the activations of
+        execution: ``loop`` goes through the rows one by one: kernels of ordinary shape, fused attention, the activations of
             one row at a time. ``vmap`` computes all rows in one batched pass: few kernels, the activations of all rows.
             ``auto`` takes vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16 parameters; else the loop.
 
@@ -61,11 +61,11 @@ def per_worker_gradients(
         The losses ``(R,)``.
 
     Raises:
-        SpecError: ``how`` is none of these.
+        SpecError: ``execution`` is none of these.
     """
-    if how not in _WAYS:
-        raise SpecError("problem.how", how, one_of(_WAYS, how))
-    return _WAYS[how](loss, params, inputs, targets)
+    if execution not in _WAYS:
+        raise SpecError("problem.how", execution, one_of(_WAYS, execution))
+    return _WAYS[execution](loss, params, inputs, targets)
 
 
 def _auto(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from syncline.errors import SpecError
 
 
-def check_skew(skew: float, sites: int | None, most: str) -> None:
+def check_skew(skew: float, sites: int | None, full_skew: str) -> None:
     """Refuse a skew, or sites, that cannot be.
 
     Args:
         skew: share of what a worker sees that is of its own part.
         sites: whose workers share a part; none: each worker has one.
-        most: what a skew of 1 is, in words.
+        full_skew: what a skew of 1 is, in words.
 
     Raises:
         SpecError: which of the two, and what would be accepted.
     """
     if not 0 <= skew <= 1:
-        raise SpecError("problem.skew", skew, f"a number from 0 (alike) to 1 ({most})")
+        raise SpecError("problem.skew", skew, f"a number from 0 (alike) to 1 ({full_skew})")
     if sites is None:
         return
     if isinstance(sites, bool) or sites < 1:

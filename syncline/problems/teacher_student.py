@@ -129,7 +129,7 @@ class TeacherStudentTask:
     matrices: tuple[str, ...] = ("0.weight",)  # the second layer is the output head
 
     def __init__(
-        self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str, how: How
+        self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str, execution: How
     ) -> None:
         self.rows = rows
         self.module = problem.module()
@@ -140,7 +140,7 @@ class TeacherStudentTask:
         weights = problem.hidden * (problem.inputs + problem.outputs)
         self.flops_per_step: float | None = 6.0 * weights * problem.batch_size
         self._data = TeacherData(problem, rows, dtype, device)
-        self._gradients = gradients_by(how, self._loss, device)
+        self._gradients = gradients_by(execution, self._loss, device)
         self._sizes = [parameter.numel() for parameter in self.module.parameters()]
         self._noise = None
         if problem.noise_scale:

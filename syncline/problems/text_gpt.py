@@ -129,7 +129,7 @@ class TextGPT:
                 batch_size=self.batch_size,
                 validation_windows=self.validation_windows,
                 device=device,
-                own=max(1, round(self.skew * self.batch_size)) if self.skew else 0,
+                num_from_part=max(1, round(self.skew * self.batch_size)) if self.skew else 0,
                 sites=self.sites,
             ),
             rows,
@@ -141,7 +141,7 @@ class TextGPT:
                 "train_bytes": len(corpus.train),
                 "validation_bytes": len(held_out),
             },
-            how=how,
+            execution=how,
             dtype=dtype,
             device=device,
         )
@@ -171,7 +171,7 @@ class Windows:
         batch_size: int,
         validation_windows: int,
         device: torch.device | str,
-        own: int = 0,
+        num_from_part: int = 0,
         sites: int | None = None,
     ) -> None:
         self._windows = train.to(device).unfold(0, context + 1, 1)  # a view: (starts, context + 1)
@@ -180,12 +180,14 @@ class Windows:
         self.validation = _shifted(held_out[spaced.long().to(device)])
         draw = integers(len(self._windows))
         self._starts = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
-        self._own, windows = own, len(self._windows)
+        self._own, windows = num_from_part, len(self._windows)
         parts = [site_part(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
         begins = [(windows * part // count, windows * (part + 1) // count) for part, count in parts]
-        if own and any(begin == end for begin, end in begins):
+        if num_from_part and any(begin == end for begin, end in begins):
             raise SpecError(
-                "problem.skew", own / batch_size, f"0, as a text of {windows} windows has not one for each part"
+                "problem.skew",
+                num_from_part / batch_size,
+                f"0, as a text of {windows} windows has not one for each part",
             )
         self._first = torch.tensor([[begin] for begin, _ in begins], device=device)
         self._length = torch.tensor([[end - begin] for begin, end in begins], device=device)

@@ -14,18 +14,18 @@ BatchLoss = Callable[[Any, Any], Tensor]
 """``loss(output, target)``: the mean over a batch, a tensor without dimensions."""
 
 
-def mapped(of: Callable[[Any], Any], batch: Any) -> Any:
-    """Return a batch with ``of`` of each of its leaves; mappings of any class become dicts."""
+def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a batch with ``function`` of each of its leaves; mappings of any class become dicts."""
     if isinstance(batch, Mapping):
-        return {key: mapped(of, value) for key, value in batch.items()}
+        return {key: map_leaves(function, value) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(mapped(of, value) for value in batch))
+        return type(batch)(*(map_leaves(function, value) for value in batch))
     if isinstance(batch, list | tuple):
-        return type(batch)(mapped(of, value) for value in batch)
-    return of(batch)
+        return type(batch)(map_leaves(function, value) for value in batch)
+    return function(batch)
 
 
-def moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
+def to_device(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """Return a batch on a device, its floating-point numbers in ``dtype``."""
 
     def move(leaf: Any) -> Any:
@@ -33,13 +33,13 @@ def moved(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
             return leaf.to(device, dtype) if leaf.is_floating_point() else leaf.to(device)
         return leaf.to(device) if hasattr(leaf, "to") else leaf
 
-    return mapped(move, batch)
+    return map_leaves(move, batch)
 
 
 def leaves(batch: Any) -> list[Any]:
     """Return the leaves of a batch, in order."""
     parts: list[Any] = []
-    mapped(parts.append, batch)
+    map_leaves(parts.append, batch)
     return parts
 
 
@@ -52,7 +52,7 @@ def stacked(batches: Sequence[Any]) -> Any | None:
     ):
         return None
     joined = iter([torch.stack(column) for column in columns])
-    return mapped(lambda _: next(joined), batches[0])
+    return map_leaves(lambda _: next(joined), batches[0])
 
 
 class Answer(NamedTuple):
@@ -80,19 +80,19 @@ def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> An
     return Answer(module(*inputs) if isinstance(inputs, list | tuple) else module(inputs), target)
 
 
-def loss_of(found: Answer, loss: BatchLoss | None) -> Tensor:
+def loss_of(result: Answer, loss: BatchLoss | None) -> Tensor:
     """Return the loss of an answer: by ``loss``, or what the module itself says.
 
     Raises:
         SpecError: it is not a scalar tensor, or the module says none.
     """
     if loss is not None:
-        value = loss(*found)
+        value = loss(*result)
         if not isinstance(value, Tensor) or value.dim():
             expected = "a function of output and target that returns a scalar tensor, such as a mean over the batch"
             raise SpecError("problem.loss", _kind(value), expected)
         return value
-    output = found.output
+    output = result.output
     module_loss: Any = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
     if not isinstance(module_loss, Tensor) or module_loss.dim():
         expected = f"a function loss(output, target), as the module returns no scalar .loss but {_kind(output)}"

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syncline.problems.base import Rows
 from syncline.problems.torch_batches import BatchLoss, objective
-from syncline.problems.torch_modules import Places
+from syncline.problems.torch_modules import TensorHolders
 from syncline.problems.torch_shards import Shards, replica_and_worker
 from syncline.randomness import seed_all
 
@@ -38,7 +38,7 @@ class Stacked:
 
 
 def by_loop(
-    places: Places,
+    places: TensorHolders,
     tensors: Stacked,
     shards: Shards,
     rows: Rows,
@@ -75,7 +75,7 @@ def by_loop(
     return torch.stack(losses).to(next(iter(tensors.params.values())).dtype)
 
 
-def put_row(places: Places, tensors: Stacked, rows: Rows, row: int) -> dict[str, Tensor]:
+def put_row(places: TensorHolders, tensors: Stacked, rows: Rows, row: int) -> dict[str, Tensor]:
     """Let the module work with the tensors of a row; returns its buffers."""
     frozen = tensors.of_replica(row // len(rows.workers))
     places.put({name: param.detach()[row] for name, param in tensors.params.items()} | frozen)
@@ -84,7 +84,9 @@ def put_row(places: Places, tensors: Stacked, rows: Rows, row: int) -> dict[str,
     return buffers
 
 
-def by_vmap(places: Places, tensors: Stacked, batches: Sequence[Any], rows: Rows, loss: BatchLoss | None) -> Tensor:
+def by_vmap(
+    places: TensorHolders, tensors: Stacked, batches: Sequence[Any], rows: Rows, loss: BatchLoss | None
+) -> Tensor:
     """Losses ``(R,)`` of micro-batches ``(R, batch, ...)``, all rows in one pass; ``.grad`` and buffers are new ones.
 
     Raises:

@@ -13,12 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from syncline.errors import SpecError
 from syncline.problems.torch_batches import BatchLoss, answer, loss_of
-from syncline.problems.torch_modules import Places, says
+from syncline.problems.torch_modules import TensorHolders, error_clause
 from syncline.randomness import GlobalState
 
 
 @dataclass(frozen=True)
-class Look:
+class ModuleProperties:
     """Measured properties of a module.
 
     Attributes:
@@ -41,7 +41,7 @@ def _separate_kernels() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
-def look(places: Places, batch: Any, loss: BatchLoss | None, device: torch.device) -> Look:
+def measure_module(places: TensorHolders, batch: Any, loss: BatchLoss | None, device: torch.device) -> ModuleProperties:
     """Take a batch through the module and back. For inside of `preserved`, with tensors put that may change.
 
     The multiplications and additions of products of matrices, convolutions and attention are counted, as torch counts
@@ -61,18 +61,20 @@ def look(places: Places, batch: Any, loss: BatchLoss | None, device: torch.devic
         try:
             result = answer(places.module, batch, loss)
         except Exception as error:
-            raise SpecError("problem.make_model", name, f"a module that takes a batch; {says(error)}") from error
+            raise SpecError(
+                "problem.make_model", name, f"a module that takes a batch; {error_clause(error)}"
+            ) from error
         draws = not before.same_as(GlobalState.now(device))
         try:
             value = loss_of(result, loss)
         except SpecError:
             raise
         except Exception as error:
-            expected = f"a function of output and target; {says(error)}"
+            expected = f"a function of output and target; {error_clause(error)}"
             raise SpecError("problem.loss", getattr(loss, "__name__", type(loss).__name__), expected) from error
         if not value.requires_grad:
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
         value.backward()
         draws = draws or not before.same_as(GlobalState.now(device))
     places.gradients()
-    return Look(float(counter.get_total_flops()) or None, draws)
+    return ModuleProperties(float(counter.get_total_flops()) or None, draws)

@@ -17,7 +17,7 @@ MakeModel = Callable[[], nn.Module] | nn.Module
 """What makes a module with fresh weights, or a module, whose weights every seed then starts from."""
 
 
-def fresh(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
+def build_module(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
     """Return the module with the weights that a replica starts from; global generators are left as they were.
 
     Raises:
@@ -32,18 +32,18 @@ def fresh(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
         except SpecError:
             raise
         except Exception as error:
-            raise SpecError("problem.make_model", word_for(make_model), f"a module; {says(error)}") from error
+            raise SpecError("problem.make_model", type_name(make_model), f"a module; {error_clause(error)}") from error
     if not isinstance(module, nn.Module):
-        raise SpecError("problem.make_model", word_for(make_model), f"a module; it returns {type(module).__name__}")
+        raise SpecError("problem.make_model", type_name(make_model), f"a module; it returns {type(module).__name__}")
     return module
 
 
-def word_for(thing: Any) -> str:
+def type_name(thing: Any) -> str:
     """Return the name of a function, a class or an object's class, for a message."""
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
-def says(error: Exception) -> str:
+def error_clause(error: Exception) -> str:
     """Return an exception in one line."""
     return f"it says: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
@@ -90,7 +90,7 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
     return inside if head_is_table else inside[:-1]
 
 
-class Places:
+class TensorHolders:
     """The holders of a module's tensors.
 
     Attributes:

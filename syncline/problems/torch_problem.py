@@ -17,16 +17,16 @@ from syncline.problems.network import shape_only
 from syncline.problems.per_worker import MANY_ROWS, SMALL_PARAMETERS, How
 from syncline.problems.torch_batches import BatchLoss, placed_loss
 from syncline.problems.torch_gradients import Stacked, by_loop, by_vmap, put_row
-from syncline.problems.torch_look import Look, look
+from syncline.problems.torch_look import ModuleProperties, measure_module
 from syncline.problems.torch_modules import (
     MakeModel,
-    Places,
+    TensorHolders,
+    build_module,
     check_module,
-    fresh,
+    error_clause,
     matrix_names,
     per_replica,
-    says,
-    word_for,
+    type_name,
 )
 from syncline.problems.torch_shards import Shards, replica_and_worker, sharded, stack_rows
 from syncline.problems.torch_sources import Reading, reading_of
@@ -113,7 +113,7 @@ class TorchProblem:
         if not isinstance(self.name, str):
             raise SpecError("problem.name", self.name, "text")
         if not self.name:
-            word = word_for(self.make_model)
+            word = type_name(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")
         reading = self.reading()
         self.validated_on(reading)
@@ -162,13 +162,13 @@ class TorchProblem:
         except Exception:  # whatever a module does with numbers that are not there
             return None
 
-    def looks(self) -> dict[Any, Look]:
+    def looks(self) -> dict[Any, ModuleProperties]:
         """Return the module's measured properties, by number format and kind of device."""
         return _LOOKS.setdefault(self, {})
 
 
 _MODULES: WeakKeyDictionary[TorchProblem, nn.Module | None] = WeakKeyDictionary()
-_LOOKS: WeakKeyDictionary[TorchProblem, dict[Any, Look]] = WeakKeyDictionary()
+_LOOKS: WeakKeyDictionary[TorchProblem, dict[Any, ModuleProperties]] = WeakKeyDictionary()
 
 
 class TorchTask:
@@ -186,11 +186,11 @@ class TorchTask:
 
     def __init__(self, problem: TorchProblem, rows: Rows, dtype: torch.dtype, device: torch.device) -> None:
         self.rows, self._problem, self._device = rows, problem, device
-        modules = [fresh(problem.make_model, seed, device) for seed in rows.seeds]
+        modules = [build_module(problem.make_model, seed, device) for seed in rows.seeds]
         for module in modules[:1]:
             check_module(module)
         self.matrices = matrix_names(modules[0], problem.matrices)
-        states = [Places(module) for module in modules]
+        states = [TensorHolders(module) for module in modules]
         self.params = rows.parameters(
             lambda seed: {name: p.detach() for name, p in states[rows.seeds.index(seed)].trained.items()}, dtype, device
         )
@@ -203,7 +203,7 @@ class TorchTask:
         }
         self.shares_buffers = problem.buffers == "auto"
         self._tensors = Stacked(self.params, frozen, self.buffers)
-        self._places = Places(modules[0].to(device, dtype))
+        self._places = TensorHolders(modules[0].to(device, dtype))
         self._loss = placed_loss(problem.loss, device, dtype)
         self._training = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
@@ -265,7 +265,7 @@ class TorchTask:
             for part, training in self._training:
                 part.training = training
 
-    def _looked(self) -> Look:
+    def _looked(self) -> ModuleProperties:
         """Measure the module on the first batch of the first row, once for all tasks of a problem."""
         place = (self.params[next(iter(self.params))].dtype, self._device.type)
         looks = self._problem.looks()
@@ -275,10 +275,10 @@ class TorchTask:
             self._places.put_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
             seed, worker = replica_and_worker(self.rows, 0)
             seed_all(self._device, seed, "module", worker, 0)
-            looks[place] = look(self._places, batch, self._loss, self._device)
+            looks[place] = measure_module(self._places, batch, self._loss, self._device)
         return looks[place]
 
-    def _chosen(self, found: Look) -> tuple[str, str]:
+    def _chosen(self, properties: ModuleProperties) -> tuple[str, str]:
         """Loop or vmap, and why.
 
         Raises:
@@ -294,7 +294,7 @@ class TorchTask:
                 return "loop", f"fewer than {MANY_ROWS} rows"
             if self._device.type != "cuda" and not small:
                 return "loop", "rows large enough to be quicker one by one"
-        obstacle = "the module draws random numbers" if found.draws else self._tried()
+        obstacle = "the module draws random numbers" if properties.draws else self._tried()
         if obstacle is None:
             return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"
         if option == "vmap":
@@ -321,7 +321,7 @@ class TorchTask:
         try:
             together = by_vmap(self._places, few, joined, rows, self._loss)
         except Exception as error:  # torch's, of many kinds
-            return f"torch cannot batch the module; {says(error)}"
+            return f"torch cannot batch the module; {error_clause(error)}"
         if not torch.allclose(alone, together, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE):
             return "batched, the module gives another loss"
         return None

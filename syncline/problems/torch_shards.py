@@ -12,7 +12,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.problems.base import Rows
-from syncline.problems.torch_batches import moved, stacked
+from syncline.problems.torch_batches import stacked, to_device
 from syncline.problems.torch_sources import Reading
 from syncline.randomness import GlobalState, seed_all
 
@@ -77,7 +77,7 @@ class MapShards:
         if not self._per_epoch:
             raise _too_few(reading, items, rows.world_size)
         tensors = reading.tensors
-        self._tensors = None if tensors is None else moved(list(tensors), device, dtype)
+        self._tensors = None if tensors is None else to_device(list(tensors), device, dtype)
         self._orders: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
 
     def of_row(self, row: int, step: int) -> list[Any]:
@@ -87,7 +87,7 @@ class MapShards:
         if self._tensors is not None:
             return [self._slices(indices) for indices in numbers]
         seed_all(self._device, seed, "items", worker, step)
-        return [moved(self._reading.fetch(indices.tolist()), self._device, self._dtype) for indices in numbers]
+        return [to_device(self._reading.fetch(indices.tolist()), self._device, self._dtype) for indices in numbers]
 
     def of_all(self, step: int) -> list[Any] | None:
         """Return the batches of all rows."""
@@ -143,7 +143,7 @@ class StreamShards:
         blocks = self._streams[seed].blocks(step)
         seed_all(self._device, seed, "items", worker, step)
         worker_items = [block[worker :: self._rows.world_size] for block in blocks]
-        return [moved(self._reading.batch_of(items), self._device, self._dtype) for items in worker_items]
+        return [to_device(self._reading.batch_of(items), self._device, self._dtype) for items in worker_items]
 
     def of_all(self, step: int) -> list[Any] | None:
         """Return the batches of all rows."""

@@ -22,7 +22,7 @@ from torch.utils.data import (
 
 from syncline.errors import SpecError
 from syncline.problems.streams import torch_generator
-from syncline.problems.torch_modules import says, word_for
+from syncline.problems.torch_modules import error_clause, type_name
 from syncline.randomness import seed_all
 
 
@@ -82,7 +82,9 @@ class Reading:
             together = getattr(self.data, "__getitems__", None)
             items = together(numbers) if together else [self.data[number] for number in numbers]
         except Exception as error:
-            raise SpecError(self.field, word_for(self.data), f"data whose items can be had; {says(error)}") from error
+            raise SpecError(
+                self.field, type_name(self.data), f"data whose items can be had; {error_clause(error)}"
+            ) from error
         return self.batch_of(items)
 
     def batch_of(self, items: list[Any]) -> Any:
@@ -94,8 +96,8 @@ class Reading:
         try:
             return self.collate(items)
         except Exception as error:
-            expected = f"items that make a batch, or a DataLoader with a collate_fn; {says(error)}"
-            raise SpecError(self.field, word_for(self.data), expected) from error
+            expected = f"items that make a batch, or a DataLoader with a collate_fn; {error_clause(error)}"
+            raise SpecError(self.field, type_name(self.data), expected) from error
 
     def run(self, epoch: int) -> Iterator[Any]:
         """Return the items of a stream, from the first."""
@@ -117,10 +119,10 @@ def reading_of(data: Any, field: str, batch_size: int, shuffle: bool, drop_last:
     reading = Reading(data, field, batch_size, shuffle, drop_last)
     if isinstance(data, Iterator):
         expected = "data that can be gone through again: a data set, an IterableDataset, an object with __iter__"
-        raise SpecError(field, word_for(data), expected)
+        raise SpecError(field, type_name(data), expected)
     if isinstance(data, dict) or not hasattr(type(data), "__iter__" if reading.is_stream else "__len__"):
         raise SpecError(
-            field, word_for(data), "a data set with a length, an iterable, a DataLoader or a tuple of tensors"
+            field, type_name(data), "a data set with a length, an iterable, a DataLoader or a tuple of tensors"
         )
     return reading
 
@@ -135,11 +137,11 @@ def _tensors(data: Sequence[Tensor], field: str) -> TensorDataset:
 def _of_loader(loader: DataLoader[Any], field: str, batch_size: int, shuffle: bool, drop_last: bool) -> Reading:
     sampler = getattr(loader, "sampler", None)
     if loader.batch_size is None or type(loader.batch_sampler) not in (BatchSampler, type(None)):
-        batching = word_for(loader.batch_sampler) if loader.batch_sampler is not None else "batch_size=None"
+        batching = type_name(loader.batch_sampler) if loader.batch_sampler is not None else "batch_size=None"
         expected = "a DataLoader with a batch_size and no batch_sampler: each worker gets batches of its own shard"
         raise SpecError(field, batching, expected)
     if isinstance(sampler, DistributedSampler):
-        raise SpecError(field, word_for(sampler), "a DataLoader without it: workers get their shards here")
+        raise SpecError(field, type_name(sampler), "a DataLoader without it: workers get their shards here")
     plain = type(sampler) is SequentialSampler or (
         type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
     )
@@ -155,7 +157,7 @@ def _of_loader(loader: DataLoader[Any], field: str, batch_size: int, shuffle: bo
         if theirs != ours
     ]
     if own_order:
-        notes.append(f"{field} is a DataLoader: its {word_for(sampler)} gives the order that is cut into shards")
+        notes.append(f"{field} is a DataLoader: its {type_name(sampler)} gives the order that is cut into shards")
     if loader.num_workers:
         notes.append(f"{field} is a DataLoader: its num_workers {loader.num_workers} has no effect: one process reads")
     return Reading(

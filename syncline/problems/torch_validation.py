@@ -11,8 +11,8 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.problems.streams import torch_generator
-from syncline.problems.torch_batches import Answer, BatchLoss, answer, loss_of, moved
-from syncline.problems.torch_modules import word_for
+from syncline.problems.torch_batches import Answer, BatchLoss, answer, loss_of, to_device
+from syncline.problems.torch_modules import type_name
 from syncline.problems.torch_sources import Reading
 from syncline.randomness import seed_all
 
@@ -35,7 +35,7 @@ class Validation:
         self._reading, self._part = reading, PART_OF_TRAINING if is_training_data else None
         self._device, self._dtype = device, dtype
         self._numbers = None if reading.is_stream else self._chosen(is_training_data)
-        self._tensors = None if reading.tensors is None else moved(list(reading.tensors), device, dtype)
+        self._tensors = None if reading.tensors is None else to_device(list(reading.tensors), device, dtype)
         if self._numbers is not None and not len(self._numbers):
             raise SpecError(reading.field, "no items", "at least one item")
 
@@ -59,12 +59,12 @@ class Validation:
             if self._tensors is not None:
                 yield [tensor[numbers.to(self._device)] for tensor in self._tensors], len(numbers)
             else:
-                yield moved(self._reading.fetch(numbers.tolist()), self._device, self._dtype), len(numbers)
+                yield to_device(self._reading.fetch(numbers.tolist()), self._device, self._dtype), len(numbers)
 
     def _of_stream(self, size: int) -> Iterator[tuple[Any, int]]:
         items = islice(self._reading.run(0), self._part)
         while part := list(islice(items, size)):
-            yield moved(self._reading.batch_of(part), self._device, self._dtype), len(part)
+            yield to_device(self._reading.batch_of(part), self._device, self._dtype), len(part)
 
 
 def metrics_of(
@@ -78,11 +78,11 @@ def metrics_of(
     result = answer(module, batch, loss)
     metrics = {"loss": loss_of(result, loss)}
     if evaluate is not None:
-        metrics |= _own(evaluate, result)
+        metrics |= _user_metrics(evaluate, result)
     return {name: torch.as_tensor(value, device=like.device).double() for name, value in metrics.items()}
 
 
-def _own(evaluate: Evaluate, result: Answer) -> dict[str, Any]:
+def _user_metrics(evaluate: Evaluate, result: Answer) -> dict[str, Any]:
     evaluated = evaluate(*result)
     name = getattr(evaluate, "__name__", type(evaluate).__name__)
     values = (
@@ -92,7 +92,7 @@ def _own(evaluate: Evaluate, result: Answer) -> dict[str, Any]:
         if not isinstance(key, str) or key == "loss":
             raise SpecError("problem.evaluate", key, "metrics by name, none of which is loss")
         if isinstance(value, str) or torch.as_tensor(value).dim():
-            raise SpecError("problem.evaluate", word_for(value), f"a number for {key}: the mean over the batch")
+            raise SpecError("problem.evaluate", type_name(value), f"a number for {key}: the mean over the batch")
     return values
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
-from syncline.errors import SpecError, said
-from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_offered, method_of
+from syncline.errors import SpecError, error_text
+from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_plugins, method_of
 from syncline.planner.projection.memory import memory_of
 from syncline.registry import Registry
 from syncline.specs import (
@@ -35,11 +35,11 @@ Tell = Callable[[str], object]
 """A function that gets a line for each name of an installed package that cannot be used."""
 
 
-def _nobody(line: str) -> None:
+def _ignore_line(line: str) -> None:
     """Discard a line, for callers that want no lines."""
 
 
-def network_rows(tell: Tell = _nobody) -> CatalogueRows:
+def network_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of networks; latency is one way, bandwidth per direction; both are null if links differ in kind."""
 
     def row(name: str) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def network_rows(tell: Tell = _nobody) -> CatalogueRows:
             "source": preset.source if preset else links.BY_NAME.origin(name),
         }  # fmt: skip
 
-    return _rows_of(links.BY_NAME, row, tell)
+    return _rows_of(links.BY_NAME, row, report)
 
 
-def cluster_rows(tell: Tell = _nobody) -> CatalogueRows:
+def cluster_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of clusters: number of workers, their hardware, and the network that joins them."""
     clusters = {name: named_cluster(file) for name, file in bundled_clusters().items()}
     return [
@@ -74,7 +74,7 @@ def cluster_rows(tell: Tell = _nobody) -> CatalogueRows:
     ]
 
 
-def hardware_rows(tell: Tell = _nobody) -> CatalogueRows:
+def hardware_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of hardware."""
 
     def row(name: str) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def hardware_rows(tell: Tell = _nobody) -> CatalogueRows:
         memory = f"{machine.memory_bytes / 2**30:g} GiB" if machine.memory_bytes else "-"
         return dataclasses.asdict(machine) | {"name": name, "source": source, "memory": memory}
 
-    return _rows_of(machines.BY_NAME, row, tell)
+    return _rows_of(machines.BY_NAME, row, report)
 
 
-def model_rows(tell: Tell = _nobody) -> CatalogueRows:
+def model_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of models with their exact parameter counts; unknown sizes of a module are null."""
 
     def row(name: str) -> dict[str, Any]:
@@ -101,10 +101,10 @@ def model_rows(tell: Tell = _nobody) -> CatalogueRows:
             "source": shape.source or models.BY_NAME.origin(name),
         }
 
-    return _rows_of(models.BY_NAME, row, tell)
+    return _rows_of(models.BY_NAME, row, report)
 
 
-def schedule_rows(tell: Tell = _nobody) -> CatalogueRows:
+def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of pipeline schedules."""
     from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 
@@ -121,10 +121,10 @@ def schedule_rows(tell: Tell = _nobody) -> CatalogueRows:
             "source": SCHEDULES.origin(name),
         }
 
-    return _rows_of(SCHEDULES, row, tell)
+    return _rows_of(SCHEDULES, row, report)
 
 
-def study_rows(tell: Tell = _nobody) -> CatalogueRows:
+def study_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of studies by the kind of their specs, with the command that takes these specs."""
 
     def row(name: str) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def study_rows(tell: Tell = _nobody) -> CatalogueRows:
         described = first_line(study.spec.__doc__ or "")
         return {"command": study.command, "description": described, "source": STUDIES.origin(name)}
 
-    return _rows_of(STUDIES, row, tell)
+    return _rows_of(STUDIES, row, report)
 
 
 def first_line(text: str) -> str:
@@ -156,14 +156,14 @@ def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], repo
 def _unusable(name: str, error: Exception) -> str:
     if isinstance(error, SpecError) and error.value == name:
         return f"{name} cannot be used; expected {error.expected}"
-    return f"{name} cannot be used: {error if isinstance(error, SpecError) else said(error)}"
+    return f"{name} cannot be used: {error if isinstance(error, SpecError) else error_text(error)}"
 
 
-def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, tell: Tell = _nobody) -> CatalogueRows:
+def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of named methods: their traffic and state with this many workers, as a formula and for a model."""
     rows = []
-    for name, error in load_offered().items():
-        tell(_unusable(name, error))
+    for name, error in load_plugins().items():
+        report(_unusable(name, error))
     specs = {name: method_of(name) for name in METHODS}
     for name, spec in sorted(specs.items(), key=lambda item: (item[1].family, item[0])):
         try:
@@ -171,7 +171,7 @@ def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, tell: Tell 
         except Exception as error:  # any error of an installed package, as above
             if not METHOD_KINDS.origin(spec.kind):
                 raise
-            tell(_unusable(name, error))
+            report(_unusable(name, error))
     return rows
 
 
@@ -195,7 +195,7 @@ def _method_row(name: str, spec: MethodBase, shape: Model, workers: int) -> dict
     }
 
 
-def problem_rows(tell: Tell = _nobody) -> CatalogueRows:
+def problem_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of problems and their fields."""
     from syncline.problems import PROBLEMS
 
@@ -207,10 +207,10 @@ def problem_rows(tell: Tell = _nobody) -> CatalogueRows:
         }
         return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
 
-    return _rows_of(PROBLEMS, row, tell)
+    return _rows_of(PROBLEMS, row, report)
 
 
-def spec_rows(tell: Tell = _nobody) -> CatalogueRows:
+def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of bundled specs with the command that takes each."""
     from syncline.specs.load import command_of_kind
 
@@ -222,7 +222,7 @@ def spec_rows(tell: Tell = _nobody) -> CatalogueRows:
     return rows
 
 
-def fit_rows(tell: Tell = _nobody) -> CatalogueRows:
+def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published fits of losses: their methods, the range of their data, and the error of losses."""
     from syncline.costmodel.scaling.published import loss_fits
 
@@ -242,14 +242,14 @@ def fit_rows(tell: Tell = _nobody) -> CatalogueRows:
     ]
 
 
-def price_rows(tell: Tell = _nobody) -> CatalogueRows:
+def price_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published price lists, with their dates."""
     from syncline.costmodel.prices import PRICES
 
     return [dataclasses.asdict(prices) for prices in PRICES.values()]
 
 
-def failure_rows(tell: Tell = _nobody) -> CatalogueRows:
+def failure_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published failure rates, one for each kind of failure."""
     from syncline.costmodel.reliability.rates import FAILURE_RATES
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from syncline.costmodel import Network
 from syncline.costmodel.compute.hardware import HARDWARE
-from syncline.planner.bounds import Varied
+from syncline.planner.bounds import StepTimeVariants
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import SharedProgress, Watched, shared_progress, side_by_side
@@ -72,7 +72,7 @@ def compare(
         folder.table("ledger", ledger_columns(finished))
         write_watched(folder, finished)
         clocks: dict[tuple[str, str], Clock] = {}
-        varied: dict[tuple[str, str], tuple[Varied, str]] = {}
+        varied: dict[tuple[str, str], tuple[StepTimeVariants, str]] = {}
         for trained in finished:
             for link in spec.networks:
                 timed = time_method(spec, trained, link)
@@ -167,7 +167,7 @@ def _in_order(trained: list[Trained], spec: CompareSpec) -> list[Trained]:
     return sorted(trained, key=lambda training: order.index(training.method))
 
 
-def _bounds(spec: CompareSpec, clocks: Clocks, varied: dict[tuple[str, str], tuple[Varied, str]]) -> Bounds:
+def _bounds(spec: CompareSpec, clocks: Clocks, varied: dict[tuple[str, str], tuple[StepTimeVariants, str]]) -> Bounds:
     """Return the bounds of each method on each network; those of speedups are None if the first method is missing."""
     records, links = {}, {link.name: link for link in spec.networks}
     for (method, network), clock in clocks.items():

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from syncline.errors import said
+from syncline.errors import error_text
 from syncline.files import temporary_folder
 from syncline.runs.folders.folder import PACKAGES
 from syncline.runs.training.limits import memory_bytes
@@ -82,14 +82,14 @@ def findings() -> list[Finding]:
             try:
                 result = check()
             except Exception as error:  # any error of another package or of the system
-                result = Finding(group, name, f"cannot be told ({said(error)})", ok=False)
+                result = Finding(group, name, f"cannot be told ({error_text(error)})", ok=False)
             results += [result] if isinstance(result, Finding) else result
     return results
 
 
-def records(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def records(results: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the rows of ``--json``."""
-    return [asdict(finding) for finding in found]
+    return [asdict(finding) for finding in results]
 
 
 def _syncline() -> Finding:
@@ -129,11 +129,11 @@ def _disk() -> Finding:
 
 def _folder() -> Finding:
     """Check whether results can be written in this folder, and whether two runs would notice each other."""
-    from syncline.runs.folders.path_lock import Claim
+    from syncline.runs.folders.path_lock import PathLock
 
     try:
         with temporary_folder(Path.cwd()) as place:
-            claim = Claim.of(place / "it")
+            claim = PathLock.acquire(place / "it")
             sure = claim is not None and claim.is_sure
             if claim is not None:
                 claim.release()

@@ -29,7 +29,7 @@ MOST_STAGES_DRAWN = 256
 """Largest number of rows of the figure; further panels are left out, except for the first."""
 
 
-class Played(NamedTuple):
+class SimulatedSchedule(NamedTuple):
     """A simulated schedule on a network."""
 
     schedule: str
@@ -57,7 +57,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
         for network in spec.links:
             for name in spec.schedules:
                 timeline = run_pipeline(spec.pipeline(name), network)
-                played.append(Played(name, network.name, timeline))
+                played.append(SimulatedSchedule(name, network.name, timeline))
                 result = report(timeline, spec.build_schedule(name), spec.stages)
                 rows.append(schedule_row(spec, name, network.name, result))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
@@ -73,7 +73,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
     return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 
-def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineReport) -> dict[str, Any]:
+def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineReport) -> dict[str, Any]:
     """Return the row of a schedule on a network."""
     chunks = spec.chunks_of(name)
     activation_bytes, weights = spec.kept_bytes(chunks), spec.weights_bytes(chunks)
@@ -84,11 +84,11 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineRepo
         "microbatches": spec.microbatches,
         "chunks": chunks,
         "replicas": spec.replicas,
-        "makespan_s": told.makespan_s,
+        "makespan_s": report.makespan_s,
         "closed_form_s": makespan_closed_form_s(spec, name),
-        "bubble": told.bubble,
-        "utilisation": sum(stage.utilisation for stage in told.stages) / len(told.stages),
-        "microbatches_per_s": told.microbatches_per_s,
+        "bubble": report.bubble,
+        "utilisation": sum(stage.utilisation for stage in report.stages) / len(report.stages),
+        "microbatches_per_s": report.microbatches_per_s,
         "per_stage": [
             {
                 "stage": number + 1,
@@ -101,7 +101,7 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, told: PipelineRepo
                 "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[number],
                 "weights_bytes": weights and stage.weight_versions * weights[number],
             }
-            for number, stage in enumerate(told.stages)
+            for number, stage in enumerate(report.stages)
         ],
     }
 
@@ -122,7 +122,7 @@ def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
     )  # fmt: skip
 
 
-def _traced(spec: PipelineSpec, played: Sequence[Played]) -> tuple[Timeline, list[str]]:
+def _traced(spec: PipelineSpec, played: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
     """Return one timeline of all schedules, whose workers are the stages of each, and the workers' names."""
     workers = spec.stages * spec.replicas
     share = MOST_TRACED / sum(len(schedule_run.timeline) for schedule_run in played)
@@ -130,7 +130,7 @@ def _traced(spec: PipelineSpec, played: Sequence[Played]) -> tuple[Timeline, lis
     parts = [schedule_run.timeline.head(first).to_columns() for schedule_run in played]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["worker"] = np.concatenate([part["worker"] + workers * i for i, part in enumerate(parts)])
-    return Timeline.of_columns(columns, workers * len(played)), [
+    return Timeline.from_columns(columns, workers * len(played)), [
         ", ".join(
             [
                 *_title(spec, schedule_run),
@@ -144,11 +144,11 @@ def _traced(spec: PipelineSpec, played: Sequence[Played]) -> tuple[Timeline, lis
     ]
 
 
-def _title(spec: PipelineSpec, schedule_run: Played) -> list[str]:
+def _title(spec: PipelineSpec, schedule_run: SimulatedSchedule) -> list[str]:
     return [schedule_run.schedule, *([schedule_run.network] if len(spec.networks) > 1 else [])]
 
 
-def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[Played]) -> None:
+def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[SimulatedSchedule]) -> None:
     from syncline.analysis import save
     from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 

@@ -25,9 +25,9 @@ COLUMNS: list[Column] = [
     ("bubble", lambda row: f"{row['bubble']:.1%}"),
     ("utilisation", lambda row: f"{row['utilisation']:.1%}"),
     ("micro-batches\nper second", lambda row: f"{row['microbatches_per_s']:.4g}"),
-    ("delay,\nup to", lambda row: str(_most(row, "delay_steady"))),
-    ("activations,\nup to", lambda row: str(_most(row, "peak_activations"))),
-    ("weight\nversions", lambda row: str(_most(row, "weight_versions"))),
+    ("delay,\nup to", lambda row: str(_largest_over_stages(row, "delay_steady"))),
+    ("activations,\nup to", lambda row: str(_largest_over_stages(row, "peak_activations"))),
+    ("weight\nversions", lambda row: str(_largest_over_stages(row, "weight_versions"))),
 ]
 FORM_NOTE = "Closed form: the makespan with equal stages, no jitter and free links; '-' where there is none.\n"
 NOTE = (
@@ -83,7 +83,7 @@ def _title(network: Network, spec: PipelineSpec) -> str:
     return f"{work}; " + (f"{network.name}: " if "," not in network.name else "") + network.describe()
 
 
-def _most(row: Record, field: str) -> int:
+def _largest_over_stages(row: Record, field: str) -> int:
     return max(stage[field] for stage in row["per_stage"])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
-from syncline.runs.processes.shared_progress import overseen, shared_progress
+from syncline.runs.processes.shared_progress import run_stoppable, shared_progress
 from syncline.runs.studies import run_study, total_length
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.curves import write_curves
@@ -62,7 +62,7 @@ def run(
             progress.report(0, done)
 
         stream = TrainingStream(folder.working, 0, spec.method.name)
-        trained = overseen(partial(train_method, spec, spec.method, on_step, stream), progress)
+        trained = run_stoppable(partial(train_method, spec, spec.method, on_step, stream), progress)
         if trained is None:
             raise KeyboardInterrupt  # stopped before the first result
         folder.long_table("metrics", metrics_tables([trained]))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from syncline.methods import MethodBase
     from syncline.sim.failures.outages import Outage
     from syncline.sim.failures.roster import FailingGroup
-    from syncline.sim.failures.work import Saving
+    from syncline.sim.failures.work import CheckpointTimes
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 
 Recovery = Literal["restart", "reform"]
@@ -239,7 +239,9 @@ class FailuresSpec(Spec):
 
         return FailingGroup(workers, self.spares, self.timeout, self.restart, self.reform, self.at_least)
 
-    def saving(self, step_s: float, workers: int, nbytes: float | None = None, copies: int | None = None) -> Saving:
+    def saving(
+        self, step_s: float, workers: int, nbytes: float | None = None, copies: int | None = None
+    ) -> CheckpointTimes:
         """How the state is kept, of steps of so many seconds.
 
         Args:
@@ -248,14 +250,14 @@ class FailuresSpec(Spec):
             nbytes: of the training's own state.
             copies: of the model, each on as many workers; P of one worker each unless given.
         """
-        from syncline.sim.failures.work import Saving, checkpoint_steps
+        from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
 
         one = self.checkpoint
         write_s, blocking = one.write_s(nbytes), one.mode == "blocking"
         stop_s, lag_s = one.stop_s(nbytes), 0.0 if blocking else write_s
         interval_s = self.interval_s(workers, nbytes, copies)
         every = None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s)
-        return Saving(every, stop_s, lag_s, one.load_s(nbytes), one.mode == "peer")
+        return CheckpointTimes(every, stop_s, lag_s, one.load_s(nbytes), one.mode == "peer")
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
         """Seconds of work between checkpoints, before steps are counted; none: never."""

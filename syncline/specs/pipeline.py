@@ -162,7 +162,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> PipelineSpec:
-        from syncline.sim.pipelines.schedules import limited, schedule_kind
+        from syncline.sim.pipelines.schedules import limited_schedules, schedule_kind
 
         kinds = [schedule_kind(name) for name in self.schedules]
         check_distinct("schedules", list(self.schedules))
@@ -170,7 +170,9 @@ class PipelineSpec(Experiment):
         if self.chunks is not None and not any(kind.takes_chunks for kind in kinds):
             raise refusal("chunks", self.chunks, "nothing without the schedule 'interleaved', whose chunks it counts")
         if self.in_flight is not None and not any(kind.takes_limits for kind in kinds):
-            raise refusal("in_flight", self.in_flight, f"nothing without one of the schedules {', '.join(limited())}")
+            raise refusal(
+                "in_flight", self.in_flight, f"nothing without one of the schedules {', '.join(limited_schedules())}"
+            )
         parts = self.stages * max(map(self.chunks_of, self.schedules))
         if self.model is not None and parts > self.model.layers:
             most = self.model.layers * self.stages // parts

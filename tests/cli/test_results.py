@@ -17,7 +17,7 @@ from syncline.measure.validation.step_times import validate_published
 from syncline.measure.validation.tables import validate_tables
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.json_values import plain
-from syncline.runs.folders.path_lock import Claim
+from syncline.runs.folders.path_lock import PathLock
 from syncline.runs.folders.run_index import run_entries
 from tests.measure.validation.test_step_times import made_up, spec_of, written
 from tests.test_docs import documented
@@ -176,7 +176,7 @@ def test_only_folders_of_runs_are_removed(command, tmp_path):
     for name in ("precious", "link", ".", "nothing"):
         done = command("rm", name, "--yes")
         assert done.code == 2 and done.err.startswith(f"error: run: got '{name}'")
-    claim = Claim.of(tmp_path / "it")
+    claim = PathLock.acquire(tmp_path / "it")
     assert claim is not None and "no process is writing" in command("rm", "it", "--yes").err
     claim.release()
     os.chdir("it")

@@ -14,7 +14,7 @@ from syncline.errors import SpecError
 
 def test_who_is_there():
     membership = Membership(4, [Absence(2, 1, 3), Absence(0, 2), Absence(2, 2, 4)])
-    assert [membership.at(step) for step in range(5)] == [(0, 1, 2, 3), (0, 1, 3), (1, 3), (1, 3), (1, 2, 3)]
+    assert [membership.present(step) for step in range(5)] == [(0, 1, 2, 3), (0, 1, 3), (1, 3), (1, 3), (1, 2, 3)]
     assert [membership.joining(step) for step in range(5)] == [(), (), (), (), (2,)]
     assert membership.away(2) == (0, 2)
 
@@ -31,7 +31,9 @@ def test_who_is_there():
 )
 def test_the_table_is_the_steps_one_by_one(absences):
     membership = Membership(4, absences)  # worker 0 always there
-    assert [tuple(np.flatnonzero(row)) for row in membership.table(10)] == [membership.at(step) for step in range(10)]
+    assert [tuple(np.flatnonzero(row)) for row in membership.table(10)] == [
+        membership.present(step) for step in range(10)
+    ]
 
 
 def test_means_and_maxima_are_of_those_present_and_every_row_gets_them():

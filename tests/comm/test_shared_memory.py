@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from syncline.comm import Carried, ProcessGroupCommunicator, SharedMemory, SimulatedCommunicator
+from syncline.comm import CarriedCollective, ProcessGroupCommunicator, SharedMemory, SimulatedCommunicator
 from syncline.comm.wire import BF16
 from syncline.errors import SpecError
 
@@ -59,13 +59,17 @@ def test_every_collective_as_the_simulator_has_it(tmp_path: Path) -> None:
 
 
 def test_what_a_transport_is_asked_for(tmp_path: Path) -> None:
-    def run(comm: ProcessGroupCommunicator, memory: SharedMemory) -> tuple[list[Carried], int]:
+    def run(comm: ProcessGroupCommunicator, memory: SharedMemory) -> tuple[list[CarriedCollective], int]:
         comm.all_reduce(torch.ones(1, 6), wire=BF16)
         comm.all_reduce(torch.ones(1, 6))
-        return memory.taken() + memory.taken(), comm.ledger.payload_bytes()
+        return memory.take_carried() + memory.taken(), comm.ledger.payload_bytes()
 
     # Six numbers of two bytes in four blocks of two there, and two numbers back from everyone; then 24 bytes at once.
-    asked = [Carried("all_to_all", 16), Carried("all_gather", 4), Carried("all_reduce", 24)]
+    asked = [
+        CarriedCollective("all_to_all", 16),
+        CarriedCollective("all_gather", 4),
+        CarriedCollective("all_reduce", 24),
+    ]
     assert on_threads(run, tmp_path, 4) == [(asked, 12 + 24)] * 4
 
 

@@ -13,7 +13,7 @@ from syncline.errors import SpecError
 from syncline.methods import DDP, METHOD_KINDS, MTDAO, Local
 from syncline.methods.parts import compressors, outer, rules
 from syncline.methods.parts.method_spec import elements
-from syncline.methods.parts.python_objects import GivenPart
+from syncline.methods.parts.python_objects import ObjectPart
 from syncline.optim import Method, Nesterov, TopK, UpdateRule, adam, sgdm
 from tests.methods.table import METHODS
 
@@ -76,8 +76,8 @@ def test_parts_have_the_defaults_of_what_they_build() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_a_rule_that_is_an_object_keeps_what_its_fields_would(rule: rules.AdamRule) -> None:
     made: UpdateRule = rule.build()
-    assert GivenPart(made).state_elements(TENSORS) == rule.state_elements(TENSORS)
-    assert GivenPart(sgdm()).state_elements(TENSORS) == 0 < elements(TENSORS)
+    assert ObjectPart(made).state_elements(TENSORS) == rule.state_elements(TENSORS)
+    assert ObjectPart(sgdm()).state_elements(TENSORS) == 0 < elements(TENSORS)
 
 
 def test_the_head_of_the_parts_shows_every_kind_and_nothing_else() -> None:

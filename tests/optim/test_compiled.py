@@ -80,9 +80,9 @@ def test_compressors_are_the_same(compressor: QSGD | TopK) -> None:
 
 def test_they_are_for_single_precision_on_a_cpu() -> None:
     with patch.object(loops, "KERNELS", LOADED):
-        assert loops.for_numbers(torch.zeros(3)) is not None
-        assert loops.for_numbers(torch.zeros(3).double()) is None
-        assert loops.for_numbers(torch.zeros(3, device="meta")) is None
-        assert loops.for_numbers(torch.zeros(0)) is None
+        assert loops.compiled_loops(torch.zeros(3)) is not None
+        assert loops.compiled_loops(torch.zeros(3).double()) is None
+        assert loops.compiled_loops(torch.zeros(3, device="meta")) is None
+        assert loops.compiled_loops(torch.zeros(0)) is None
     with patch.object(loops, "KERNELS", NEVER):
-        assert loops.for_numbers(torch.zeros(3)) is None
+        assert loops.compiled_loops(torch.zeros(3)) is None

@@ -11,7 +11,7 @@ import torch
 from syncline.comm import SparsePairs
 from syncline.errors import SpecError
 from syncline.methods import DDP, MTDAO, DiLoCo, Dion, Local
-from syncline.methods.parts.python_objects import GivenPart
+from syncline.methods.parts.python_objects import ObjectPart
 from syncline.optim import (
     QSGD,
     CoefficientMean,
@@ -52,7 +52,7 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_a_compressor_that_leaves_nothing_out_is_no_compressor(name: str, feedback: bool) -> None:
     plain = run(METHODS[name], STEPS, STARTS)
-    through = run(lambda p, **o: METHODS[name](p, compressor=GivenPart(EVERYTHING, feedback), **o), STEPS, STARTS)
+    through = run(lambda p, **o: METHODS[name](p, compressor=ObjectPart(EVERYTHING, feedback), **o), STEPS, STARTS)
     assert_same(through, plain)
 
 
@@ -156,7 +156,7 @@ def test_a_second_moment_is_not_small_beside_a_momentum(compressor: Any) -> None
     scales = torch.logspace(-4, 0, 12, dtype=torch.float64)
     steps = [[gaussian(4, 12, seed=t) * scales] for t in range(24)]
     feedback = not isinstance(compressor, QSGD)
-    build = {"compressor": GivenPart(compressor, feedback)}
+    build = {"compressor": ObjectPart(compressor, feedback)}
     given = Given(lambda p, **o: Local(p, 0.01, adam(0.9, 0.99), 4, **build, **o), steps)
     for t in range(24):
         given.run(t, t + 1)
@@ -224,7 +224,7 @@ def test_demo_that_rests_moves_by_what_it_gathered() -> None:
         (lambda p, **o: Local(p, 0.1, sgdm(), compressor=LpMean(2), **o), "bits"),
         (lambda p, **o: Dion(p, 0.1, exchange="compressed", compressor=TopK(), **o), "compressor.kind"),
         (
-            lambda p, **o: Dion(p, 0.1, exchange="compressed", compressor=GivenPart(QSGD(), False), **o),
+            lambda p, **o: Dion(p, 0.1, exchange="compressed", compressor=ObjectPart(QSGD(), False), **o),
             "compressor.kind",
         ),
         (lambda p, **o: Dion(p, 0.1, compressor=LpMean(2), **o), "bits"),

@@ -39,7 +39,7 @@ from syncline.optim import (
     levels,
     power_mean,
 )
-from syncline.optim.compressors import Arrived
+from syncline.optim.compressors import CompressedMeans
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 EXACT = SparsePairs(32, "fp64")
@@ -50,7 +50,7 @@ COMPRESSORS = [
 SHAPES = ((7, 5), (11,), ())
 
 
-def mean_of(compressor: Compressor, xs: list[Tensor], *, replicas: int = 1, t: int = 0) -> Arrived:
+def mean_of(compressor: Compressor, xs: list[Tensor], *, replicas: int = 1, t: int = 0) -> CompressedMeans:
     comm = SimulatedCommunicator(xs[0].shape[0] // replicas, replicas)
     return compressor.mean(xs, [str(i) for i in range(len(xs))], comm, t, "x")
 
@@ -114,17 +114,17 @@ def test_top_k_keeps_the_largest_as_they_are(n: int, fraction: float, seed: int)
     compressor = TopK(fraction, EXACT)
     (own,) = mean_of(compressor, [x]).own
     kept = own != 0
-    assert kept.sum(1).tolist() == [compressor.kept(n)] * 2
+    assert kept.sum(1).tolist() == [compressor.num_kept(n)] * 2
     assert torch.equal(own[kept], x[kept])
     for row, on in zip(x.abs(), kept, strict=True):
-        assert n == compressor.kept(n) or row[on].min() >= row[~on].max()
+        assert n == compressor.num_kept(n) or row[on].min() >= row[~on].max()
 
 
 @pytest.mark.parametrize(
     ("fraction", "count", "kept"), [(0.07, 100, 7), (0.01, 3, 1), (0.5, 3, 2), (1.0, 9, 9), (0.1, 30, 3)]
 )
 def test_how_many_are_kept(fraction: float, count: int, kept: int) -> None:
-    assert TopK(fraction).kept(count) == kept
+    assert TopK(fraction).num_kept(count) == kept
 
 
 def test_a_sender_alone_counts_as_one_of_all() -> None:
@@ -190,7 +190,7 @@ def test_qsgd_has_the_exact_expectation(bits: int, monkeypatch: pytest.MonkeyPat
     x, draws = gaussian(1, 12).float(), 4096
     spread = ((torch.arange(draws) + 0.5) / draws).double()
     total = torch.zeros_like(x)
-    monkeypatch.setattr(levels, "for_numbers", lambda _: None)
+    monkeypatch.setattr(levels, "compiled_loops", lambda _: None)
     for u in spread[:: draws // 256]:
         monkeypatch.setattr(levels, "uniform", lambda *_, u=u: torch.full((1, 12), float(u)))
         total += mean_of(QSGD(bits), [x]).means[0]

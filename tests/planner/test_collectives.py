@@ -32,7 +32,7 @@ links = st.builds(Link, st.floats(1e-7, 1.0), st.floats(1e4, 1e11))
 
 
 def asked(**fields):
-    return CostQuestion.of(**{"nbytes": "1MB", "networks": ["1ms,8Mbit/s"], **fields})
+    return CostQuestion.from_options(**{"nbytes": "1MB", "networks": ["1ms,8Mbit/s"], **fields})
 
 
 def rows_of(**fields):
@@ -48,13 +48,13 @@ def shown(**fields):
 
 
 def test_what_is_asked_unless_said_otherwise():
-    question = CostQuestion.of()
+    question = CostQuestion.from_options()
     assert (question.workers, question.nbytes, question.collectives) == (8, 619 * 2**20, COLLECTIVES)
     assert (question.networks, question.starts_s) == ((network("10gbe"),), None)
-    assert CostQuestion.of(starts="0, 50ms,1.5").starts_s == (0, 0.05, 1.5)
-    assert CostQuestion.of(starts="0,50ms,1.5").workers == 3
-    assert CostQuestion.of(nbytes="4096").nbytes == 4096
-    assert CostQuestion.of(collectives=["gather", "gather"]).collectives == ("gather",)
+    assert CostQuestion.from_options(starts="0, 50ms,1.5").starts_s == (0, 0.05, 1.5)
+    assert CostQuestion.from_options(starts="0,50ms,1.5").workers == 3
+    assert CostQuestion.from_options(nbytes="4096").nbytes == 4096
+    assert CostQuestion.from_options(collectives=["gather", "gather"]).collectives == ("gather",)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_is_asked_unless_said_otherwise():
 )
 def test_what_cannot_be_asked(fields, said):
     with pytest.raises(SpecError, match=f"^{said}"):
-        CostQuestion.of(**fields)
+        CostQuestion.from_options(**fields)
 
 
 def test_a_row_by_hand():
@@ -314,13 +314,13 @@ def test_the_rule_reaches_every_column():
 )
 def test_algorithms_and_networks_that_do_not_fit(fields, said):
     with pytest.raises(SpecError, match=f"^{said}"):
-        CostQuestion.of(**fields)
+        CostQuestion.from_options(**fields)
 
 
 def test_a_network_says_how_many_workers_it_has(tmp_path):
     file = tmp_path / "sites.yaml"
     file.write_text("sites: [3, 2]\nlan: 10gbe\nuplink: wan\n")
-    assert CostQuestion.of(networks=[str(file)]).workers == 5
+    assert CostQuestion.from_options(networks=[str(file)]).workers == 5
 
 
 def test_a_figure_needs_a_closed_form(tmp_path):

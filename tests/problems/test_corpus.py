@@ -6,7 +6,7 @@ import pytest
 
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
-from syncline.problems.corpus import held_out, library_files, standard_library, text_file, torch_source
+from syncline.problems.corpus import is_held_out, library_files, standard_library, text_file, torch_source
 
 THE_FILE = bytes(range(256)) * 40
 
@@ -52,7 +52,7 @@ def test_train_and_validation_share_no_file(library):
     _, expected = library
     corpus = standard_library.__wrapped__()
     train, validation = (
-        "".join(f"# {name}\n" for name in expected if held_out(name) == side).encode() for side in (False, True)
+        "".join(f"# {name}\n" for name in expected if is_held_out(name) == side).encode() for side in (False, True)
     )
     assert validation
     assert bytes(corpus.train.tolist()) == train
@@ -63,11 +63,11 @@ def test_train_and_validation_share_no_file(library):
 @pytest.mark.parametrize("path", ["cProfile.py", "asyncio/locks.py", "collections/abc.py", "ast.py", "json/decoder.py"])
 def test_the_split_of_files_is_stable(path):
     one_in_ten = int(hashlib.sha256(path.encode()).hexdigest()[:16], 16) % 10 == 0
-    assert held_out(path) == one_in_ten == (path in {"cProfile.py", "asyncio/locks.py", "collections/abc.py"})
+    assert is_held_out(path) == one_in_ten == (path in {"cProfile.py", "asyncio/locks.py", "collections/abc.py"})
 
 
 def test_one_file_in_ten_is_held_out():
-    share = sum(held_out(f"package/module_{number}.py") for number in range(10_000)) / 10_000
+    share = sum(is_held_out(f"package/module_{number}.py") for number in range(10_000)) / 10_000
     assert share == pytest.approx(0.1, abs=4.5 * 0.003)
 
 

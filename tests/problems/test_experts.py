@@ -13,7 +13,7 @@ from syncline.problems.experts import Experts, Routing, balance_loss, gates
 from syncline.problems.gpt import GPT, training_flops_per_token
 from syncline.problems.network import parameter_count
 from syncline.problems.per_worker import per_worker_gradients
-from syncline.runs.training.delayed_gradients.config import LateTraining
+from syncline.runs.training.delayed_gradients.config import DelayedTraining
 from syncline.runs.training.delayed_gradients.event_driven import train_by_events
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, validate
@@ -113,7 +113,7 @@ def test_a_batched_pass_is_the_loop_over_workers():
     task = problem.build(Rows.whole_group(3, (0,)), dtype=torch.float64)
     found = []
     for how in ("loop", "vmap"):
-        losses = per_worker_gradients(task._loss, task.params, *task.batch(0), how=how)
+        losses = per_worker_gradients(task._loss, task.params, *task.batch(0), execution=how)
         found.append((losses, {name: p.grad.clone() for name, p in task.params.items()}))
     torch.testing.assert_close(found[0], found[1])
     assert (
@@ -146,7 +146,7 @@ def test_stages_add_the_balance_where_they_are():
     problem = {"kind": "text-gpt", **GIVEN, "balance": 1.0}
     spec = validate(RunSpec, given | {"problem": problem, "method": method, "pipeline": {"stages": 2}})
     line = train_method(spec, spec.method).history
-    late = LateTraining(spec.problem, method_of(method), 2, 4, eval_every=2)
+    late = DelayedTraining(spec.problem, method_of(method), 2, 4, eval_every=2)
     events = train_by_events(late, (0,))
     assert line.evaluation["loss"] == pytest.approx(events.evaluation["loss"], abs=1e-4)
     without = validate(RunSpec, spec.model_dump() | {"problem": problem | {"balance": 0.0}})

@@ -107,7 +107,9 @@ def test_hardware_from_the_command_line(cluster: Path) -> None:
 
 
 def test_collectives_show_gloos_where_its_costs_are_known(cluster: Path) -> None:
-    rows = collectives(CostQuestion.of(workers=4, nbytes="100kB", networks=[str(cluster), "1ms,1Gbit/s"]))["rows"]
+    rows = collectives(CostQuestion.from_options(workers=4, nbytes="100kB", networks=[str(cluster), "1ms,1Gbit/s"]))[
+        "rows"
+    ]
     known = {row["collective"]: row for row in rows if row["network"] == "lab" and row["algorithm"].startswith("gloo")}
     assert {kind: row["algorithm"] for kind, row in known.items()} == GLOO
     for row in known.values():

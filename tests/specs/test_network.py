@@ -67,11 +67,13 @@ def test_every_message_has_a_way_that_lockstep_and_events_time_alike(network: st
     followed = 0
     for kind, algorithm in (("broadcast", "binomial"), ("all_reduce", "ring"), ("all_gather", "recursive-doubling")):
         try:
-            told_s = collective_finish_s(kind, 4, 1e6, on, algorithm, by="lockstep")
+            told_s = collective_finish_s(kind, 4, 1e6, on, algorithm, evaluator="lockstep")
         except Contention:
             continue
         followed += 1
-        np.testing.assert_allclose(told_s, collective_finish_s(kind, 4, 1e6, on, algorithm, by="events"), rtol=1e-9)
+        np.testing.assert_allclose(
+            told_s, collective_finish_s(kind, 4, 1e6, on, algorithm, evaluator="events"), rtol=1e-9
+        )
     assert followed
 
 

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from syncline.analysis.figures.axes import handles_beside, legend_above, line_samples, new_figure
+from syncline.analysis.figures.axes import draw_legend, legend_above, line_samples, new_figure
 from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
@@ -84,7 +84,7 @@ def trajectory_grid(
             ax.set_title(name, loc="left")
         fig.supxlabel(names[0], fontsize=8)
         fig.supylabel(names[1], fontsize=8)
-        handles_beside(fig, [*line_samples(styles), *_explained(panels)])
+        draw_legend(fig, [*line_samples(styles), *_explained(panels)])
     return fig
 
 
@@ -214,7 +214,7 @@ def measured_over(
         samples = line_samples({label: styles[label] for label in shown})
         if mark_label and any(plot.marks for plot in plots):
             samples.append(Line2D([], [], label=mark_label, **MARK))
-        handles_beside(fig, samples)
+        draw_legend(fig, samples)
     return fig
 
 
@@ -225,7 +225,7 @@ def _decades(plot: Plot) -> float:
 
 
 def swings(
-    panels: Mapping[str, Mapping[str, ArrayLike]], styles: Mapping[str, MethodStyle], *, label: str, most: int = 60
+    panels: Mapping[str, Mapping[str, ArrayLike]], styles: Mapping[str, MethodStyle], *, label: str, num_steps: int = 60
 ) -> Figure:
     """Draw updates along one direction over the first steps, a panel each: to and fro, or straight on.
 
@@ -233,7 +233,7 @@ def swings(
         panels: title -> label -> projections ``(T,)``.
         styles: styles of the labels.
         label: label of the vertical axis.
-        most: number of steps shown.
+        num_steps: number of steps shown.
 
     Raises:
         SpecError: there is no panel.
@@ -246,7 +246,7 @@ def swings(
         for ax, (title, lines) in zip(axes, panels.items(), strict=True):
             ax.axhline(0, color="#999999", linewidth=0.5)
             for name, values in lines.items():
-                ax.plot(np.asarray(values)[:most], color=styles[name].color, linestyle=styles[name].linestyle,
+                ax.plot(np.asarray(values)[:num_steps], color=styles[name].color, linestyle=styles[name].linestyle,
                         linewidth=0.9, label=name)  # fmt: skip
             ax.set_title(title, loc="left")
             ax.set_xlabel("step")

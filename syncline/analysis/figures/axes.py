@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from syncline.analysis.figures.style import Marker, MethodStyle, figure_style
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
-from syncline.files import whole_file
+from syncline.files import atomic_path
 
 # Each unit of time: its name, its length in seconds, and the multiples that get a label on a logarithmic axis.
 TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
@@ -67,17 +67,17 @@ def save(fig: Figure, path: str | Path) -> Path:
         raise SpecError("path", str(path), "a name that ends in .pdf, .svg or .png")
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = path.suffix.lower()
-    with figure_style(), whole_file(path) as working:
+    with figure_style(), atomic_path(path) as working:
         fig.savefig(working, format=kind[1:], metadata=metadata[kind])
     return path
 
 
-def thinned(count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
-    """Return the indices of the points to draw: all ``count``, or ``most`` of them evenly spaced, ends included.
+def thinned(count: int, limit: int = MOST_POINTS) -> NDArray[np.intp]:
+    """Return the indices of the points to draw: all ``count``, or ``limit`` of them evenly spaced, ends included.
 
     The function omits points and never averages them, so every drawn point was computed.
     """
-    return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.intp))
+    return np.unique(np.linspace(0, max(count - 1, 0), min(count, limit)).round().astype(np.intp))
 
 
 def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: str) -> None:
@@ -106,7 +106,7 @@ def draw_points(
 
 def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
     """Draw the title and line samples above all panels, in the order given, in rows of about equal length."""
-    handles_beside(fig, line_samples(styles), title)
+    draw_legend(fig, line_samples(styles), title)
 
 
 def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
@@ -114,11 +114,11 @@ def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
     return [Line2D([], [], label=name, **_look(style)) for name, style in styles.items()]
 
 
-def handles_beside(
+def draw_legend(
     fig: Figure,
     handles: Sequence[Artist],
     title: str = "",
-    at: Literal["outside upper center", "outside lower center"] = "outside upper center",
+    loc: Literal["outside upper center", "outside lower center"] = "outside upper center",
 ) -> None:
     """Draw the title and the handles with their labels above or below all panels, in as few rows as fit on the page.
 
@@ -131,7 +131,7 @@ def handles_beside(
     rows = 1
     while True:
         ncols = -(-len(handles) // rows) or 1
-        legend = fig.legend(handles=handles, loc=at, ncols=ncols, title_fontsize=9,
+        legend = fig.legend(handles=handles, loc=loc, ncols=ncols, title_fontsize=9,
                             title=_broken(title, 0.8 * letters) or None)  # fmt: skip
         if ncols == 1 or legend.get_window_extent().width <= room:
             return
@@ -154,7 +154,7 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
     """
     text = 10.5 / (share * 72 * float(fig.get_size_inches()[1]))  # a line of text in units of the axes' height
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
-    heights = kept_apart(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
+    heights = spread_positions(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
     for height, (_, name, style) in zip(heights, ends, strict=True):
         ax.plot([1.02, 1.055, 1.09], [height] * 3, transform=ax.transAxes, clip_on=False, markevery=[1],
                 label="_key", **_look(style))  # fmt: skip
@@ -178,7 +178,7 @@ def _marker_size(marker: Marker) -> float:
     return CROSS_SIZE if marker in ("P", "X", "d") else float(matplotlib.rcParams["lines.markersize"])
 
 
-def kept_apart(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:
+def spread_positions(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:
     """Move positions as little as needed for neighbours to be ``gap`` apart, in their order.
 
     Neighbours that are too close form a block centred on the mean of its members' wanted positions; blocks that then

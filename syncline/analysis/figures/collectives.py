@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from syncline.analysis.figures.axes import draw_line, handles_beside, line_samples, new_figure, place_ticks, time_ticks
+from syncline.analysis.figures.axes import draw_legend, draw_line, line_samples, new_figure, place_ticks, time_ticks
 from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 from syncline.units import format_bytes
@@ -78,7 +78,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
             ax.tick_params(labelbottom=place + across >= len(panels))
         fig.supxlabel("size", fontsize=8)
         fig.supylabel("time", fontsize=8)
-        handles_beside(fig, [*line_samples(styles), *_marks(panels, at_nbytes)], title)
+        draw_legend(fig, [*line_samples(styles), *_marks(panels, at_nbytes)], title)
     return fig
 
 

@@ -141,7 +141,7 @@ def _draw_distance(
 def _draw_landscape(
     ax: Axes, landscape: Surface, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
 ) -> None:
-    tracks = {name: _way(name, landscape.start, positions) for name, positions in trajectories.items()}
+    tracks = {name: _trajectory(name, landscape.start, positions) for name, positions in trajectories.items()}
     x0, x1, y0, y1 = landscape.limits or _limits_of([*tracks.values(), np.array([landscape.optimum, landscape.start])])
     ax.set_xlim(x0, x1)
     ax.set_ylim(y0, y1)
@@ -174,7 +174,7 @@ def _mark(ax: Axes, point: PlanePoint, marker: str, text: str, *, above: bool = 
     note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
 
 
-def _way(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArray:
+def _trajectory(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArray:
     """Return the trajectory with the start in front, up to its first position that is not finite."""
     path = np.asarray(positions, dtype=float)
     if path.ndim != 2 or path.shape[1] != 2:

@@ -36,7 +36,7 @@ def paper_summary(
     *,
     value_label: str,
     group_label: str,
-    told: Callable[[float], str] = "{:,.3g}".format,
+    format_value: Callable[[float], str] = "{:,.3g}".format,
     log: bool = False,
     span: tuple[float, float, str] | None = None,
 ) -> Figure:
@@ -48,7 +48,7 @@ def paper_summary(
         verdicts: verdict -> number of the paper's numbers with it.
         value_label: name of the bars' lengths, with the unit.
         group_label: name of the groups.
-        told: function from a value to the text at its bar's end.
+        format_value: function from a value to the text at its bar's end.
         log: draw a logarithmic axis of values.
         span: start, end and name of a range to shade.
 
@@ -64,7 +64,7 @@ def paper_summary(
     with figure_style():
         fig = new_figure(WIDTH_IN, 1.6 + 0.17 * len(lines) + 0.19 * count + 0.12 * len(bars))
         upper, lower = fig.subplots(2, 1, height_ratios=[0.19 * count + 0.12 * len(bars), 0.24])
-        _bars(upper, bars, colors, told, log)
+        _bars(upper, bars, colors, format_value, log)
         upper.set_xlabel(value_label, fontsize=LARGE)
         upper.set_ylabel(group_label, fontsize=LARGE)
         handles = [Patch(color=color, label=name) for name, color in colors.items()]

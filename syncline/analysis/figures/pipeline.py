@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from syncline.analysis.figures.axes import handles_beside, new_figure, time_unit
+from syncline.analysis.figures.axes import draw_legend, new_figure, time_unit
 from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 from syncline.sim.pipelines.report import TaskSpan
@@ -89,7 +89,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
             handles.append(Patch(color=LATER_CHUNKS["forward"], label="darker: every second chunk"))
         if any(task.updates for panel in panels for task in panel.tasks):
             handles.append(Line2D([], [], color=UPDATE, marker="^", markersize=4, linestyle="none", label="update"))
-        handles_beside(fig, handles)
+        draw_legend(fig, handles)
     return fig
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from syncline.analysis.figures.axes import draw_points, handles_beside, line_samples, new_figure
+from syncline.analysis.figures.axes import draw_legend, draw_points, line_samples, new_figure
 from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
 
@@ -74,7 +74,7 @@ def sign_shares(
             ax.set_xticks(ticks, [f"{100 * tick:g} %" for tick in ticks])
         fig.supxlabel("share of the entries", fontsize=8)
         fig.supylabel(bar_label, fontsize=8)
-        handles_beside(fig, [Patch(color=color, label=label) for color, label in SHARES.values()], title)
+        draw_legend(fig, [Patch(color=color, label=label) for color, label in SHARES.values()], title)
     return fig
 
 
@@ -120,5 +120,5 @@ def loss_over_tails(
         ax.set_xlabel("index of stability α of the noise: 2 Gaussian, 1 Cauchy; heavier tails to the right")
         ax.set_ylabel(loss_label)
         samples = line_samples({name: replace(style, linestyle="none") for name, style in styles.items()})
-        handles_beside(fig, samples, title)
+        draw_legend(fig, samples, title)
     return fig

@@ -78,7 +78,7 @@ def over_stages(
     return fig
 
 
-def _beside(index: int, count: int) -> float:
+def _offset(index: int, count: int) -> float:
     return CROWD * ((index + 0.5) / count - 0.5)
 
 
@@ -93,7 +93,7 @@ def _losses(
     drawn = {}
     for number, (name, by_stages) in enumerate(losses.items()):
         spreads = [
-            (place + _beside(number, len(losses)), *by_stages[num_stages])
+            (place + _offset(number, len(losses)), *by_stages[num_stages])
             for place, num_stages in enumerate(stages)
             if num_stages in by_stages
         ]
@@ -130,14 +130,14 @@ def _slowdowns(
     lost = any(not np.isfinite(value) for by_stages in slowdowns.values() for value in by_stages.values())
     for number, (name, by_stages) in enumerate(slowdowns.items()):
         reached = [
-            (place + _beside(number, len(slowdowns)), by_stages[num_stages])
+            (place + _offset(number, len(slowdowns)), by_stages[num_stages])
             for place, num_stages in enumerate(stages)
             if num_stages in by_stages and np.isfinite(by_stages[num_stages])
         ]
         points = np.array(reached, dtype=float).reshape(-1, 2)
         draw_points(ax, points[:, 0], points[:, 1], (np.ones(len(points)), points[:, 1]), styles[name], name)
         never = [
-            place + _beside(number, len(slowdowns))
+            place + _offset(number, len(slowdowns))
             for place, num_stages in enumerate(stages)
             if num_stages in by_stages and not np.isfinite(by_stages[num_stages])
         ]

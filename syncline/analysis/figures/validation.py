@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from syncline.analysis.figures.axes import handles_beside, new_figure, place_ticks, time_ticks
+from syncline.analysis.figures.axes import draw_legend, new_figure, place_ticks, time_ticks
 from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
@@ -72,7 +72,7 @@ def predicted_against_measured(
             ax.set_visible(False)
         if errors:
             panels[0, 0].set_title(title, loc="left")
-        handles_beside(fig, [Line2D([], [], **_marks(styles[name], label=name)) for name in points])
+        draw_legend(fig, [Line2D([], [], **_marks(styles[name], label=name)) for name in points])
     return fig
 
 

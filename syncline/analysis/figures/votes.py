@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from syncline.analysis.figures.axes import draw_line, kept_apart, legend_above, new_figure
+from syncline.analysis.figures.axes import draw_line, legend_above, new_figure, spread_positions
 from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
@@ -79,7 +79,7 @@ def _crossover(ax: Axes, rows: Sequence[Mapping[str, Any]], marks: Mapping[str, 
     heights = ax.transLimits.transform(
         ax.transScale.transform([(1.0, value) for value in marks.values()] or [(1.0, 1.0)])
     )
-    places = kept_apart(heights[:, 1], NAME_HEIGHT, highest=HIGHEST_NAME)
+    places = spread_positions(heights[:, 1], NAME_HEIGHT, highest=HIGHEST_NAME)
     for name, height in zip(marks, places, strict=False):
         ax.annotate(name, (0.02, float(height)), (0, 1.5), xycoords="axes fraction", textcoords="offset points",
                     fontsize=6, color="#333333")  # fmt: skip

@@ -17,30 +17,30 @@ _SECONDS = LinearSegmentedColormap.from_list("seconds", ["#FFFFFF", "#0072B2", "
 _COLUMNS = 4
 
 
-def waits_for_whom(waits: Mapping[str, np.ndarray]) -> Figure:
+def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
     """Draw, per row's worker, the seconds its updates lay at the server until the column's worker's update arrived.
 
     Args:
-        waits: method -> seconds ``(P, P)``; all methods share one scale.
+        waiting_s: method -> seconds ``(P, P)``; all methods share one scale.
 
     Raises:
         SpecError: there is no method, or a table that is not square.
     """
-    if not waits or any(
-        seconds.ndim != 2 or seconds.shape[0] != seconds.shape[1] or not seconds.size for seconds in waits.values()
+    if not waiting_s or any(
+        seconds.ndim != 2 or seconds.shape[0] != seconds.shape[1] or not seconds.size for seconds in waiting_s.values()
     ):
         raise SpecError(
-            "waits", {name: seconds.shape for name, seconds in waits.items()}, "a square table of each method"
+            "waits", {name: seconds.shape for name, seconds in waiting_s.items()}, "a square table of each method"
         )
-    longest_s = max(float(seconds.max()) for seconds in waits.values()) or 1.0
-    across = min(len(waits), _COLUMNS)
-    down = -(-len(waits) // across)
+    longest_s = max(float(seconds.max()) for seconds in waiting_s.values()) or 1.0
+    across = min(len(waiting_s), _COLUMNS)
+    down = -(-len(waiting_s) // across)
     with figure_style():
         fig = new_figure(1.2 + 2.0 * across, 0.5 + 2.1 * down)
         panels = fig.subplots(down, across, squeeze=False)
-        for ax in panels.flat[len(waits) :]:
+        for ax in panels.flat[len(waiting_s) :]:
             ax.remove()
-        for ax, (name, seconds) in zip(panels.flat, waits.items(), strict=False):
+        for ax, (name, seconds) in zip(panels.flat, waiting_s.items(), strict=False):
             image = ax.imshow(seconds, cmap=_SECONDS, vmin=0.0, vmax=longest_s, origin="upper")
             ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")
             ax.set_xlabel("for worker")
@@ -48,5 +48,5 @@ def waits_for_whom(waits: Mapping[str, np.ndarray]) -> Figure:
             ax.grid(False)
             for axis in (ax.xaxis, ax.yaxis):
                 axis.set_major_locator(MaxNLocator(integer=True, nbins=5))
-        fig.colorbar(image, ax=panels.ravel().tolist()[: len(waits)], label="seconds", shrink=0.8)
+        fig.colorbar(image, ax=panels.ravel().tolist()[: len(waiting_s)], label="seconds", shrink=0.8)
     return fig

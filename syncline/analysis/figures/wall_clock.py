@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from syncline.analysis.figures.axes import handles_beside, new_figure, place_ticks, time_ticks
+from syncline.analysis.figures.axes import draw_legend, new_figure, place_ticks, time_ticks
 from syncline.analysis.figures.bandwidth import bandwidth_axis
 from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
@@ -71,8 +71,8 @@ def time_over_bandwidth(
             keys.append(
                 Line2D([], [], color="#333333", linestyle="none", marker="v", markersize=4, label="none exposed")
             )
-        handles_beside(fig, [_key(style, name) for name, style in styles.items()], title)
-        handles_beside(fig, keys, at="outside lower center")
+        draw_legend(fig, [_key(style, name) for name, style in styles.items()], title)
+        draw_legend(fig, keys, loc="outside lower center")
     return fig
 
 

@@ -8,11 +8,11 @@ one.
 from syncline.analysis.theory.basis_rotation import (
     constant_gradient_step,
     delay_deviation,
+    delay_step_factor,
     delayed_adam_bound,
     delayed_adam_step,
-    late_factor,
     momentum_adam_bound,
-    momentum_late_factor,
+    momentum_delay_step_factor,
     trap_radius,
 )
 from syncline.analysis.theory.curvadion import (
@@ -90,11 +90,11 @@ __all__ = [
     "flat_drift",
     "gaussian_top_share",
     "kept_momentum_bound",
-    "late_factor",
+    "delay_step_factor",
     "mean_size",
     "momentum_adam_bound",
     "momentum_information_nats",
-    "momentum_late_factor",
+    "momentum_delay_step_factor",
     "momentum_noise_variance",
     "mt_dao_bound",
     "mt_dao_rate",

@@ -40,7 +40,7 @@ def delayed_adam_bound(
     return np.asarray(np.sqrt(rate) + np.sqrt(sigma) * rate**0.25 + sigma * (np.log(t) / t) ** 0.25)
 
 
-def late_factor(delay: ArrayLike, dimension: ArrayLike) -> FloatArray:
+def delay_step_factor(delay: ArrayLike, dimension: ArrayLike) -> FloatArray:
     """Return the factor of extra steps that a delay costs in the bound without noise: ``1 + d tau``.
 
     The factor does not depend on the curvature, so in the bound the slowdown does not grow with misalignment; only the
@@ -69,7 +69,7 @@ def delayed_adam_step(
 
     Source: Basis Rotation, Appendix E; Theorem E.8 has it with ``d (1 + tau)``.
     """
-    scaled_curvature = late_factor(delay, dimension) * np.asarray(smoothness, dtype=float)
+    scaled_curvature = delay_step_factor(delay, dimension) * np.asarray(smoothness, dtype=float)
     return np.asarray(np.sqrt(np.asarray(gap, dtype=float) / (np.asarray(steps, dtype=float) * scaled_curvature)))
 
 
@@ -109,7 +109,7 @@ def momentum_adam_bound(
     return np.asarray(np.sqrt(rate) + np.sqrt(sigma) * rate**0.25 + noise_term)
 
 
-def momentum_late_factor(beta1: ArrayLike, delay: ArrayLike, dimension: ArrayLike) -> FloatArray:
+def momentum_delay_step_factor(beta1: ArrayLike, delay: ArrayLike, dimension: ArrayLike) -> FloatArray:
     """Return `late_factor` with momentum, including the beta1 that Theorem E.8 hides in its constant.
 
     ``D_beta / (1 - beta1) = 1 + d tau + beta1 d / (1 - beta1)^2``, the last term being the lag of the momentum.
@@ -130,7 +130,7 @@ def momentum_late_factor(beta1: ArrayLike, delay: ArrayLike, dimension: ArrayLik
     """
     decay, d = np.asarray(beta1, dtype=float), np.asarray(dimension, dtype=float)
     require((decay >= 0) & (decay < 1), "beta1", decay, "a decay in [0, 1)")
-    return np.asarray(late_factor(delay, d) + decay * d / (1 - decay) ** 2)
+    return np.asarray(delay_step_factor(delay, d) + decay * d / (1 - decay) ** 2)
 
 
 def constant_gradient_step(beta1: ArrayLike, beta2: ArrayLike, step: ArrayLike) -> FloatArray:

@@ -142,7 +142,9 @@ def equal_sizes_bias(workers: int, k: int, dimension: int, average: Literal["sen
     return float(np.sqrt(max(square, 0.0)))
 
 
-def coin_mean_bias(k: int, dimension: int, ones: float, average: Literal["senders", "all"] = "senders") -> float:
+def coin_mean_bias(
+    k: int, dimension: int, one_probability: float, average: Literal["senders", "all"] = "senders"
+) -> float:
     """Return the bias that remains with any number of workers for entries that are 1 with probability p, else 0.
 
     A worker sends the ones first: with S ones it sends ``min(k, S)`` of them. So the senders' mean tends to ``E min(k,
@@ -151,7 +153,7 @@ def coin_mean_bias(k: int, dimension: int, ones: float, average: Literal["sender
     Args:
         k: entries sent of each vector, at least 1.
         dimension: d, the number of entries of a vector.
-        ones: p, the probability that an entry is 1.
+        one_probability: p, the probability that an entry is 1.
         average: the workers over which the sent entries are averaged, ``senders`` or ``all``.
 
     Raises:
@@ -164,9 +166,11 @@ def coin_mean_bias(k: int, dimension: int, ones: float, average: Literal["sender
     """
     if average not in ("senders", "all"):
         raise SpecError("average", average, one_of(("senders", "all"), average))
-    chance = [comb(dimension, s) * ones**s * (1 - ones) ** (dimension - s) for s in range(dimension + 1)]
+    chance = [
+        comb(dimension, s) * one_probability**s * (1 - one_probability) ** (dimension - s) for s in range(dimension + 1)
+    ]
     sent = sum(chance[s] * min(k, s) for s in range(dimension + 1))
-    return sent / (k if average == "senders" else dimension) - ones
+    return sent / (k if average == "senders" else dimension) - one_probability
 
 
 class SignumBound(NamedTuple):
@@ -183,7 +187,7 @@ class SignumBound(NamedTuple):
     left_out: FloatArray
 
     @property
-    def whole(self) -> FloatArray:
+    def total(self) -> FloatArray:
         """Return the sum of the three parts."""
         return np.asarray(self.descent + self.noise + self.left_out)
 
@@ -215,7 +219,7 @@ def signum_bound(
     noise: ArrayLike,
     workers: ArrayLike,
     beta: ArrayLike,
-    kept: ArrayLike,
+    kept_momentum: ArrayLike,
 ) -> SignumBound:
     """Return the bound on the mean over T steps of ``E ||grad f||_1`` for DeMo with signs and means over all workers.
 
@@ -232,7 +236,7 @@ def signum_bound(
         noise: sigma, root mean square norm of a worker's gradient noise.
         workers: M, the number of workers.
         beta: decay of the momentum.
-        kept: bound on the momentum kept back, `kept_momentum_bound`.
+        kept_momentum: bound on the momentum kept back, `kept_momentum_bound`.
 
     >>> told = {"gap": 1.0, "smoothness": 1.0, "dimension": 4, "noise": 1.0, "workers": 4, "beta": 0.9}
     >>> [float(part) for part in signum_bound(0.01, 10_000, **told, kept=0.0)]
@@ -243,7 +247,7 @@ def signum_bound(
     root = 2 * np.sqrt(np.asarray(dimension, dtype=float))
     rate = np.asarray(eta, dtype=float)
     descent = np.asarray(gap, dtype=float) / (rate * steps) + rate * np.multiply(smoothness, dimension) / 2
-    left_out = root * (1 + np.asarray(beta, dtype=float)) * kept
+    left_out = root * (1 + np.asarray(beta, dtype=float)) * kept_momentum
     return SignumBound(np.asarray(descent), np.asarray(root * noise / np.sqrt(workers)), np.asarray(left_out))
 
 

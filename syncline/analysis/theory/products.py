@@ -182,7 +182,7 @@ def dominant_pair(products: Products, iterations: int, generator: torch.Generato
     return Dominant(value, v, residual)
 
 
-def direction_beside(vector: Tensor, generator: torch.Generator) -> Tensor:
+def orthogonal_direction(vector: Tensor, generator: torch.Generator) -> Tensor:
     """Draw a random unit vector at a right angle to ``vector``, ``(d,)``: the paper's non-dominant direction."""
     drawn = torch.randn(vector.shape, dtype=torch.float64, generator=generator).to(vector.device, vector.dtype)
     unit = vector / vector.norm()

@@ -23,7 +23,7 @@ from syncline.costmodel.fitting.timed import TimedCall
 from syncline.errors import SpecError
 from syncline.measure.calibration.collective_times import TIMED_BYTES
 from syncline.measure.calibration.plan import Calibration
-from syncline.runs.folders.path_lock import claimed
+from syncline.runs.folders.path_lock import lock_path
 from syncline.specs.cluster.links import link_fields
 from syncline.units import format_bytes, format_seconds
 from syncline.version import __version__
@@ -57,7 +57,7 @@ class ClusterFile:
     def __init__(self, path: Path, exact: bool = False) -> None:
         if path.suffix not in (".yaml", ".yml"):
             raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
-        self._claim = claimed(path, exact=exact, what="file", suffix=path.suffix)
+        self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
         self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
         for remnant in self._claim.remains():
             remnant.unlink()  # `write` writes the file at once, at the end

@@ -15,7 +15,7 @@ import cloudpickle
 import numpy as np
 
 from syncline.errors import SpecError, SynclineError
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.measure.launching.parts import MeasuredRun, read_parts
 from syncline.measure.launching.process import Launch, rank_process
 from syncline.measure.processes.progress import Progress
@@ -266,7 +266,7 @@ def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]
         names += [f"{world} {worker}" for worker in range(timeline.workers)]
         first += timeline.workers
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Timeline.of_columns(joined, first), names
+    return Timeline.from_columns(joined, first), names
 
 
 def _join_parameters(parameter_files: dict[int, Path], target: Path) -> None:
@@ -274,5 +274,5 @@ def _join_parameters(parameter_files: dict[int, Path], target: Path) -> None:
     import torch
 
     ranks = [torch.load(path, weights_only=True) for path in parameter_files.values()]
-    with whole_file(target) as working:
+    with atomic_path(target) as working:
         torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)

@@ -202,7 +202,7 @@ def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.
         for stream, activity, label, start, end, nbytes, step in in_lanes(laps):
             span = Span(worker, stream, activity, label, (start - shift) / 1e9, (end - shift) / 1e9, nbytes, step)
             spans.append(span)
-    return Timeline.of(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
+    return Timeline.from_spans(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
 
 
 def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.errors import SpecError
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.measure.launching.launch import MEASURED, on_local_processes, worlds_together
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.replay import replayed_s
@@ -178,7 +178,7 @@ def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
         zero = min(lap[4] for lap in laps if lap[1] == "compute" and lap[2] not in WAITING)
         # Before the first task the stages only wait.
         spans = [(*lap[:4], max(lap[4] - zero, 0) / 1e9, (lap[5] - zero) / 1e9, *lap[6:]) for lap in laps]
-        out.append(Timeline.of([span for span in spans if span[5] > 0], len(lines)))
+        out.append(Timeline.from_spans([span for span in spans if span[5] > 0], len(lines)))
     return out
 
 
@@ -190,7 +190,7 @@ def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
         name: [torch.load(parts / f"{name}.{k}.pt", weights_only=True) for k in range(spec.stages)]
         for name in spec.schedules
     }
-    with whole_file(target) as working:
+    with atomic_path(target) as working:
         torch.save(
             {name: {key: p for stage in stages for key, p in stage.items()} for name, stages in loaded.items()}, working
         )

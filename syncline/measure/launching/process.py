@@ -16,7 +16,7 @@ from torch.distributed import Store
 from syncline.comm import ProcessGroupCommunicator
 from syncline.comm.devices import Devices, devices
 from syncline.errors import SpecError, SynclineError
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.measure.launching.parts import RankPart, written_tensors
 from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, timed
 from syncline.measure.processes.progress import Progress
@@ -160,7 +160,7 @@ def take_part(
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
             if how.keep_parameters and number == 0:
                 parameters = {name: p.detach().cpu() for name, p in built.params.items()}
-                with whole_file(folder / f"{place.rank}.pt") as working:
+                with atomic_path(folder / f"{place.rank}.pt") as working:
                     torch.save(parameters, working)
         dist.barrier()  # no process leaves while others still communicate
 

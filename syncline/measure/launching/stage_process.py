@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from syncline.costmodel.pipeline.closed_form import stage_delays
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.measure.launching.process import Launch, meet
 from syncline.measure.processes.pipeline import StageMessage, play_stage
 from syncline.measure.processes.progress import Progress
@@ -97,6 +97,6 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
                 mine_only = torch.nn.ModuleList(stages.parts[rank :: spec.stages])
                 names = {id(p): key for key, p in stages.model.named_parameters()}
                 parameters = {names[id(p)]: p.detach().cpu() for p in mine_only.parameters()}
-                with whole_file(folder / f"{name}.{rank}.pt") as working:
+                with atomic_path(folder / f"{name}.{rank}.pt") as working:
                     torch.save(parameters, working)
         dist.barrier()

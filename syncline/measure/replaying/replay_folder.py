@@ -21,7 +21,7 @@ from syncline.measure.replaying.rows import TimedReplay
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.result_files import CURVES, read_parquet
-from syncline.runs.training.curves import described, summary_table
+from syncline.runs.training.curves import summary_table, with_units
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns
 from syncline.sim import Timeline
 
@@ -52,8 +52,8 @@ def write_replays(
         "networks": {on.name: on.describe() for on in question.networks},
         "target_loss": rows[0]["target_loss"],
     }
-    folder.long_table("curves", (described(table, fields | {"every_steps": 1}) for table in curve_tables(timed)))
-    folder.long_table("summary", [described(summary_of(rows), fields)])
+    folder.long_table("curves", (with_units(table, fields | {"every_steps": 1}) for table in curve_tables(timed)))
+    folder.long_table("summary", [with_units(summary_of(rows), fields)])
     timelines = [
         (timed_replay.record.name, timed_replay.on.name, first_steps_of(timed_replay)) for timed_replay in timed
     ]

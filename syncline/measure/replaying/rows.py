@@ -26,7 +26,7 @@ from syncline.measure.replaying.computing import MeasuredComputing
 from syncline.measure.replaying.programs import known_host
 from syncline.measure.replaying.replay import Replayed, replay
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
-from syncline.planner.bounds import AS_PREDICTED, Factors, Varied, at_bounds, basis_text
+from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text
 from syncline.runs.training.clock_bounds import bounds_record, speedup_bounds
 from syncline.runs.training.records import clock_record
 from syncline.sim import Clock
@@ -50,7 +50,7 @@ class TimedReplay:
     on: Network
     replayed: Replayed
     clock: Clock
-    varied: Varied
+    varied: StepTimeVariants
     basis: str
     before_s: float
 
@@ -87,7 +87,7 @@ def _with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> Time
     before_s = clock.step_time_s
     if question.changes != Changes():
         before_s = replay_timed(record, on, replace(question, changes=Changes()))[1].step_time_s
-    return TimedReplay(record, on, replayed, clock, Varied(*varied), basis_text(k.basis, c.basis), before_s)
+    return TimedReplay(record, on, replayed, clock, StepTimeVariants(*varied), basis_text(k.basis, c.basis), before_s)
 
 
 def replay_rows(timed: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from syncline.comm import Carried, ProcessGroupCommunicator, SharedMemory
+from syncline.comm import CarriedCollective, ProcessGroupCommunicator, SharedMemory
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo.times import gloo_s
 from syncline.measure.launching.parts import RankPart, written_tensors
@@ -102,10 +102,10 @@ class _Tap:
     def __init__(self, memory: SharedMemory) -> None:
         self._memory, self._seen_ns, self._stood_in_ns = memory, memory.stood_in_ns, 0
         self._carried: list[list[Any]] = []
-        memory.taken()
+        memory.take_carried()
 
     def __call__(self, call: Call | None) -> None:
-        requested, before_ns = self._memory.taken(), self._seen_ns
+        requested, before_ns = self._memory.take_carried(), self._seen_ns
         self._seen_ns = self._memory.stood_in_ns
         if call is not None:  # the collectives of an evaluation are between steps
             self._stood_in_ns += self._seen_ns - before_ns
@@ -198,7 +198,7 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
     meet(plan.cases[0].run, options, store, place)
     link = link_of(plan.link, "link")
 
-    def idle_s(transfer: Carried) -> float:
+    def idle_s(transfer: CarriedCollective) -> float:
         return float(gloo_s(transfer.collective, place.processes, transfer.nbytes, link))
 
     torch.set_num_threads(plan.cases[0].run.threads)

@@ -23,7 +23,7 @@ from syncline.costmodel.traffic.packing import (
 )
 from syncline.fields import Spec, from_name, refusal, tag
 from syncline.methods.parts.method_spec import FP32_BYTES, elements
-from syncline.methods.parts.python_objects import or_given
+from syncline.methods.parts.python_objects import or_object
 
 if TYPE_CHECKING:
     from syncline.optim import Compressor
@@ -278,7 +278,7 @@ CompressorSpec = Annotated[
     | Annotated[OneBitCompressor, Tag("kind:one-bit")],
     Discriminator(tag),
     BeforeValidator(from_name),
-    or_given("syncline.optim:Compressor"),
+    or_object("syncline.optim:Compressor"),
 ]
 
 

@@ -52,7 +52,7 @@ def elements(tensors: Sequence[TensorShape]) -> int:
     return sum(tensor.elements for tensor in tensors)
 
 
-def every(sent: str, period: int) -> str:
+def per_step_formula(sent: str, period: int) -> str:
     """Return the formula of bytes that are sent every ``period`` steps, per step."""
     if period == 1:
         return sent
@@ -184,7 +184,7 @@ class MethodBase(Spec):
             matrix, other = more_matrix[period] - nbytes, more_other[period] - nbytes
             counts = {"": nbytes - matrix - other, " N": matrix, " N'": other - matrix}
             parts = [f"{count:g}{symbol}" for symbol, count in counts.items() if count]
-            terms.append(every(" + ".join(parts), period))
+            terms.append(per_step_formula(" + ".join(parts), period))
         return " + ".join(terms)
 
     def _bytes_by_period(self, model: Tensors, workers: int) -> dict[int, float]:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Tag
 from syncline.costmodel import TensorShape
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.parts.method_spec import elements
-from syncline.methods.parts.python_objects import or_given
+from syncline.methods.parts.python_objects import or_object
 
 if TYPE_CHECKING:
     from syncline.optim import OuterOptimizer
@@ -63,5 +63,5 @@ OuterSpec = Annotated[
     Annotated[NesterovOuter, Tag("kind:nesterov")] | Annotated[FedAdamOuter, Tag("kind:fedadam")],
     Discriminator(tag),
     BeforeValidator(_with_kind),
-    or_given("syncline.optim:OuterOptimizer"),
+    or_object("syncline.optim:OuterOptimizer"),
 ]

@@ -16,7 +16,7 @@ PLAIN = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
 
 
 @dataclass(frozen=True)
-class GivenPart:
+class ObjectPart:
     """A rule, an outer optimizer or a compressor that somebody made."""
 
     part: Any
@@ -52,16 +52,16 @@ class GivenPart:
         return self.part
 
 
-def or_given(protocol: str) -> WrapValidator:
+def or_object(protocol: str) -> WrapValidator:
     """Return a validator that also takes an object that has the methods of ``module:Protocol``."""
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        if isinstance(value, GivenPart):
+        if isinstance(value, ObjectPart):
             return value
         if not isinstance(value, PLAIN):
             module, _, name = protocol.partition(":")
             if isinstance(value, getattr(import_module(module), name)):
-                return GivenPart(value)
+                return ObjectPart(value)
         return handler(value)
 
     return WrapValidator(validate)

@@ -19,7 +19,7 @@ from syncline.methods.parts.momenta import (
     QHAdoptRule,
     QHMRule,
 )
-from syncline.methods.parts.python_objects import or_given
+from syncline.methods.parts.python_objects import or_object
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ RuleSpec = Annotated[
     | Annotated[TorchRuleSpec, Tag("kind:torch")],
     Discriminator(tag),
     BeforeValidator(from_name),
-    or_given("syncline.optim:UpdateRule"),
+    or_object("syncline.optim:UpdateRule"),
     BeforeValidator(from_optimizer),
 ]
 

@@ -51,7 +51,7 @@ class TorchRuleSpec(Spec):
     def _names_one(cls, target: Any) -> Any:
         if isinstance(target, str):
             try:
-                _found(target)
+                _import_target(target)
             except SpecError as error:
                 raise refusal("", target, error.expected) from None
         elif not callable(target):
@@ -75,7 +75,7 @@ class TorchRuleSpec(Spec):
 
     @property
     def _make(self) -> Callable[..., Any]:
-        make: Callable[..., Any] = _found(self.target) if isinstance(self.target, str) else self.target
+        make: Callable[..., Any] = _import_target(self.target) if isinstance(self.target, str) else self.target
         return make
 
     @property
@@ -147,7 +147,7 @@ def _fields(make: Any) -> dict[str, Any]:
     return {"kind": "torch", "target": make, **options}
 
 
-def _found(target: str) -> Any:
+def _import_target(target: str) -> Any:
     if not is_reference(target) or target.startswith("__main__:"):
         expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
         raise SpecError("rule.target", target, expected)
@@ -163,7 +163,7 @@ def options_of(target: Any) -> list[str] | None:
     Raises:
         SpecError: of a ``module:name`` that is none.
     """
-    make = _found(target) if isinstance(target, str) else target
+    make = _import_target(target) if isinstance(target, str) else target
     try:
         (_, *parameters) = inspect.signature(make).parameters.values()  # the first are the parameters
     except Exception:  # of some callables Python does not know them, some have none, and a user's object may raise

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncline.planner.advice.failing import goodput_by_events
-from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, priced
+from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.replayed import REPLAYED, replayed
-from syncline.planner.advice.search import plans_searched
-from syncline.planner.advice.significance import different, told_apart
+from syncline.planner.advice.replayed import REPLAYED, replay_by_events
+from syncline.planner.advice.search import search_plans
+from syncline.planner.advice.significance import compare_with_first, fastest_by_loss
 from syncline.planner.advice.thresholds import first_changes
 from syncline.planner.advice.words import changes, decides, unknown
 
@@ -90,25 +90,25 @@ class Advice:
         }
 
 
-def advised(question: AdviceQuestion) -> Advice:
+def compute_advice(question: AdviceQuestion) -> Advice:
     """Return the advice on a question.
 
     Args:
         question: see `syncline.planner.advice.question.advice_question`.
     """
-    plans, undivided = plans_searched(question)
-    rows = priced(question, plans)
+    plans, undivided = search_plans(question)
+    rows = price_plans(question, plans)
     feasible = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
     unable = sorted((row for row in rows if row["infeasible"] is not None), key=_time_or_last) + undivided
-    ranked = told_apart(question, [row for row in feasible if row["loss_unknown"] is None])
-    others = told_apart(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
+    ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])
+    others = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
     for plan_rows in (ranked, others) if not ranked else (ranked,):
         plan_rows[:REPLAYED] = [
-            row | replayed(question, row) | {"events_goodput": goodput_by_events(question, row)}
+            row | replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)}
             for row in plan_rows[:REPLAYED]
         ]
     main = ranked if len(ranked) > 1 else others
-    distinct = different(main)[:FOR_THRESHOLDS]
+    distinct = fastest_by_loss(main)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, distinct)
     return Advice(
         question,

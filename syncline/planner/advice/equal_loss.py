@@ -106,7 +106,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
     try:
         base = _base(question)
     except SpecError as error:
-        return TokensNeeded(question.tokens, unknown=_said(error, DATA_PARALLEL))
+        return TokensNeeded(question.tokens, unknown=_missing_fit_reason(error, DATA_PARALLEL))
     if covered == DATA_PARALLEL:
         return base
     if question.model.experts > 1:
@@ -122,7 +122,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
     try:
         relative = relative_loss(trained, extrapolate=question.extrapolate)
     except SpecError as error:
-        return TokensNeeded(base.tokens, unknown=_said(error, covered))
+        return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, covered))
     return (
         TokensNeeded(base.tokens, unknown=_unbounded(relative.of))
         if relative.low is None
@@ -156,7 +156,7 @@ def _unbounded(prediction: PredictedLoss) -> str:
     return f"nobody has measured how far off the fit of {prediction.trained.method} is beyond: {'; '.join(fields)}"
 
 
-def _said(error: SpecError, covered: str) -> str:
+def _missing_fit_reason(error: SpecError, covered: str) -> str:
     """Return the reason why no fit gives a loss, in words."""
     if error.path == "method":
         return NO_FIT

@@ -9,11 +9,11 @@ from syncline.costmodel import ModelShape
 from syncline.methods import MethodBase
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.goodput.goodput import FailingTraining, KeptState, WhatIsLeft, kept_state
+from syncline.planner.goodput.goodput import FailingTraining, Goodput, KeptState, kept_state
 from syncline.units import format_seconds
 
 
-def as_failing(
+def failing_training(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> FailingTraining:
     """Return a plan in the form that the failure model takes.
@@ -37,9 +37,9 @@ def _state(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
     return kept_state(method, model.tensors, replicas)
 
 
-def left_of(
+def plan_goodput(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float | None, steps: float, sharding: str = "none"
-) -> WhatIsLeft | None:
+) -> Goodput | None:
     """Return a plan's goodput, or None without failures or a known step time.
 
     The arguments are those of `as_failing`.
@@ -47,13 +47,13 @@ def left_of(
     if question.failures is None or step_s is None:
         return None
     from syncline.planner.goodput.planned import (
-        what_is_left,
+        estimate_goodput,
     )  # only here: questions without failures need no simulation
 
-    return what_is_left(question.failures, as_failing(question, plan, step_s, steps, sharding))
+    return estimate_goodput(question.failures, failing_training(question, plan, step_s, steps, sharding))
 
 
-def lasting_s(
+def time_with_failures_s(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> float:
     """Return the seconds of a training with failures, infinite without progress.
@@ -62,7 +62,7 @@ def lasting_s(
     """
     if question.failures is None or not math.isfinite(step_s):
         return steps * step_s
-    outcome = left_of(question, plan, step_s, steps, sharding)
+    outcome = plan_goodput(question, plan, step_s, steps, sharding)
     assert outcome is not None
     return steps * step_s / outcome.goodput if outcome.goodput else math.inf
 
@@ -83,14 +83,14 @@ def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float
     plan, step_s, steps, goodput = (row[name] for name in ("plan", "step_time_s", "steps", "goodput"))
     if question.failures is None or not goodput:
         return None
-    from syncline.planner.goodput.planned import played_goodput
+    from syncline.planner.goodput.planned import simulated_goodput
 
     assert isinstance(plan, TrainingPlan) and isinstance(step_s, float) and isinstance(steps, float)
     assert isinstance(goodput, float)
     if steps * step_s / goodput > MOST_FAILURES * question.failures.mtbf_s(question.workers):
         return None
     failures = question.failures.model_copy(update={"recovery": row["recovery"]})
-    return played_goodput(failures, as_failing(question, plan, step_s, steps, str(row["sharding"])))[0]
+    return simulated_goodput(failures, failing_training(question, plan, step_s, steps, str(row["sharding"])))[0]
 
 
 def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]:

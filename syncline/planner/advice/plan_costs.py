@@ -12,7 +12,7 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.prices import Prices
 from syncline.errors import SpecError
 from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
-from syncline.planner.advice.failing import FIELDS, left_of
+from syncline.planner.advice.failing import FIELDS, plan_goodput
 from syncline.planner.advice.plans import TrainingPlan, specs_of
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.goodput.goodput import with_failures
@@ -20,7 +20,7 @@ from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.level_traffic import level_bytes_per_step
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
-from syncline.planner.projection.training_totals import egress_per_step, paid
+from syncline.planner.projection.training_totals import egress_per_step, training_cost
 from syncline.specs import ProjectSpec
 from syncline.units import format_bytes, format_seconds
 
@@ -38,7 +38,7 @@ OBJECTS = ("plan", "prepared")
 """Fields of a row that are not plain values: the plan, and its projection with the plan's index in it."""
 
 
-def priced(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
+def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
     """Return a row for each plan, in order.
 
     Args:
@@ -68,7 +68,7 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
     return [_row(question, plan, prepared, number, projected[number]) for number, plan in enumerate(plans)]
 
 
-def what_it_is(plan: TrainingPlan) -> PlanRow:
+def plan_fields(plan: TrainingPlan) -> PlanRow:
     """Return the fields of a row that describe the plan."""
     return {
         "method": plan.method.name,
@@ -98,17 +98,19 @@ def _row(
     replicas = plan.layout.replicas(question.workers)
     needed = tokens_needed(question, plan.method, replicas)
     steps = needed.tokens / question.batch_tokens
-    outcome = left_of(question, plan, projected["step_time_s"], steps, projected["sharding"])
+    outcome = plan_goodput(question, plan, projected["step_time_s"], steps, projected["sharding"])
     seconds = with_failures(_seconds(steps, needed, projected), outcome)
     levels = level_bytes_per_step(prepared, number, question.network)
     leaves = _leaves_sites(question, plan, levels, prepared.spec, projected)
-    money = paid(projected, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps)
+    money = training_cost(
+        projected, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps
+    )
     money.pop("egress_bytes")
     level_totals = None if levels is None else [float(nbytes) * steps for nbytes in levels]
     sent = level_totals[-1] if level_totals is not None else None if leaves is None else leaves * steps
     time_s, low_s, high_s = seconds or (None, None, None)
     trained = _tokens_bounds(needed)
-    row = what_it_is(plan) | {
+    row = plan_fields(plan) | {
         "time_s": time_s,
         "low_s": low_s,
         "high_s": high_s,
@@ -130,7 +132,7 @@ def _row(
     }
     stuck = outcome and outcome.stuck
     row["infeasible"] = f"failures: {stuck}" if stuck else infeasible(question, row)
-    row["why"] = row["infeasible"] or why(row)
+    row["why"] = row["infeasible"] or step_time_parts(row)
     return row | {"plan": plan, "prepared": (prepared, number)}
 
 
@@ -206,7 +208,7 @@ def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
     return None
 
 
-def why(row: PlanRow) -> str:
+def step_time_parts(row: PlanRow) -> str:
     """Return the parts of a step's time, the largest first, that are at least 2 % of it."""
     step_s = row["step_time_s"]
     shares = sorted(((row[name] / step_s, text) for name, text in PARTS.items() if row[name]), reverse=True)

@@ -101,7 +101,7 @@ def _named(kind: str, label: str, **fields: Any) -> MethodBase:
 
 
 @lru_cache(maxsize=1)
-def methods_tried() -> tuple[MethodBase, ...]:
+def candidate_methods() -> tuple[MethodBase, ...]:
     """Return methods between replicas: data parallelism, and others by period, number format, compressor and delay."""
     tried = [method_of("ddp-adam")]
     for period in PERIODS:
@@ -141,15 +141,15 @@ def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
     return tuple(out)
 
 
-def layouts_tried(question: AdviceQuestion) -> Iterator[Layout]:
+def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
     """Yield the layouts that split matrices only inside innermost units, and give workers whole sequences."""
     inner = unit_sizes(question.network, question.workers)[0]
     for layout in possible_layouts(question.model, question.workers, max_tensor=inner):
-        if sequences_short(question, layout) is None:
+        if batch_misfit(question, layout) is None:
             yield layout
 
 
-def sequences_short(question: AdviceQuestion, layout: Layout) -> str | None:
+def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
     """Return the reason why a batch does not divide into whole sequences for a layout's workers, or None if it does."""
     sequences = question.batch_tokens // question.sequence
     model_parallel = layout.workers // layout.data
@@ -159,7 +159,7 @@ def sequences_short(question: AdviceQuestion, layout: Layout) -> str | None:
     return f"{sequences:,} sequences of a batch are not shared out evenly over {among:,} that compute them"
 
 
-def layouts_refused(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
+def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
     """Yield layouts of one kind that do not divide the model, the workers or the batch, each with the reason."""
     inner = unit_sizes(question.network, question.workers)[0]
     limits = {"tensor": inner, "pipeline": question.workers, "data": question.workers}
@@ -173,16 +173,16 @@ def layouts_refused(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
             except SpecError as error:
                 yield layout, f"a divisor: {name} is {error.value}; expected {error.expected}"
                 continue
-            if (short := sequences_short(question, layout)) is not None:
+            if (short := batch_misfit(question, layout)) is not None:
                 yield layout, f"a divisor: {short}"
 
 
 def possible_plans(question: AdviceQuestion) -> list[TrainingPlan]:
     """Return every composition of methods and layouts that divides evenly, from which the search selects."""
-    methods = question.methods or methods_tried()
+    methods = question.methods or candidate_methods()
     return [
         TrainingPlan(method, layout)
-        for layout in layouts_tried(question)
+        for layout in candidate_layouts(question)
         for method in methods
         if method.sends_in_backward or layout.workers < question.workers
     ]

@@ -81,7 +81,7 @@ class AdviceQuestion:
         deadline_s: longest time of a plan, in seconds.
         prices: prices of machines, electricity and traffic; without them only energy is reported.
         extrapolate: whether to predict losses outside the range that the fits have seen.
-        methods: methods between replicas; empty: all of `syncline.planner.advice.plans.methods_tried`.
+        methods: methods between replicas; empty: all of `syncline.planner.advice.plans.candidate_methods`.
         defaults: the defaults used, a line each with its source.
         failures: failure model of the machines; None: nothing fails.
 

@@ -36,14 +36,14 @@ REPLAYED = 3
 """Number of plans of a list that are timed again."""
 
 
-def level_groups(ranks: range, of: Sequence[int]) -> list[range]:
+def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
     """Return the first group at each level at which a group has several members, from the inside out.
 
     >>> level_groups(range(8), (2, 4, 8))
     [range(0, 2), range(0, 4, 2), range(0, 8, 4)]
     """
     groups, stride, members = [], ranks.step, 1
-    for capacity in of:
+    for capacity in level_sizes:
         within = len(range(0, min(capacity, ranks.stop), ranks.step))
         if within > members:
             groups.append(range(0, stride * (within // members), stride))
@@ -62,18 +62,20 @@ def groups_like(ranks: range, workers: int) -> list[range]:
     return [range(first, first + block, ranks.step) for first in firsts]
 
 
-def by_level(call: Call, ranks: range, workers: int, of: Sequence[int], algorithm: str | None = None) -> Iterator[Call]:
+def calls_by_level(
+    call: Call, ranks: range, workers: int, level_sizes: Sequence[int], algorithm: str | None = None
+) -> Iterator[Call]:
     """Yield the calls of a collective on each level, for all groups: reduce-scatters up, all-gathers down, or similar.
 
     Args:
         call: the collective.
         ranks: the first group.
         workers: P, the number of workers.
-        of: `capacities` of the network.
+        level_sizes: `capacities` of the network.
         algorithm: algorithm of the collective; on several levels that of the outermost, as in the hierarchy of that
             name.
     """
-    kind, n, groups = call.collective, float(call.payload_bytes), level_groups(ranks, of)
+    kind, n, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
     if len(groups) > 1:
         algorithm = HIERARCHIES[algorithm].between if kind == "all_reduce" and algorithm in HIERARCHIES else None
     inner_sizes = [math.prod(map(len, groups[:place])) for place in range(len(groups))]
@@ -107,7 +109,7 @@ def _of_groups(
             )
 
 
-def replayed(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
+def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     """Return the mean step of a row's plan by events, ``events_step_s``, and its ``events_difference``.
 
     The difference is relative to the closed form. Both are None if units differ in size, or if the cycle of the
@@ -132,11 +134,11 @@ class Replay:
         prepared: projection of one setting.
         number: index of the method.
         network: network that joins the workers.
-        of: `capacities` of the network.
+        level_sizes: `capacities` of the network.
     """
 
-    def __init__(self, prepared: ProjectionPlan, number: int, network: Network, of: Sequence[int]) -> None:
-        self.prepared, self.number, self.network, self.of = prepared, number, network, of
+    def __init__(self, prepared: ProjectionPlan, number: int, network: Network, level_sizes: Sequence[int]) -> None:
+        self.prepared, self.number, self.network, self.of = prepared, number, network, level_sizes
         self.spec, self.workers = prepared.spec, int(prepared.workers[0])
         self.traffic = prepared.traffic[number][0]
         self._played: dict[tuple[str, float, range], float] = {}
@@ -180,7 +182,7 @@ class Replay:
             call.collective, ranks, self.workers, float(call.payload_bytes), self.network, algorithm, self.spec.rule
         )
         name = carrier.names[int(np.ravel(carrier.chosen)[0])]
-        return by_level(call, ranks, self.workers, self.of, name or None)
+        return calls_by_level(call, ranks, self.workers, self.of, name or None)
 
     def _clock(
         self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0, optimizer_s: float = 0.0

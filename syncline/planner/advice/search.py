@@ -13,13 +13,13 @@ from syncline.costmodel.layouts.layout import Layout
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
-from syncline.planner.advice.failing import lasting_s
+from syncline.planner.advice.failing import time_with_failures_s
 from syncline.planner.advice.plan_costs import PlanRow, refused_row
 from syncline.planner.advice.plans import (
     TrainingPlan,
-    layouts_refused,
-    layouts_tried,
-    methods_tried,
+    candidate_layouts,
+    candidate_methods,
+    refused_layouts,
     specs_of,
     unit_sizes,
 )
@@ -35,7 +35,7 @@ REFUSED_KEPT = 6
 """Limit on the reported plans that do not fit; they need the least memory for their number of replicas."""
 
 
-class Glance(NamedTuple):
+class QuickEstimate(NamedTuple):
     """A plan's step, without bounds.
 
     Attributes:
@@ -51,13 +51,15 @@ class Glance(NamedTuple):
     memory_bytes: float
 
 
-def glanced(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> list[Glance]:
+def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> list[QuickEstimate]:
     """Return a step of each method in a plan's setting, without bounds, and without methods that are invalid in it."""
     try:
         prepared = ProjectionPlan([specs_of(question, [plan], methods)])
     except SpecError:
         return (
-            [] if len(methods) == 1 else [glance for single in methods for glance in glanced(question, plan, [single])]
+            []
+            if len(methods) == 1
+            else [glance for single in methods for glance in quick_estimates(question, plan, [single])]
         )
     machine = question.hardware
     out = []
@@ -68,29 +70,31 @@ def glanced(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[Meth
         feasible = True if fits is None else bool(np.all(fits))
         seconds = math.nan
         if feasible:
-            step = prepared.step(number, question.network, known=cache)
-            _, evaluators = prepared.known_by(number, question.network, cache)
+            step = prepared.step(number, question.network, cache=cache)
+            _, evaluators = prepared.evaluators(number, question.network, cache)
             if np.all(evaluators < len(HOW)):
                 seconds = float(np.reshape(step.step_time_s, (-1,))[0])
         needs = float(np.max(memory.total_bytes))
-        out.append(Glance(replace(plan, method=method), math.inf if math.isnan(seconds) else seconds, feasible, needs))
+        out.append(
+            QuickEstimate(replace(plan, method=method), math.inf if math.isnan(seconds) else seconds, feasible, needs)
+        )
     return out
 
 
-def plans_searched(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
+def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
     """Return the plans to price with bounds, and rows of layouts that do not divide evenly.
 
     The search first prices data parallelism and one method with replicas in every layout, with recomputed activations
     if they do not fit otherwise. For each number of replicas a method takes the fastest layout that it fits into. It
     then takes the number of replicas that is fastest to equal loss; plans of known loss precede others.
     """
-    methods = question.methods or methods_tried()
+    methods = question.methods or candidate_methods()
     backward_methods = [method for method in methods if method.sends_in_backward]
     replica_methods = [method for method in methods if not method.sends_in_backward]
-    by_replicas: dict[int, list[Glance]] = {}
-    parallel: list[Glance] = []
+    by_replicas: dict[int, list[QuickEstimate]] = {}
+    parallel: list[QuickEstimate] = []
     large: dict[int, tuple[float, Layout]] = {}
-    for layout in layouts_tried(question):
+    for layout in candidate_layouts(question):
         replicas = layout.replicas(question.workers)
         firsts = [*backward_methods, *(replica_methods[:1] if replicas > 1 else [])]
         if (room := question.hardware.memory_bytes) is not None:
@@ -99,7 +103,7 @@ def plans_searched(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[P
             if replica_methods and bytes_by_method.get(replica_methods[0].name, 0.0) > room:
                 needs = bytes_by_method[replica_methods[0].name], layout
                 large[replicas] = min(large.get(replicas, needs), needs, key=lambda pair: pair[0])
-        for glance in glanced(question, TrainingPlan(firsts[0], layout), firsts) if firsts else []:
+        for glance in quick_estimates(question, TrainingPlan(firsts[0], layout), firsts) if firsts else []:
             fitted = glance if glance.fits else _recomputed(question, glance)
             (parallel if fitted.plan.method.sends_in_backward else by_replicas.setdefault(replicas, [])).append(fitted)
     plans = _parallel(question, parallel)
@@ -111,12 +115,15 @@ def plans_searched(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[P
         refused += [smallest] if not smallest.fits else []
         untried = list(replica_methods)
         for glance in [glance for glance in glances if glance.fits][:LAYOUTS_TRIED]:
-            fitting = [candidate for candidate in glanced(question, glance.plan, untried) if candidate.fits]
+            fitting = [candidate for candidate in quick_estimates(question, glance.plan, untried) if candidate.fits]
             for candidate in fitting:
                 method = candidate.plan.method
                 needed = tokens_needed(question, method, replicas)
                 steps = needed.tokens / question.batch_tokens
-                rank = needed.unknown is not None, lasting_s(question, candidate.plan, candidate.step_s, steps)
+                rank = (
+                    needed.unknown is not None,
+                    time_with_failures_s(question, candidate.plan, candidate.step_s, steps),
+                )
                 if method.name not in best or rank < best[method.name][0]:
                     best[method.name] = rank, candidate.plan
             placed = {candidate.plan.method.name for candidate in fitting}
@@ -153,13 +160,13 @@ def _too_large(question: AdviceQuestion, nbytes: float, layout: Layout) -> PlanR
     }
 
 
-def _recomputed(question: AdviceQuestion, glance: Glance) -> Glance:
+def _recomputed(question: AdviceQuestion, glance: QuickEstimate) -> QuickEstimate:
     """Return the plan with recomputed activations if it fits, else the plan as it is."""
-    recomputed = glanced(question, replace(glance.plan, activations="recomputed"), [glance.plan.method])
+    recomputed = quick_estimates(question, replace(glance.plan, activations="recomputed"), [glance.plan.method])
     return recomputed[0] if recomputed and recomputed[0].fits else glance
 
 
-def _parallel(question: AdviceQuestion, glances: Sequence[Glance]) -> list[TrainingPlan]:
+def _parallel(question: AdviceQuestion, glances: Sequence[QuickEstimate]) -> list[TrainingPlan]:
     """Return the fastest data-parallel plan for each kind of traffic over the outermost level.
 
     The traffic is that of gradients, of a pipeline, or of finer parallelism; the plan of gradients also comes without
@@ -191,6 +198,6 @@ def outermost(question: AdviceQuestion, plan: TrainingPlan) -> str:
 def _undivided(question: AdviceQuestion) -> list[PlanRow]:
     """Return rows of layouts that do not divide evenly, the first for each reason."""
     by_reason: dict[str, PlanRow] = {}
-    for layout, why in layouts_refused(question):
+    for layout, why in refused_layouts(question):
         by_reason.setdefault(why, refused_row("any method", layout.describe(), why))
     return list(by_reason.values())[:REFUSED_KEPT]

@@ -15,8 +15,8 @@ import numpy as np
 
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.bounds import between
-from syncline.planner.projection.bounds import of_networks, of_settings, varied
+from syncline.planner.bounds import combined_bounds
+from syncline.planner.projection.bounds import communication_bounds, computing_bounds, step_time_variants
 from syncline.planner.projection.training_totals import method_covered
 
 
@@ -31,14 +31,14 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
     """Return a plan's step with its values at the bounds of computing and communication."""
     prepared, number = row["prepared"]
     network = question.network
-    computing, communicating = of_settings(prepared), of_networks(prepared, [network])
+    computing, communicating = computing_bounds(prepared), communication_bounds(prepared, [network])
     cache: dict[Any, Any] = {}
-    step = prepared.step(number, network, known=cache)
-    varied_times = varied(prepared, number, network, cache, step, computing, communicating)
-    return VariedStep(_one(step.step_time_s), tuple(map(_one, varied_times)))
+    step = prepared.step(number, network, cache=cache)
+    varied_times = step_time_variants(prepared, number, network, cache, step, computing, communicating)
+    return VariedStep(_scalar(step.step_time_s), tuple(map(_scalar, varied_times)))
 
 
-def _one(value: Any) -> float:
+def _scalar(value: Any) -> float:
     return float(np.reshape(value, (-1,))[0])
 
 
@@ -48,7 +48,7 @@ def loss_key(row: PlanRow) -> tuple[Any, ...]:
     return (covered,) if covered == "ddp-adam" else (covered, row["period"], row["replicas"])
 
 
-def different(rows: Sequence[PlanRow]) -> list[PlanRow]:
+def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
     """Return the rows without slower ones that reach the same loss in the same way; data parallelism keeps all rows.
 
     Args:
@@ -64,29 +64,31 @@ def different(rows: Sequence[PlanRow]) -> list[PlanRow]:
     return distinct
 
 
-def told_apart(question: AdviceQuestion, rows: Sequence[PlanRow], most: int | None = None) -> list[PlanRow]:
+def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit: int | None = None) -> list[PlanRow]:
     """Return the rows with their times over the first's: ``over_first``, its bounds, and whether the two are ``tied``.
 
     Args:
         question: the question.
         rows: rows of one list, the fastest first.
-        most: number of rows to compare; the others have no bounds, and are not tied.
+        limit: number of rows to compare; the others have no bounds, and are not tied.
     """
     out, base_step = [], None
     for place, row in enumerate(rows):
         ratio_fields: dict[str, Any] = {"over_first": row["time_s"] / rows[0]["time_s"]}
         low = high = None
-        compared = most is None or place < most
+        compared = limit is None or place < limit
         if compared:
             step = varied_step(question, row)
             base_step = base_step or step
-            low, high = over(rows[0], base_step, row, step)
+            low, high = time_ratio_bounds(rows[0], base_step, row, step)
         tied = compared and place > 0 and (low is None or low <= 1)
         out.append(row | ratio_fields | {"over_first_low": low, "over_first_high": high, "tied": tied})
     return out
 
 
-def over(base: PlanRow, base_step: VariedStep, row: PlanRow, step: VariedStep) -> tuple[float | None, float | None]:
+def time_ratio_bounds(
+    base: PlanRow, base_step: VariedStep, row: PlanRow, step: VariedStep
+) -> tuple[float | None, float | None]:
     """Return the bounds of a plan's time over another's, or None for an unknown bound.
 
     Args:
@@ -97,7 +99,7 @@ def over(base: PlanRow, base_step: VariedStep, row: PlanRow, step: VariedStep) -
     """
     ratio = step.step_s / base_step.step_s
     ratios = [np.array(a / b) for a, b in zip(step.at_bounds, base_step.at_bounds, strict=True)]
-    low, high = (float(edge) for edge in between(np.array(ratio), ratios))
+    low, high = (float(edge) for edge in combined_bounds(np.array(ratio), ratios))
     total_ratio = row["time_s"] / base["time_s"]
     if row is base:
         return 1.0, 1.0

@@ -12,7 +12,7 @@ from rich.text import Text
 from syncline.planner.advice.advice import Advice
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.significance import different
+from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.words import layout_words, level_words, method_words
 from syncline.planner.projection.tables import SHARED_OUT
 from syncline.specs.tables.columns import Column, table
@@ -32,7 +32,7 @@ def advice_tables(advice: Advice) -> list[Group]:
     """Return all parts of the advice, one below the other."""
     groups = [Group(*map(Text, question_lines(advice.question)))]
     if advice.ranked:
-        ranked = different(advice.ranked)
+        ranked = fastest_by_loss(advice.ranked)
         groups.append(
             _list("Ranked by time to the same loss", advice.ranked, _ranked_note(advice), ranked, advice.question)
         )
@@ -102,9 +102,9 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
         ("MWh" if rows[0]["cost"] is None else f"{rows[0]['currency']}\nMWh", _paid),
     ]
     if question.failures is not None:
-        columns.insert(2, ("goodput\nsaves", _left))
+        columns.insert(2, ("goodput\nsaves", _goodput_cell))
     num_hidden = len(rows) - len(chosen)
-    notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _held(chosen)]
+    notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _sharding_note(chosen)]
     return table("\n" + title, columns, list(chosen), "".join(notes))
 
 
@@ -131,7 +131,7 @@ def _time(row: PlanRow) -> str:
     return f"{format_seconds(row['time_s'])}\n{bounds}"
 
 
-def _left(row: PlanRow) -> str:
+def _goodput_cell(row: PlanRow) -> str:
     interval_s = row["checkpoint_interval_s"]
     return f"{row['goodput']:.1%}\n{'at its end' if interval_s is None else format_seconds(interval_s)}"
 
@@ -162,7 +162,7 @@ def _more(rows: Sequence[Any], shown: Sequence[Any]) -> str:
     return f"\n{num_hidden} more: --json, --csv." if num_hidden else ""
 
 
-def _held(rows: Sequence[PlanRow]) -> str:
+def _sharding_note(rows: Sequence[PlanRow]) -> str:
     """Return a note on the plans that fit only with sharded states."""
     count = sum(row["sharding"] != "none" for row in rows)
     if not count:

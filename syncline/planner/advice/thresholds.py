@@ -3,7 +3,7 @@
 The search doubles or halves the value until another plan is first, and finds the threshold by bisection. Plans, their
 layouts and the tokens to equal loss stay fixed. The bounds are those of communication over computing, because a factor
 on the one is the same factor on the bandwidth at which two steps are equal
-(`syncline.planner.projection.bounds.of_thresholds`).
+(`syncline.planner.projection.bounds.threshold_bounds`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.scaled_links import links_of, scaled
 from syncline.errors import SpecError
 from syncline.planner.advice.equal_loss import tokens_needed
-from syncline.planner.advice.failing import lasting_s
+from syncline.planner.advice.failing import time_with_failures_s
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.projection.bounds import of_networks, of_settings
+from syncline.planner.projection.bounds import communication_bounds, computing_bounds
 from syncline.planner.projection.plan import ProjectionPlan
 
 DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
@@ -46,7 +46,7 @@ class PreparedPlan(NamedTuple):
 
     def time_s(self, network: Network) -> float:
         """Return the seconds of the training, infinite if they are unknown."""
-        step = self.plan.step(self.number, network, known={})
+        step = self.plan.step(self.number, network, cache={})
         seconds = self.lasting(float(np.reshape(step.step_time_s, (-1,))[0]))
         return math.inf if math.isnan(seconds) else seconds
 
@@ -61,7 +61,7 @@ def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> Pre
     """
     steps = tokens / question.batch_tokens
     return PreparedPlan(
-        ProjectionPlan([plan.spec(question)]), steps, lambda step_s: lasting_s(question, plan, step_s, steps)
+        ProjectionPlan([plan.spec(question)]), steps, lambda step_s: time_with_failures_s(question, plan, step_s, steps)
     )
 
 
@@ -69,7 +69,9 @@ def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
     """Return the plan of a row, as `prepared` does."""
     plan, number = row["prepared"]
     steps, sharding = row["tokens"] / question.batch_tokens, row["sharding"]
-    return PreparedPlan(plan, steps, lambda step_s: lasting_s(question, row["plan"], step_s, steps, sharding), number)
+    return PreparedPlan(
+        plan, steps, lambda step_s: time_with_failures_s(question, row["plan"], step_s, steps, sharding), number
+    )
 
 
 def outermost_link(network: Network) -> Link:
@@ -97,7 +99,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
         network = scaled(question.network, only=link, **factors)
         return [prepared_plan.time_s(network) for prepared_plan in plans]
 
-    bounds = _off(question, plans[0].plan)
+    bounds = _relative_cost_bounds(question, plans[0].plan)
     results = []
     bandwidth, latency = float(link.bandwidth_bytes_per_s), float(link.latency_s)
     for quantity, now, timed in (
@@ -107,24 +109,24 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
         if not now > 0:
             continue
         for up in (True, False):
-            change = _sought(timed, DOUBLINGS[quantity][0 if up else 1], up)
-            results.append(_told(quantity, now, up, change, bounds))
+            change = _find_change(timed, DOUBLINGS[quantity][0 if up else 1], up)
+            results.append(_threshold_row(quantity, now, up, change, bounds))
     parallel = {place for place, row in enumerate(rows) if row["plan"].method.sends_in_backward}
     if parallel and 0 not in parallel:
         others = set(range(len(rows))) - parallel
-        change = _sought(lambda factor: on(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
-        results.append(_told("bandwidth", bandwidth, True, change, bounds) | {"of": "data parallelism"})
+        change = _find_change(lambda factor: on(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
+        results.append(_threshold_row("bandwidth", bandwidth, True, change, bounds) | {"of": "data parallelism"})
     return results + [_with_workers(question, rows, up) for up in (True, False)]
 
 
-def _off(question: AdviceQuestion, plan: ProjectionPlan) -> tuple[float, float]:
+def _relative_cost_bounds(question: AdviceQuestion, plan: ProjectionPlan) -> tuple[float, float]:
     """Return the least and largest factor of communication relative to computing."""
-    k, c = of_settings(plan), of_networks(plan, [question.network])
+    k, c = computing_bounds(plan), communication_bounds(plan, [question.network])
     low = np.exp(-np.hypot(np.log(c.low[0]), np.log(k.high[0])))
     return float(low), float(np.exp(np.hypot(np.log(c.high[0]), np.log(k.low[0]))))
 
 
-class Found(NamedTuple):
+class LeaderChange(NamedTuple):
     """The change of the first plan, at a factor of the current value; None: no change up to ``looked_to``."""
 
     factor: float | None
@@ -132,7 +134,7 @@ class Found(NamedTuple):
     looked_to: float
 
 
-def _sought(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0,)) -> Found:
+def _find_change(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0,)) -> LeaderChange:
     """Return the factor at which the first plan is none of ``before``."""
     step = 2.0 if up else 0.5
     last = 1.0
@@ -141,9 +143,9 @@ def _sought(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0
         times = timed(factor)
         first = int(np.argmin(times))
         if first not in before:
-            return Found(_between(timed, last, factor, before), first, factor)
+            return LeaderChange(_between(timed, last, factor, before), first, factor)
         last = factor
-    return Found(None, None, last)
+    return LeaderChange(None, None, last)
 
 
 def _between(timed: Timed, inside: float, outside: float, before: Collection[int]) -> float:
@@ -156,7 +158,9 @@ def _between(timed: Timed, inside: float, outside: float, before: Collection[int
     return math.sqrt(inside * outside)
 
 
-def _told(quantity: str, now: float, up: bool, change: Found, bounds: tuple[float, float]) -> dict[str, Any]:
+def _threshold_row(
+    quantity: str, now: float, up: bool, change: LeaderChange, bounds: tuple[float, float]
+) -> dict[str, Any]:
     value = None if change.factor is None else now * change.factor
     # The time of a link grows with its latency but falls with its bandwidth, so the bounds swap and invert.
     low, high = bounds if quantity == "bandwidth" else (1 / bounds[1], 1 / bounds[0])
@@ -177,7 +181,7 @@ def _told(quantity: str, now: float, up: bool, change: Found, bounds: tuple[floa
 def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -> dict[str, Any]:
     """Return the change with more or fewer workers inside each unit of the outermost level, and the same batch."""
     step = 2.0 if up else 0.5
-    change, last = Found(None, None, 1.0), 1.0
+    change, last = LeaderChange(None, None, 1.0), 1.0
     for number in range(1, DOUBLINGS["workers"][0 if up else 1] + 1):
         factor = step**number
         times = _times_with(question, rows, factor)
@@ -186,9 +190,9 @@ def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -
         first = int(np.argmin(times))
         last = factor
         if first != 0:
-            change = Found(factor, first, factor)
+            change = LeaderChange(factor, first, factor)
             break
-    return _told("workers", question.workers, up, change._replace(looked_to=last), (1.0, 1.0))
+    return _threshold_row("workers", question.workers, up, change._replace(looked_to=last), (1.0, 1.0))
 
 
 def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:

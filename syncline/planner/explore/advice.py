@@ -11,14 +11,14 @@ from typing import Any
 
 import yaml
 
-from syncline.planner.advice.advice import Advice, advised
+from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.planner.advice.significance import different
+from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.words import layout_words, method_words
 from syncline.planner.explore.markup import bulleted, paragraph
 from syncline.planner.explore.settings import BY_NAME, OWN, PageSettings
-from syncline.planner.explore.settings_spec import failing_words, failures_of_settings, network_of
-from syncline.planner.explore.words import lasting, percent
+from syncline.planner.explore.settings_spec import failure_options, failures_of_settings, network_of
+from syncline.planner.explore.words import duration_text, percent
 from syncline.specs.cluster.networks import network
 from syncline.units import format_bytes
 
@@ -60,7 +60,7 @@ def advice_on(settings: PageSettings) -> Advice:
 
 @lru_cache(maxsize=16)
 def _advice(settings: PageSettings) -> Advice:
-    return advised(question_of(settings))
+    return compute_advice(question_of(settings))
 
 
 def advise_line(settings: PageSettings) -> str:
@@ -74,12 +74,12 @@ def advise_line(settings: PageSettings) -> str:
         "--workers", str(settings.total), "--tokens", BY_NAME["tokens"].write(settings.tokens),
         "--batch-tokens", str(settings.batch * settings.total),
         *(["--extrapolate"] if settings.losses == "extrapolated" else []),
-        *failing_words(settings),
+        *failure_options(settings),
     ]  # fmt: skip
     return shlex.join(words)
 
 
-def offered() -> str:
+def search_prompt() -> str:
     """Return the part of the page with the button that starts the search."""
     return (
         "<h2>All plans</h2><p>Methods, periods, compression and layouts of a replica, searched for this cluster, model "
@@ -88,28 +88,28 @@ def offered() -> str:
     )
 
 
-def searching() -> str:
+def search_notice() -> str:
     """Return the part of the page shown during the search."""
     return '<h2>All plans</h2><p class="caveat" role="status">Searching…</p>'
 
 
-def advice_part(settings: PageSettings, found: Advice) -> str:
+def advice_part(settings: PageSettings, advice: Advice) -> str:
     """Return the lists of plans, the reasons for their order, and the equivalent command."""
     parts = ["<h2>All plans</h2>"]
-    parts += [paragraph(f"Not given: {line}.", "caveat") for line in found.question.defaults if "batch" in line]
-    if found.ranked:
-        parts.append(_list("By time to the same loss", found.ranked, different(found.ranked)))
+    parts += [paragraph(f"Not given: {line}.", "caveat") for line in advice.question.defaults if "batch" in line]
+    if advice.ranked:
+        parts.append(_list("By time to the same loss", advice.ranked, fastest_by_loss(advice.ranked)))
     else:
         parts.append(paragraph("No plan whose loss is known can be."))
-    if found.loss_unknown:
+    if advice.loss_unknown:
         title = "Loss unknown: by time for the tokens, the fastest of each kind; the longest period is always ahead"
-        parts.append(_list(title, found.loss_unknown, _of_each_kind(found.loss_unknown)))
-    if found.infeasible:
-        parts.append(_refused(found.infeasible))
+        parts.append(_list(title, advice.loss_unknown, _of_each_kind(advice.loss_unknown)))
+    if advice.infeasible:
+        parts.append(_refused(advice.infeasible))
     for title, lines in (
-        ("What decides", found.decides),
-        ("What would change it", found.changes),
-        ("What nobody knows", found.unknown),
+        ("What decides", advice.decides),
+        ("What would change it", advice.changes),
+        ("What nobody knows", advice.unknown),
     ):
         if lines:
             parts.append(f"<h3>{title}</h3>{bulleted(lines, 'bullets')}")
@@ -140,14 +140,18 @@ def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str,
 
 def _row(row: dict[str, Any], place: int) -> str:
     low, high = row["low_s"], row["high_s"]
-    between = "unknown" if low is None else f"{lasting(low)} {'or more' if high is None else f'to {lasting(high)}'}"
+    between = (
+        "unknown"
+        if low is None
+        else f"{duration_text(low)} {'or more' if high is None else f'to {duration_text(high)}'}"
+    )
     tie = ' <span class="tie">tie</span>' if row["tied"] else ""
     name = f"{escape(method_words(row))}{tie}<small>{escape(layout_words(row))}</small>"
     energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g} MWh"
     cells = (
         ("place", str(place)),
         ("plan", name),
-        ("number", f'<b data-seconds="{row["time_s"]!r}">{lasting(row["time_s"])}</b><small>{between}</small>'),
+        ("number", f'<b data-seconds="{row["time_s"]!r}">{duration_text(row["time_s"])}</b><small>{between}</small>'),
         ("number", percent(1 - row["compute_s"] / row["step_time_s"])),
         *([] if row["goodput"] is None else [("number", percent(row["goodput"]))]),
         ("number rest", format_bytes(row["memory_bytes"])),

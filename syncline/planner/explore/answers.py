@@ -13,11 +13,11 @@ from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 from syncline.planner.explore.settings import BASELINE, PageSettings
-from syncline.planner.explore.settings_spec import ask, failures_of_settings, network_of
+from syncline.planner.explore.settings_spec import explored_spec, failures_of_settings, network_of
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.plan import Known, ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
-from syncline.planner.projection.sync_round import MethodRound, one_round
+from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.specs.cluster.networks import network
@@ -34,7 +34,7 @@ DRAWN = 101
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
+class Ranking:
     """The ranked rows of settings.
 
     Attributes:
@@ -77,13 +77,13 @@ class Curves:
 
 
 @lru_cache(maxsize=64)
-def ranking_of(settings: PageSettings) -> Ranked:
+def ranking_of(settings: PageSettings) -> Ranking:
     """Return the ranked rows of settings; ``shown`` has no effect on them.
 
     Raises:
         SpecError: settings that do not go together.
     """
-    question = ask(settings)
+    question = explored_spec(settings)
     projected = ColumnRows([plan_columns(_plan_of(settings), question.spec.networks, True)])  # as in `project_all`
     failing = failures_of_settings(settings)
     asked_training = WholeTraining(
@@ -95,7 +95,7 @@ def ranking_of(settings: PageSettings) -> Ranked:
     if failing is not None:
         first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
         rows = [_with_failures(row, first) for row in rows]
-    return Ranked(settings, tuple(sorted(rows, key=_rank)), question.notes)
+    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes)
 
 
 def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
     return seconds is None, row["fits"] is False, seconds or 0.0
 
 
-def _unfailing(settings: PageSettings) -> PageSettings:
+def _curve_settings(settings: PageSettings) -> PageSettings:
     """Return the settings without the bandwidth, the failures and the shown method, which curves do not depend on."""
     defaults = ("bandwidth", "mtbf", "restart", "storage")
     return replace(settings, shown="", **{name: getattr(PageSettings, name) for name in defaults})
@@ -125,12 +125,12 @@ def _unfailing(settings: PageSettings) -> PageSettings:
 
 def _plan_of(settings: PageSettings) -> ProjectionPlan:
     """Return the plan that prices these methods on any line between the sites."""
-    return _plan(replace(_unfailing(settings), latency=PageSettings.latency))
+    return _plan(replace(_curve_settings(settings), latency=PageSettings.latency))
 
 
 @lru_cache(maxsize=16)
 def _plan(settings: PageSettings) -> ProjectionPlan:
-    return ProjectionPlan([ask(settings).spec])
+    return ProjectionPlan([explored_spec(settings).spec])
 
 
 def curves(settings: PageSettings) -> Curves:
@@ -139,12 +139,12 @@ def curves(settings: PageSettings) -> Curves:
     Raises:
         SpecError: settings that do not go together.
     """
-    return _curves(_unfailing(settings))
+    return _curves(_curve_settings(settings))
 
 
-def curves_known(settings: PageSettings) -> bool:
+def curves_cached(settings: PageSettings) -> bool:
     """Return whether the curves are in the cache."""
-    return _unfailing(settings) in _priced
+    return _curve_settings(settings) in _priced
 
 
 _priced: dict[PageSettings, Curves] = {}
@@ -177,16 +177,16 @@ def _curves_of(settings: PageSettings) -> Curves:
     for bandwidth in bandwidths.tolist():
         joined, cache = network(network_of(replace(settings, bandwidth=bandwidth))), Known()
         for name, number in numbers.items():
-            priced[name].append(float(np.ravel(plan.step(number, joined, known=cache).step_time_s)[0]))
+            priced[name].append(float(np.ravel(plan.step(number, joined, cache=cache).step_time_s)[0]))
     step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in priced.items()}
     return Curves(drawn, step_s, compute_s, len(bandwidths))
 
 
-def shown_method(found: Ranked) -> str:
+def shown_method(ranking: Ranking) -> str:
     """Return the method whose round is drawn: the requested one if it has a time, else the first of the ranking."""
-    timed = [row["method"] for row in found.rows if row["wall_clock_s"] is not None]
-    if found.settings.shown in timed:
-        return found.settings.shown
+    timed = [row["method"] for row in ranking.rows if row["wall_clock_s"] is not None]
+    if ranking.settings.shown in timed:
+        return ranking.settings.shown
     return next((name for name in timed if name != BASELINE), BASELINE)
 
 
@@ -199,7 +199,7 @@ def round_of(settings: PageSettings, method: str) -> MethodRound:
     plan = _plan_of(settings)
     for number, candidate in enumerate(plan.methods):
         if candidate.name == method:
-            return one_round(plan, number, ask(settings).spec.networks[0])
+            return simulate_round(plan, number, explored_spec(settings).spec.networks[0])
     raise SpecError("shown", method, "one of the methods that are compared")
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from syncline.planner.explore.answers import Ranked
+from syncline.planner.explore.answers import Ranking
 from syncline.planner.explore.pictures import interval_picture, swatch
 from syncline.planner.explore.settings import BASELINE, BY_NAME, OFFERED, Field, PageSettings, to_query
-from syncline.planner.explore.words import as_times, lasting, percent, ties, waiting
+from syncline.planner.explore.words import duration_text, percent, speedup_text, ties, waiting
 from syncline.units import format_bytes
 
 GROUPS = (
@@ -82,22 +82,22 @@ def _box(name: str, checked: bool, fixed: bool = False) -> str:
     )
 
 
-def ranking(found: Ranked, drawn: str = "") -> str:
+def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     """Return the table of methods by the time of the training, with bounds; methods that do not fit come last.
 
     Args:
-        found: the ranked rows.
+        ranking: the ranked rows.
         drawn: the method whose round is drawn.
     """
-    timed = [row for row in found.rows if row["wall_clock_s"] is not None]
+    timed = [row for row in ranking.rows if row["wall_clock_s"] is not None]
     ends = (
         min((row["wall_clock_low_s"] for row in timed), default=1.0),
         max((row["wall_clock_high_s"] for row in timed), default=1.0),
     )
     fitting = [row for row in timed if row["fits"] is not False]
     others = [row for row in timed if row["fits"] is False]
-    untimed = [row for row in found.rows if row["wall_clock_s"] is None]
-    equal, failing = ties(found.rows), bool(found.settings.mtbf)
+    untimed = [row for row in ranking.rows if row["wall_clock_s"] is None]
+    equal, failing = ties(ranking.rows), bool(ranking.settings.mtbf)
     columns = 9 + failing
     body = [_row(row, place, ends, row["method"] in equal, drawn) for place, row in enumerate(fitting, start=1)]
     if others:
@@ -124,7 +124,7 @@ def _section(text: str, columns: int) -> str:
 
 def _row(row: dict[str, Any], place: int | None, ends: tuple[float, float], tie: bool, drawn: str) -> str:
     low, middle, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
-    bounds_text = f"{lasting(low)} to {lasting(high)}"
+    bounds_text = f"{duration_text(low)} to {duration_text(high)}"
     method = escape(row["method"])
     pressed = str(row["method"] == drawn).lower()
     name = (
@@ -132,14 +132,14 @@ def _row(row: dict[str, Any], place: int | None, ends: tuple[float, float], tie:
         f"{method}</button>"
     )
     loss = "unknown" if row["loss"] is None else f"{row['loss']:.3f}{'*' if row['extrapolation'] else ''}"
-    around = f"{as_times(row['speedup_low'])} to {as_times(row['speedup_high'])}"
+    around = f"{speedup_text(row['speedup_low'])} to {speedup_text(row['speedup_high'])}"
     around = "baseline" if row["method"] == BASELINE else around if row["speedup"] is not None else ""
     cells = (
         ("place", "" if place is None else f"{place}"),
         ("method", f"{swatch(row['method'])}{name}{TIED if tie else ''}"),
-        ("number strong", f'<span data-seconds="{middle!r}">{lasting(middle)}</span>'),
+        ("number strong", f'<span data-seconds="{middle!r}">{duration_text(middle)}</span>'),
         ("between", f"{interval_picture(low, middle, high, ends, row['method'])}<small>{bounds_text}</small>"),
-        ("number", f"{as_times(row['speedup'])}<small>{around}</small>"),
+        ("number", f"{speedup_text(row['speedup'])}<small>{around}</small>"),
         ("number", percent(waiting(row))),
         ("number wide", format_bytes(row["bytes_per_worker"])),
         ("number wide", format_bytes(row["memory_bytes"])),
@@ -195,7 +195,7 @@ def paragraph(text: str, kind: str = "") -> str:
     return f'<p class="{kind}">{escape(text)}</p>'
 
 
-def to_take(settings: PageSettings) -> str:
+def download_links(settings: PageSettings) -> str:
     """Return the buttons that copy the link and download the spec and the picture."""
     query = escape(to_query(settings))
     return (

@@ -13,16 +13,16 @@ from nicegui import run, ui
 
 from syncline.errors import SynclineError
 from syncline.planner.explore import markup
-from syncline.planner.explore.advice import advice_on, advice_part, offered, question_settings, searching
-from syncline.planner.explore.answers import Curves, Ranked, curves, curves_known, ranking_of, round_of, shown_method
-from syncline.planner.explore.pictures import Lane, by_itself, round_picture, utilisation_picture
+from syncline.planner.explore.advice import advice_on, advice_part, question_settings, search_notice, search_prompt
+from syncline.planner.explore.answers import Curves, Ranking, curves, curves_cached, ranking_of, round_of, shown_method
+from syncline.planner.explore.pictures import Lane, round_picture, standalone_svg, utilisation_picture
 from syncline.planner.explore.settings import BASELINE, BY_NAME, PageSettings, from_query, to_query, with_text
 from syncline.planner.explore.words import (
     caveat,
     computing_now,
+    duration_text,
     headline,
-    lasting,
-    leading,
+    leading_methods,
     percent,
     setting_line,
     threshold_rows,
@@ -89,12 +89,12 @@ class Page:
         """Search and show all plans for the present settings, which takes seconds."""
         settings = self.wanted
         self.advised = question_settings(settings)
-        self.plans.set_content(searching())
+        self.plans.set_content(search_notice())
         try:
-            advice = await _beside(advice_on, settings)
+            advice = await _run_in_thread(advice_on, settings)
         except SynclineError as error:
             self.advised = None
-            self.plans.set_content(offered() + markup.paragraph(str(error), "problems"))
+            self.plans.set_content(search_prompt() + markup.paragraph(str(error), "problems"))
             return
         if self.advised == question_settings(settings):  # otherwise a control has moved in the meantime
             self.plans.set_content(advice_part(settings, advice))
@@ -107,52 +107,52 @@ class Page:
         try:
             while True:
                 self.settings = self.wanted
-                await self.show_one(self.settings)
+                await self.show_settings(self.settings)
                 if self.wanted == self.settings:
                     return
         finally:
             self.busy = False
 
-    async def show_one(self, settings: PageSettings) -> None:
+    async def show_settings(self, settings: PageSettings) -> None:
         """Show the results of settings: first rows and a round, then curves, which take longer if not cached."""
         try:
-            ranked = await _beside(ranking_of, settings)
-            rows = await _beside(_rounds, ranked)
+            ranked = await _run_in_thread(ranking_of, settings)
+            rows = await _run_in_thread(_rounds, ranked)
         except SynclineError as error:
             self.problems = {"": str(error)}
             self.show_problems()
             return
         self.show_problems()
-        self.links.set_content(markup.to_take(settings))
+        self.links.set_content(markup.download_links(settings))
         _run(f"history.replaceState(null, '', {json.dumps('?' + to_query(settings))})")
         self.head.set_content(
             markup.paragraph(headline(ranked), "headline")
             + markup.paragraph(setting_line(settings), "asked")
             + markup.paragraph(caveat(ranked), "caveat")
         )
-        self.ranking.set_content(markup.ranking(ranked, rows[0].method) + markup.bulleted(ranked.notes, "notes"))
+        self.ranking.set_content(markup.ranking_table(ranked, rows[0].method) + markup.bulleted(ranked.notes, "notes"))
         self.round.set_content(_round_part(rows))
         if settings.shown:
             _run(f"exploreFocus({json.dumps(settings.shown)})")
         if self.advised is None or self.advised != question_settings(settings):
             self.advised = None
-            self.plans.set_content(offered())
-        if not curves_known(settings) and self.wanted != settings:
+            self.plans.set_content(search_prompt())
+        if not curves_cached(settings) and self.wanted != settings:
             return  # newer settings already wait
-        if not curves_known(settings):
+        if not curves_cached(settings):
             self.curves.classes("busy")
-        times = await _beside(curves, settings)
+        times = await _run_in_thread(curves, settings)
         self.curves.classes(remove="busy")
         self.curves.set_content(_curves_part(ranked, times))
         table = markup.threshold_table(threshold_rows(ranked, times))
-        self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading(ranked, times)) + table)
+        self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading_methods(ranked, times)) + table)
 
     def show_problems(self) -> None:
         """Show the lines about values that cannot be used."""
         self.told_wrong.set_content(markup.bulleted(self.problems.values(), "problems"))
 
 
-async def _beside(function: Callable[[A], B], argument: A) -> B:
+async def _run_in_thread(function: Callable[[A], B], argument: A) -> B:
     """Return the result of a function that runs in a thread, so that the page stays responsive."""
     return cast(B, await run.io_bound(function, argument))
 
@@ -166,7 +166,7 @@ def _run(code: str) -> None:
     ui.run_javascript(code)
 
 
-def _rounds(ranked: Ranked) -> list[Lane]:
+def _rounds(ranked: Ranking) -> list[Lane]:
     method = shown_method(ranked)
     names = [method] if method == BASELINE or ranked.baseline["wall_clock_s"] is None else [method, BASELINE]
     return [Lane(name, round_of(ranked.settings, name)) for name in names]
@@ -174,7 +174,7 @@ def _rounds(ranked: Ranked) -> list[Lane]:
 
 def _round_title(rows: list[Lane]) -> str:
     first = rows[0]
-    return f"One round of {first.method}: {_steps(first.round.steps)} in {lasting(first.round.seconds)}"
+    return f"One round of {first.method}: {_steps(first.round.steps)} in {duration_text(first.round.seconds)}"
 
 
 def _steps(count: int) -> str:
@@ -185,7 +185,7 @@ def _round_part(rows: list[Lane]) -> str:
     return _heading(_round_title(rows)) + markup.figure([round_picture(rows, width) for width in WIDTHS])
 
 
-def _curves_part(ranked: Ranked, times: Curves) -> str:
+def _curves_part(ranked: Ranking, times: Curves) -> str:
     now = computing_now(ranked)
     pictures = [utilisation_picture(times, ranked.settings.bandwidth, now, width) for width in WIDTHS]
     return _heading(COMPUTES) + markup.figure(pictures) + markup.key(now, map(percent, now.values()))
@@ -207,7 +207,7 @@ def picture(settings: PageSettings, dark: bool) -> str:
     rows, times = _rounds(ranked), curves(settings)
     used = utilisation_picture(times, settings.bandwidth, computing_now(ranked))
     pictures = [(COMPUTES, used), (_round_title(rows), round_picture(rows))]
-    return by_itself(pictures, headline(ranked), [setting_line(settings), caveat(ranked)], dark)
+    return standalone_svg(pictures, headline(ranked), [setting_line(settings), caveat(ranked)], dark)
 
 
 @ui.page("/", title="Syncline: explore")

@@ -12,8 +12,8 @@ import numpy as np
 
 from syncline.planner.explore.answers import Curves
 from syncline.planner.explore.settings import BASELINE, OFFERED
-from syncline.planner.explore.words import lasting, percent
-from syncline.planner.projection.sync_round import Doing, MethodRound
+from syncline.planner.explore.words import duration_text, percent
+from syncline.planner.projection.sync_round import ActivitySpan, MethodRound
 from syncline.units import format_bandwidth
 
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a3300")
@@ -66,11 +66,11 @@ def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
     return [(10.0**power / 8, format_bandwidth(10.0**power / 8)) for power in np.arange(first, last + 1).tolist()]
 
 
-def utilisation_picture(over: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720) -> str:
+def utilisation_picture(curves: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720) -> str:
     """Draw the share of the time that computes over the bandwidth of a site's line; mark the settings' bandwidth.
 
     Args:
-        over: the times over the bandwidth.
+        curves: the times over the bandwidth.
         bandwidth: the settings' bandwidth in bytes per second.
         now: method -> the share at that bandwidth, for the methods to draw.
         width: width in pixels; a narrow picture has no names at the ends of the lines.
@@ -79,7 +79,7 @@ def utilisation_picture(over: Curves, bandwidth: float, now: Mapping[str, float]
     margin, right, top, bottom = 46, 14 if narrow else 178, 42, 44
     height = 276 if narrow else 356
     across, down = width - margin - right, height - top - bottom
-    low, high = float(over.bandwidths[0]), float(over.bandwidths[-1])
+    low, high = float(curves.bandwidths[0]), float(curves.bandwidths[-1])
 
     def x(rate: float) -> float:
         return margin + across * float(np.log(rate / low) / np.log(high / low))
@@ -114,9 +114,9 @@ def utilisation_picture(over: Curves, bandwidth: float, now: Mapping[str, float]
     out.append(f'<text class="strong" {position}>{escape(label)}</text>')
     ends = []
     for method, value in now.items():
-        shares = over.computing(method)
+        shares = curves.computing(method)
         color, dash = style_of(method)
-        points = " ".join(f"{x(rate):.1f},{y(part):.1f}" for rate, part in zip(over.bandwidths, shares, strict=True))
+        points = " ".join(f"{x(rate):.1f},{y(part):.1f}" for rate, part in zip(curves.bandwidths, shares, strict=True))
         look = f'style="stroke:{color}" stroke-dasharray="{dash}"'
         title = f"<title>{escape(method)}</title>"
         out.append(f'<polyline class="line" {look} points="{points}">{title}</polyline>')
@@ -135,11 +135,11 @@ def utilisation_picture(over: Curves, bandwidth: float, now: Mapping[str, float]
 def _end_labels(
     ends: Sequence[float], now: Mapping[str, float], right: float, between: tuple[float, float]
 ) -> list[str]:
-    from syncline.analysis.figures.axes import kept_apart  # lazy import: matplotlib is slow to load
+    from syncline.analysis.figures.axes import spread_positions  # lazy import: matplotlib is slow to load
 
     # Order the names by their values, each as near to the end of its line as this order allows.
     by_value = sorted(now, key=lambda name: -now[name])
-    places = dict(zip(by_value, kept_apart(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
+    places = dict(zip(by_value, spread_positions(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
     out = []
     for method, end in zip(now, ends, strict=True):
         height, (color, _) = places[method], style_of(method)
@@ -198,7 +198,7 @@ def round_picture(rows: Sequence[Lane], width: int = 720) -> str:
         out.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{axis}" y2="{axis + 4}"/>')
         out.append(f'<text x="{place:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
     names = ", ".join(f"{row.method} computes {percent(_computing(row.round, window))}" for row in rows)
-    return _svg(width, height, out, f"{lasting(window)} of training: {names}")
+    return _svg(width, height, out, f"{duration_text(window)} of training: {names}")
 
 
 def scale_of(window: float, across: float) -> float:
@@ -218,9 +218,9 @@ def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
     return [(place * step * size, f"{place * step:g} {unit}" if place else "0") for place in range(count + 1)]
 
 
-def window_of(one: MethodRound) -> tuple[float, int]:
+def window_of(method_round: MethodRound) -> tuple[float, int]:
     """Return the seconds that are drawn, those of a round, and its number of steps."""
-    return one.seconds, one.steps
+    return method_round.seconds, method_round.steps
 
 
 def _count(steps: float) -> str:
@@ -265,7 +265,14 @@ def _spans(one_round: MethodRound, window: float, margin: float, across: float, 
         spans = [span for span in one_round.spans if span.what == kind]
         for begin, end, label in _merged(_tiled(spans, one_round.seconds, tiles, window, scale)):
             out.append(
-                _bar(kind, margin + begin, y, end - begin, height, f"{label or kind}: {lasting((end - begin) / scale)}")
+                _bar(
+                    kind,
+                    margin + begin,
+                    y,
+                    end - begin,
+                    height,
+                    f"{label or kind}: {duration_text((end - begin) / scale)}",
+                )
             )
     if one_round.seconds * MOST_TILES < window:
         x = margin + scale * one_round.seconds * MOST_TILES + 6
@@ -274,7 +281,7 @@ def _spans(one_round: MethodRound, window: float, margin: float, across: float, 
 
 
 def _tiled(
-    spans: Sequence[Doing], seconds: float, tiles: int, window: float, scale: float
+    spans: Sequence[ActivitySpan], seconds: float, tiles: int, window: float, scale: float
 ) -> Iterable[tuple[float, float, str]]:
     """Yield the spans of as many rounds as fit in a window, in pixels."""
     for tile in range(tiles):
@@ -326,7 +333,7 @@ LETTERS = 78
 """Letters per line of the title of a separate picture."""
 
 
-def by_itself(pictures: Sequence[tuple[str, str]], title: str, lines: Sequence[str], dark: bool = False) -> str:
+def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Sequence[str], dark: bool = False) -> str:
     """Return pictures below each other as one SVG file with its own colours.
 
     Args:

@@ -81,7 +81,7 @@ def application() -> FastAPI:
     return app
 
 
-def bound(port: int) -> socket.socket:
+def bound_socket(port: int) -> socket.socket:
     """Return a socket bound on this machine only, to a free port if ``port`` is 0.
 
     Raises:
@@ -111,7 +111,7 @@ def serve_page(query: str, port: int, ready: Callable[[str], None]) -> None:
         port: port of the server; 0 takes a free one.
         ready: function called with the address when a browser can open it.
     """
-    listening = bound(port)
+    listening = bound_socket(port)
     config = uvicorn.Config(application(), log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
     server = uvicorn.Server(config)
     address = f"http://{HOST}:{listening.getsockname()[1]}/{f'?{query}' if query else ''}"

@@ -141,10 +141,10 @@ class Field:
         """Return the index of the stop that is nearest to a value, by the ratio for positive numbers."""
         if value in self.stops:
             return list(self.stops).index(value)
-        return min(range(len(self.stops)), key=lambda place: _apart(self.stops[place], value))
+        return min(range(len(self.stops)), key=lambda place: _ratio_distance(self.stops[place], value))
 
 
-def _apart(value: float, other: float) -> float:
+def _ratio_distance(value: float, other: float) -> float:
     if min(value, other) <= 0:
         return float("inf")
     return max(value / other, other / value)
@@ -159,7 +159,7 @@ def _among(path: str, options: Sequence[str]) -> Callable[[str], str]:
     return read
 
 
-def _whole(path: str, low: int, high: int) -> Callable[[str], int]:
+def _integer_reader(path: str, low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         plain = text.strip().replace(",", "")
         if not (plain.isascii() and plain.isdecimal() and len(plain) < 20 and low <= int(plain) <= high):
@@ -207,7 +207,7 @@ def format_count(count: float) -> str:
 
 
 def _period(text: str) -> int:
-    return 0 if text.strip() == OWN else _whole("period", 1, 10_000)(text)
+    return 0 if text.strip() == OWN else _integer_reader("period", 1, 10_000)(text)
 
 
 NEVER = "never"
@@ -263,8 +263,8 @@ POWERS = tuple(2**power for power in range(10))
 FIELDS: tuple[Field, ...] = (
     Field("model", "Model", _among("model", list(MODELS)), str, tuple(MODELS)),
     Field("hardware", "Hardware", _among("hardware", list(HARDWARE)), str, tuple(HARDWARE)),
-    Field("sites", "Sites", _whole("sites", 1, 64), str, (1, 2, 3, 4, 5, 6, 8, 12, 16)),
-    Field("workers", "Workers per site", _whole("workers", 1, 1024), str, POWERS),
+    Field("sites", "Sites", _integer_reader("sites", 1, 64), str, (1, 2, 3, 4, 5, 6, 8, 12, 16)),
+    Field("workers", "Workers per site", _integer_reader("workers", 1, 1024), str, POWERS),
     Field("inside", "Network of a site", _among("inside", INSIDE), str, INSIDE),
     Field(
         "bandwidth", "Bandwidth of a site's line",
@@ -284,7 +284,7 @@ FIELDS: tuple[Field, ...] = (
     Field("compression", "Sent as", _among("compression", list(COMPRESSIONS)), str, tuple(COMPRESSIONS), COMPRESSIONS),
     Field("replica", "A replica is", _among("replica", list(REPLICAS)), str, tuple(REPLICAS), REPLICAS),
     Field(
-        "batch", "Tokens per worker, step", _whole("batch", 1, 10**9), str,
+        "batch", "Tokens per worker, step", _integer_reader("batch", 1, 10**9), str,
         tuple(2**power for power in range(9, 21)),
     ),
     Field(

@@ -31,7 +31,7 @@ assert set(COMPRESSED) == set(COMPRESSIONS) - {OWN}
 
 
 @dataclass(frozen=True)
-class AskedOf:
+class ExploredSpec:
     """The projection that settings make.
 
     Attributes:
@@ -46,7 +46,7 @@ class AskedOf:
 
 
 @lru_cache(maxsize=64)
-def ask(settings: PageSettings) -> AskedOf:
+def explored_spec(settings: PageSettings) -> ExploredSpec:
     """Return the projection of the settings.
 
     Raises:
@@ -77,7 +77,7 @@ def ask(settings: PageSettings) -> AskedOf:
         "compute": {"hardware": settings.hardware},
         **({"layout": layout} if layout else {}),
     }
-    return AskedOf(fields, load_spec(fields, (), ProjectSpec), tuple(notes))
+    return ExploredSpec(fields, load_spec(fields, (), ProjectSpec), tuple(notes))
 
 
 def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
@@ -88,7 +88,7 @@ def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
     return {"rates": texts["mtbf"], "restart": texts["restart"], "checkpoint": {"bandwidth": texts["storage"]}}
 
 
-def failing_words(settings: PageSettings) -> list[str]:
+def failure_options(settings: PageSettings) -> list[str]:
     """Return the failures as options of a command."""
     failures = failures_of_settings(settings)
     if failures is None:
@@ -103,7 +103,7 @@ def spec_text(settings: PageSettings) -> str:
     Raises:
         SpecError: settings that do not go together.
     """
-    return yaml.safe_dump(ask(settings).fields, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(explored_spec(settings).fields, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel.network.paths import Floats
-from syncline.planner.explore.answers import Curves, Ranked, crossing
+from syncline.planner.explore.answers import Curves, Ranking, crossing
 from syncline.planner.explore.settings import BASELINE, PageSettings, format_count
 from syncline.units import format_bandwidth, format_seconds
 
@@ -24,7 +24,7 @@ EVERY = "every bandwidth that is drawn"
 DRAWN = "at all bandwidths drawn"
 
 
-def lasting(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a time with its unit, days with all their digits."""
     if seconds >= 1000 * DAY_S:
         return f"{float(f'{seconds / DAY_S:.3g}'):,.0f} d"
@@ -42,16 +42,16 @@ def percent(part: float) -> str:
     return f"{part:.0%}"
 
 
-def as_times(speedup: float | None) -> str:
+def speedup_text(speedup: float | None) -> str:
     """Return a speedup with three digits; a dash if it is unknown."""
     if speedup is None:
         return "-"
     return f"{float(f'{speedup:.3g}'):g}x"
 
 
-def computing_now(found: Ranked) -> dict[str, float]:
+def computing_now(ranking: Ranking) -> dict[str, float]:
     """Return the share of the time that computes, for each method that has a time."""
-    timed = [row for row in found.rows if row["step_time_s"] is not None]
+    timed = [row for row in ranking.rows if row["step_time_s"] is not None]
     return {row["method"]: row["compute_s"] / row["step_time_s"] if row["step_time_s"] else 1.0 for row in timed}
 
 
@@ -63,7 +63,7 @@ def waiting(row: Mapping[str, Any]) -> float:
 def setting_line(settings: PageSettings) -> str:
     """Return the settings in one line."""
     cluster = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"
-    line = f"{format_bandwidth(settings.bandwidth)} and {lasting(settings.latency)} one way between sites"
+    line = f"{format_bandwidth(settings.bandwidth)} and {duration_text(settings.latency)} one way between sites"
     fails = f", a worker fails once in {settings.mtbf / 3600:,.4g} h" if settings.mtbf else ""
     return f"{cluster}, {line}, {format_count(settings.tokens)} tokens{fails}"
 
@@ -78,59 +78,63 @@ def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return near if len(near) > 1 else []
 
 
-def headline(found: Ranked) -> str:
+def headline(ranking: Ranking) -> str:
     """Return the sentence with the fastest method, its time with bounds, and its speedup over the baseline."""
-    usable = [row for row in found.rows if row["wall_clock_s"] is not None and row["fits"] is not False]
+    usable = [row for row in ranking.rows if row["wall_clock_s"] is not None and row["fits"] is not False]
     if not usable:
         return "None of these methods fits into the memory of a worker: share a replica among more workers."
-    first, baseline = usable[0], found.baseline
+    first, baseline = usable[0], ranking.baseline
     time_text = (
-        f"{lasting(first['wall_clock_s'])} ({lasting(first['wall_clock_low_s'])} to "
-        f"{lasting(first['wall_clock_high_s'])})"
+        f"{duration_text(first['wall_clock_s'])} ({duration_text(first['wall_clock_low_s'])} to "
+        f"{duration_text(first['wall_clock_high_s'])})"
     )
-    equal = ties(found.rows)
+    equal = ties(ranking.rows)
     subject = f"{', '.join(equal[:-1])} and {equal[-1]} tie" if equal else f"{first['method']} is first"
     if first["method"] == BASELINE:
         return f"{subject}: {time_text}. It waits for the network {percent(waiting(first))} of the time."
     comparison = ""
     if baseline["wall_clock_s"] is not None:
         comparison = (
-            f", {as_times(first['speedup'])} as fast as {BASELINE}, which waits for the network "
+            f", {speedup_text(first['speedup'])} as fast as {BASELINE}, which waits for the network "
             f"{percent(waiting(baseline))} of the time"
         )
     return f"{subject}: {time_text}{comparison}."
 
 
-def caveat(found: Ranked) -> str:
+def caveat(ranking: Ranking) -> str:
     """Return the sentence about losses, which the ranking does not include."""
-    covered = [row["method"] for row in found.rows if row["loss"] is not None]
+    covered = [row["method"] for row in ranking.rows if row["loss"] is not None]
     equal = "At equal tokens, not at equal loss: a method that talks less often is always ahead here."
     if not covered:
         return f"{equal} No published fit covers the loss of these settings."
     return f"{equal} Published fits tell the loss of {', '.join(covered)} alone."
 
 
-def leading(found: Ranked, over: Curves) -> str:
+def leading_methods(ranking: Ranking, curves: Curves) -> str:
     """Return the sentence with the fastest method in each range of a site's bandwidth."""
-    if found.settings.sites == 1:
+    if ranking.settings.sites == 1:
         return "One site: nothing crosses the line between sites, whose bandwidth and latency change nothing."
-    fitting = {row["method"] for row in found.rows if row["fits"] is not False}
-    sentence = _leaders(over, fitting or set(over.step_s))
+    fitting = {row["method"] for row in ranking.rows if row["fits"] is not False}
+    sentence = _leaders(curves, fitting or set(curves.step_s))
     return (
         sentence
-        if len(fitting) in (0, len(found.rows))
+        if len(fitting) in (0, len(ranking.rows))
         else f"Of what fits into memory: {sentence[0].lower()}{sentence[1:]}"
     )
 
 
-def threshold_rows(found: Ranked, over: Curves) -> list[tuple[str, str, str]]:
+def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str]]:
     """Return per method the bandwidths at which it is 5% faster than the baseline, and the one that suffices."""
-    if found.settings.sites == 1:
+    if ranking.settings.sites == 1:
         return []
     return [
-        (method, "" if method == BASELINE else _faster(row, over, method), _full(over, method))
-        for row in found.rows
-        if (method := row["method"]) in over.step_s
+        (
+            method,
+            "" if method == BASELINE else _faster_than_baseline(row, curves, method),
+            _saturation_text(curves, method),
+        )
+        for row in ranking.rows
+        if (method := row["method"]) in curves.step_s
     ]
 
 
@@ -158,19 +162,19 @@ def _leaders(times: Curves, among: set[str]) -> str:
     return f"First is {', '.join(parts)}{everywhere}."
 
 
-def _full(times: Curves, method: str) -> str:
+def _saturation_text(times: Curves, method: str) -> str:
     step_s = times.step_s[method]
     bandwidth = crossing(times.bandwidths, step_s, MORE_IS_NOTHING * float(step_s[-1]))
     return f"from {_about(bandwidth)}" if bandwidth is not None else DRAWN
 
 
-def _faster(row: Mapping[str, Any], times: Curves, method: str) -> str:
+def _faster_than_baseline(row: Mapping[str, Any], times: Curves, method: str) -> str:
     """Return the bandwidths at which a method is 5% faster than the baseline, from its row or else from the curves."""
     if BASELINE not in times.step_s:
         return "unknown"
     when, rate = row.get("faster_by_5_percent"), row.get("faster_by_5_percent_bandwidth_bytes_per_s")
     if when is None:
-        when, rate = _when(times.bandwidths, times.step_s[BASELINE] / times.step_s[method], 1.05)
+        when, rate = _crossing_case(times.bandwidths, times.step_s[BASELINE] / times.step_s[method], 1.05)
         bandwidth = None if rate is None else _about(rate)
     else:
         bandwidth = None if rate is None else format_bandwidth(rate)
@@ -178,7 +182,7 @@ def _faster(row: Mapping[str, Any], times: Curves, method: str) -> str:
     return {"always": always, "never": "never", "below": f"below {bandwidth}", "above": f"above {bandwidth}"}[when]
 
 
-def _when(bandwidths: Floats, speedups: Floats, wanted: float) -> tuple[str, float | None]:
+def _crossing_case(bandwidths: Floats, speedups: Floats, wanted: float) -> tuple[str, float | None]:
     bandwidth = crossing(bandwidths, speedups, wanted)
     if bandwidth is None:
         return ("always" if speedups[-1] >= wanted else "never"), None

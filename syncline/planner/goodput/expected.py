@@ -6,12 +6,12 @@ import math
 
 from syncline.costmodel.reliability.checkpoints import expected_wall_s
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
-from syncline.sim.failures.work import Saving
+from syncline.sim.failures.work import CheckpointTimes
 from syncline.specs.failures import FailuresSpec, down_s, has_formula
 
 
 def restarted_goodput(
-    failures: FailuresSpec, workers: int, saving: Saving, interval_s: float | None, work_s: float | None = None
+    failures: FailuresSpec, workers: int, saving: CheckpointTimes, interval_s: float | None, work_s: float | None = None
 ) -> float | None:
     """Return the goodput of a training in which all workers restart from the last checkpoint; None if no formula holds.
 
@@ -34,7 +34,7 @@ def restarted_goodput(
 def reformed_goodput(
     failures: FailuresSpec,
     on: FaultTolerantGroup,
-    saving: Saving,
+    saving: CheckpointTimes,
     interval_s: float | None,
     work_s: float | None = None,
 ) -> float | None:

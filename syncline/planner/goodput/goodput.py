@@ -65,7 +65,7 @@ def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
 
 
 @dataclass(frozen=True)
-class WhatIsLeft:
+class Goodput:
     """The goodput of a training on machines that fail.
 
     Args:
@@ -89,12 +89,12 @@ BoundedSeconds = tuple[float, float | None, float | None]
 """A time in seconds with its lower and upper bounds."""
 
 
-def with_failures(seconds: BoundedSeconds | None, left: WhatIsLeft | None) -> BoundedSeconds | None:
+def with_failures(seconds: BoundedSeconds | None, goodput: Goodput | None) -> BoundedSeconds | None:
     """Return a time and its bounds divided by the goodput, or None if the training makes no progress."""
-    if seconds is None or left is None:
+    if seconds is None or goodput is None:
         return seconds
-    if not left.goodput:
+    if not goodput.goodput:
         return None
     time_s, low_s, high_s = seconds
-    low, high = (None if bound is None else bound / left.goodput for bound in (low_s, high_s))
-    return time_s / left.goodput, low, high
+    low, high = (None if bound is None else bound / goodput.goodput for bound in (low_s, high_s))
+    return time_s / goodput.goodput, low, high

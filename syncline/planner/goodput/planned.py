@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
-from syncline.planner.goodput.goodput import FailingTraining, WhatIsLeft
+from syncline.planner.goodput.goodput import FailingTraining, Goodput
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import MOST_IN_VAIN
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
-from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 from syncline.specs.failures import FailuresSpec, Recovery, check_workers, group_going_on, has_formula
 from syncline.units import format_seconds
 
@@ -25,88 +25,94 @@ SEEDS = 5
 """Number of simulations where no formula holds."""
 
 
-def what_is_left(failures: FailuresSpec, of: FailingTraining) -> WhatIsLeft:
+def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodput:
     """Return the recovery, checkpoint interval and goodput of a training; the simulation applies if no formula holds.
 
     Args:
         failures: failure model of the machines; an explicit ``recovery`` applies to every training that allows it.
-        of: the training.
+        training: the training.
 
     Raises:
         SpecError: the failures name workers that do not exist.
     """
-    check_workers(failures, of.workers)
-    recovery = recovery_of(failures, of)
+    check_workers(failures, training.workers)
+    recovery = recovery_of(failures, training)
     failures = failures.model_copy(update={"recovery": recovery})
-    if not math.isfinite(of.step_s) or of.step_s <= 0:
-        return WhatIsLeft(recovery, None, 1.0)
-    saving, work_s = _saving(failures, of), of.step_s * of.steps
+    if not math.isfinite(training.step_s) or training.step_s <= 0:
+        return Goodput(recovery, None, 1.0)
+    saving, work_s = _saving(failures, training), training.step_s * training.steps
     # If the interval is longer than the training, the only checkpoint is at the end.
-    interval_s = None if saving.every is None or saving.every > of.steps else saving.every * of.step_s
+    interval_s = None if saving.every is None or saving.every > training.steps else saving.every * training.step_s
     if recovery == "restart":
-        goodput = restarted_goodput(failures, of.workers, saving, interval_s, work_s)
+        goodput = restarted_goodput(failures, training.workers, saving, interval_s, work_s)
     else:
-        goodput = reformed_goodput(failures, _going_on(failures, of, saving), saving, interval_s, work_s)
-    stuck = _never(failures, of, saving, interval_s)
+        goodput = reformed_goodput(failures, _going_on(failures, training, saving), saving, interval_s, work_s)
+    stuck = _never(failures, training, saving, interval_s)
     if stuck is None and goodput is None:
-        goodput, stuck = played_goodput(failures, of, SEEDS)
-    return WhatIsLeft(recovery, interval_s, 0.0 if stuck or goodput is None else goodput, stuck)
+        goodput, stuck = simulated_goodput(failures, training, SEEDS)
+    return Goodput(recovery, interval_s, 0.0 if stuck or goodput is None else goodput, stuck)
 
 
-def recovery_of(failures: FailuresSpec, of: FailingTraining) -> Recovery:
+def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:
     """Return ``reform`` if the training allows it and the failures do not request a restart, else ``restart``.
 
     Replicas that exchange in every step re-form only on request.
     """
     requested = failures.recovery if "recovery" in failures.model_fields_set else None
-    can_reform = of.copies > 1 and (requested == "reform" or of.exchanges_every > 1)
+    can_reform = training.copies > 1 and (requested == "reform" or training.exchanges_every > 1)
     return "reform" if can_reform and requested != "restart" else "restart"
 
 
-def played_goodput(failures: FailuresSpec, of: FailingTraining, seeds: int = 1) -> tuple[float | None, str | None]:
+def simulated_goodput(
+    failures: FailuresSpec, training: FailingTraining, seeds: int = 1
+) -> tuple[float | None, str | None]:
     """Return the simulated goodput, a mean over seeds, and the reason if the training makes no progress.
 
     Args:
         failures: failure model with the recovery of the training.
-        of: the training.
+        training: the training.
         seeds: number of simulations, each with its own failures.
     """
-    saving, steps = _saving(failures, of), max(1, round(of.steps))
+    saving, steps = _saving(failures, training), max(1, round(training.steps))
     goodputs = []
     for seed in range(seeds):
-        outages = failures.outages_of(of.workers, seed)
+        outages = failures.outages_of(training.workers, seed)
         if failures.recovery == "reform":
-            copy_workers = -(-of.workers // of.copies)
-            group = failures.model_copy(update={"at_least": -(-failures.at_least // copy_workers)}).group(of.copies)
-            endless = SavedSteps(steps * of.copies + MOST_IN_VAIN, steady(of.step_s), saving)
-            hit = of_copies(outages, copy_workers)
-            played = play_reforms(group, steps, lambda _, work=endless: work, hit, period=of.exchanges_every)  # type: ignore[misc]
+            copy_workers = -(-training.workers // training.copies)
+            group = failures.model_copy(update={"at_least": -(-failures.at_least // copy_workers)}).group(
+                training.copies
+            )
+            endless = SavedSteps(steps * training.copies + MOST_IN_VAIN, equal_step_ends(training.step_s), saving)
+            hit = copy_outages(outages, copy_workers)
+            played = play_reforms(group, steps, lambda _, work=endless: work, hit, period=training.exchanges_every)  # type: ignore[misc]
         else:
-            work = SavedSteps(steps, steady(of.step_s), saving)
-            played = play_restarts(failures.group(of.workers), work, outages)
+            work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
+            played = play_restarts(failures.group(training.workers), work, outages)
         if played.stuck is not None:
             return 0.0, played.stuck
         goodputs.append(played.goodput)
     return sum(goodputs) / seeds, None
 
 
-def of_copies(outages: Iterator[Outage], each: int) -> Iterator[Outage]:
-    """Yield each outage of workers as the outage of the model copies that it hits, at ``each`` workers per copy."""
+def copy_outages(outages: Iterator[Outage], copy_workers: int) -> Iterator[Outage]:
+    """Yield each outage of workers as the outage of the model copies that it hits, at ``copy_workers`` workers per copy."""
     for outage in outages:
-        yield outage._replace(first=outage.first // each, stop=-(-outage.stop // each))
+        yield outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
 
 
-def _going_on(failures: FailuresSpec, training: FailingTraining, saving: Saving) -> FaultTolerantGroup:
+def _going_on(failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes) -> FaultTolerantGroup:
     return group_going_on(
         failures, training.workers, saving.load_s, training.step_s, training.copies, training.exchanges_every
     )
 
 
-def _saving(failures: FailuresSpec, training: FailingTraining) -> Saving:
+def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
     return failures.saving(training.step_s, training.workers, training.state_bytes, training.copies)
 
 
-def _never(failures: FailuresSpec, training: FailingTraining, saving: Saving, interval_s: float | None) -> str | None:
+def _never(
+    failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes, interval_s: float | None
+) -> str | None:
     """Return the reason if the training would make no progress in a thousand attempts, else None."""
     if not has_formula(failures):
         return None

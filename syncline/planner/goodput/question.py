@@ -64,7 +64,7 @@ class GoodputQuestion:
         """Return an upper limit of the seconds of failure-free steps."""
         return self.for_s if self.steps is None else self.steps * self.step_s
 
-    def of(self, recovery: str, interval: Any) -> FailuresSpec:
+    def with_recovery(self, recovery: str, interval: Any) -> FailuresSpec:
         """Return the failures with a particular recovery and checkpoint interval."""
         checkpoint = self.failures.checkpoint.model_copy(update={"interval": interval})
         spec_recovery = "restart" if recovery == "alone" else recovery

@@ -10,11 +10,11 @@ from typing import Any
 from syncline.fields import MANY
 from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.planner.goodput.question import GoodputQuestion
-from syncline.sim.failures.independent import play_alone
+from syncline.sim.failures.independent import play_independent_workers
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
-from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 from syncline.specs.failures import FailuresSpec, check_workers, group_going_on
 
 SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
@@ -24,32 +24,32 @@ SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
 def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
     """Return a row per number of workers, recovery and checkpoint interval, with means over the seeds."""
     return [
-        _row(question, question.of(recovery, interval), workers, recovery)
+        _row(question, question.with_recovery(recovery, interval), workers, recovery)
         for workers in question.workers
         for recovery in question.recoveries
         for interval in (question.intervals if recovery != "alone" else question.intervals[:1])
     ]
 
 
-def play_once(
-    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving, seed: int
+def simulate_training(
+    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes, seed: int
 ) -> FailureCosts:
     """Simulate one training with the failures that a seed draws, and return what they cost."""
     group, outages = failures.group(workers), failures.outages_of(workers, seed)
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
-        return play_alone(group, steps, question.step_s, question.period, saving.load_s, outages, until_s)
+        return play_independent_workers(group, steps, question.step_s, question.period, saving.load_s, outages, until_s)
     if recovery == "reform":
-        endless = SavedSteps(MANY * workers, steady(question.step_s), saving)
+        endless = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
         return play_reforms(group, steps, lambda _: endless, outages, until_s, period=question.period)
-    return play_restarts(group, SavedSteps(steps, steady(question.step_s), saving), outages, until_s)
+    return play_restarts(group, SavedSteps(steps, equal_step_ends(question.step_s), saving), outages, until_s)
 
 
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
     check_workers(failures, workers)
     saving = failures.saving(question.step_s, workers)
-    results = [play_once(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
+    results = [simulate_training(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
     saves = recovery != "alone"
     interval_s = None if saving.every is None or not saves else saving.every * question.step_s
     if interval_s is not None and interval_s > question.work_s:
@@ -87,7 +87,7 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
 
 
 def _expected(
-    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: Saving
+    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes
 ) -> float | None:
     """Return the expected goodput by a formula, or None if no formula holds."""
     interval_s = None if saving.every is None else saving.every * question.step_s

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 
-def goodput_tables(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> list[Group]:
+def goodput_tables(rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> list[Group]:
     """Return a table of the shares of the workers' time in percent, with remarks and best intervals below."""
     columns: list[Column] = [
         count_of("workers"), text_of("recovery"), ("interval", seconds_of("interval_s")),
@@ -20,7 +20,7 @@ def goodput_tables(rows: Sequence[dict[str, Any]], said: Sequence[str]) -> list[
         ("lost", percent_of("lost_share")), ("saving", percent_of("checkpoint_share")),
         ("restart", percent_of("restart_share")), ("down", percent_of("down_share")),
     ]  # fmt: skip
-    lines = [*said, *dict.fromkeys(filter(None, map(_best, rows)))]
+    lines = [*remarks, *dict.fromkeys(filter(None, map(_best, rows)))]
     return [table("Where the workers' time goes, in percent", columns, list(rows), "\n".join(lines), left=(1,))]
 
 

@@ -12,68 +12,68 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
-from syncline.planner.bounds import Varied, at_bounds, basis_text
+from syncline.planner.bounds import StepTimeVariants, at_bounds, basis_text
 from syncline.planner.projection.plan import Known, ProjectionPlan
 from syncline.planner.projection.setting_cache import once_each
 from syncline.specs import ProjectSpec
 
 
-class Sides(NamedTuple):
+class FactorBounds(NamedTuple):
     """Lower and upper factors of several uncertainties, and the basis of each."""
 
     low: Floats
     high: Floats
     basis: list[str]
 
-    def of(self, places: Sequence[int]) -> Sides:
+    def select(self, places: Sequence[int]) -> FactorBounds:
         """Return the factors at some positions."""
-        return Sides(self.low[places], self.high[places], [self.basis[place] for place in places])
+        return FactorBounds(self.low[places], self.high[places], [self.basis[place] for place in places])
 
 
-def sides(of: Sequence[Uncertainty]) -> Sides:
+def factor_bounds(uncertainties: Sequence[Uncertainty]) -> FactorBounds:
     """Return the factors of uncertainties as arrays."""
-    low, high = (np.array([getattr(uncertainty, name) for uncertainty in of]) for name in ("low", "high"))
-    return Sides(low, high, [uncertainty.basis for uncertainty in of])
+    low, high = (np.array([getattr(uncertainty, name) for uncertainty in uncertainties]) for name in ("low", "high"))
+    return FactorBounds(low, high, [uncertainty.basis for uncertainty in uncertainties])
 
 
-def of_settings(plan: ProjectionPlan) -> Sides:
+def computing_bounds(plan: ProjectionPlan) -> FactorBounds:
     """Return the uncertainty of computing in each setting."""
-    return sides(once_each(plan.specs, _computing))
+    return factor_bounds(once_each(plan.specs, _computing))
 
 
 def _computing(spec: ProjectSpec) -> Uncertainty:
     return spec.compute.uncertainty(spec.model.width if isinstance(spec.model, ModelShape) else None)
 
 
-def of_networks(plan: ProjectionPlan, networks: Sequence[Network]) -> Sides:
+def communication_bounds(plan: ProjectionPlan, networks: Sequence[Network]) -> FactorBounds:
     """Return the uncertainty of communication on each network."""
-    return sides([communication_uncertainty(network, plan.spec.algorithm_on(network)) for network in networks])
+    return factor_bounds([communication_uncertainty(network, plan.spec.algorithm_on(network)) for network in networks])
 
 
-def varied(
-    plan: ProjectionPlan, number: int, network: Network, known: Known, step: StepTime, k: Sides, c: Sides
-) -> Varied:
+def step_time_variants(
+    plan: ProjectionPlan, number: int, network: Network, cache: Known, step: StepTime, k: FactorBounds, c: FactorBounds
+) -> StepTimeVariants:
     """Return a method's step times at the lower and upper bounds of computing and communication.
 
     Args:
         plan: plan that prices the methods.
         number: index of the method.
         network: several links as one, or a network.
-        known: cache of priced calls.
+        cache: cache of priced calls.
         step: predicted step time.
         k: factors of computing, by setting.
         c: factors of communication, by link.
     """
     if plan.inside is None and not np.any(step.hidden_communication_s):  # what is not hidden adds up
         busy, waits = (by_link(part) for part in (step.computing_s, step.communication_s))
-        return Varied(
+        return StepTimeVariants(
             *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))
         )
-    varied_times = (plan.step(number, network, known=known, factors=bound).step_time_s for bound in at_bounds(k, c))
-    return Varied(*(by_link(time_s) for time_s in varied_times))
+    varied_times = (plan.step(number, network, cache=cache, factors=bound).step_time_s for bound in at_bounds(k, c))
+    return StepTimeVariants(*(by_link(time_s) for time_s in varied_times))
 
 
-def based_on(k: Sides, c: Sides) -> tuple[Indices, list[str]]:
+def based_on(k: FactorBounds, c: FactorBounds) -> tuple[Indices, list[str]]:
     """Return the index ``(S, N)`` of each setting's basis text on each network, and the texts."""
     texts: dict[str, int] = {}
     codes = [
@@ -90,7 +90,7 @@ def by_link(values: FloatOrArray) -> Floats:
     return array[:, None] if array.ndim == 1 else np.atleast_2d(array)
 
 
-def of_thresholds(k: Sides, c: Sides, settings: Indices, places: Indices) -> tuple[Floats, Floats]:
+def threshold_bounds(k: FactorBounds, c: FactorBounds, settings: Indices, places: Indices) -> tuple[Floats, Floats]:
     """Return the bounds of communication's factor relative to computing, ``(E, 1)`` each, as thresholds depend on it.
 
     Steps scale with both together, so that a factor k on computing is a factor 1/k on communication.

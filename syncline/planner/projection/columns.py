@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Coded(NamedTuple):
+class Categorical(NamedTuple):
     """A column with few different values.
 
     Attributes:
@@ -23,12 +23,12 @@ class Coded(NamedTuple):
     codes: NDArray[np.integer[Any]]
     values: tuple[Any, ...]
 
-    def listed(self) -> list[Any]:
+    def decoded(self) -> list[Any]:
         """Return the values, row by row."""
         return list(map(self.values.__getitem__, self.codes.tolist()))
 
 
-RowColumn: TypeAlias = NDArray[Any] | Coded
+RowColumn: TypeAlias = NDArray[Any] | Categorical
 """A column: coded values, or numbers with nan for a missing one."""
 
 Columns: TypeAlias = dict[str, RowColumn]
@@ -93,7 +93,7 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
         values = [row[name] for row in rows]
         if any(isinstance(value, str | bool) for value in values) or all(value is None for value in values):
             code_of = {value: place for place, value in enumerate(dict.fromkeys(values))}
-            columns[name] = Coded(np.array([code_of[value] for value in values]), tuple(code_of))
+            columns[name] = Categorical(np.array([code_of[value] for value in values]), tuple(code_of))
         else:
             columns[name] = np.array([np.nan if value is None else value for value in values])
     return columns
@@ -102,12 +102,12 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
 def length(columns: Mapping[str, RowColumn]) -> int:
     """Return the number of rows."""
     first = next(iter(columns.values()))
-    return len(first.codes if isinstance(first, Coded) else first)
+    return len(first.codes if isinstance(first, Categorical) else first)
 
 
 def _listed(column: RowColumn) -> list[Any]:
-    if isinstance(column, Coded):
-        return column.listed()
+    if isinstance(column, Categorical):
+        return column.decoded()
     listed = column.tolist()
     if column.dtype.kind == "f" and not (finite := np.isfinite(column)).all():
         for index in np.flatnonzero(~finite).tolist():
@@ -119,7 +119,7 @@ def _for_pandas(column: RowColumn) -> Any:
     """Return the column with the type that pandas gives to its values."""
     import pandas as pd
 
-    if not isinstance(column, Coded):
+    if not isinstance(column, Categorical):
         return column
     used, codes = np.unique(column.codes, return_inverse=True)
     return pd.Series([column.values[code] for code in used.tolist()]).take(codes).reset_index(drop=True)

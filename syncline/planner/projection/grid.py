@@ -22,7 +22,7 @@ from syncline.planner.projection.grid_methods import GridPlaces, variants_of
 from syncline.planner.projection.grid_networks import NetworkGrid
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import Beside, plan_columns
-from syncline.planner.projection.project import alike
+from syncline.planner.projection.project import group_specs
 from syncline.planner.projection.projections import (
     Options,
     counts_of,
@@ -156,7 +156,7 @@ class ProjectedGrid:
         chunk = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
         for specs, of_settings in self._settings(chunk):
             first = 0
-            for group, _ in alike(specs):
+            for group, _ in group_specs(specs):
                 plan, rows = ProjectionPlan(group, self.methods), slice(first, first + len(group))
                 first += len(group)
                 extra: dict[str, Any] = {
@@ -166,9 +166,9 @@ class ProjectedGrid:
                 for start in range(0, len(self.networks), across):
                     networks, of_networks = self.networks.part(start, min(start + across, len(self.networks)))
                     extra |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
-                    yield plan_columns(plan, networks, thresholds, self._beside(extra))
+                    yield plan_columns(plan, networks, thresholds, self._with_method_columns(extra))
 
-    def _beside(self, others: Beside) -> Beside:
+    def _with_method_columns(self, others: Beside) -> Beside:
         return {**others, **self._of_methods}
 
     def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridPlaces]]:

@@ -56,7 +56,7 @@ class NetworkGrid:
         for base in range(len(self.bases)):
             for place, grid in enumerate(self.below):
                 for i in range(len(grid.values)):
-                    self._made(base, [i if index == place else 0 for index in range(len(self.below))])
+                    self._network_at(base, [i if index == place else 0 for index in range(len(self.below))])
 
     def __len__(self) -> int:
         return math.prod(self.shape)
@@ -65,7 +65,7 @@ class NetworkGrid:
         """Return some of the networks, and columns: latency and bandwidth of links, and the value of each grid."""
         base, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
         networks = [
-            self._made(row[0], row[1:])
+            self._network_at(row[0], row[1:])
             for row in zip(*(indices.tolist() for indices in (base, *grid_indices)), strict=True)
         ]
         columns: GridPlaces = {
@@ -80,7 +80,7 @@ class NetworkGrid:
                 columns[f"network.{number[0]}"] = indices, tuple(number[1])
         return networks, columns
 
-    def _made(self, base: int, places: Sequence[int]) -> Network:
+    def _network_at(self, base: int, places: Sequence[int]) -> Network:
         """Return a network with a value for each grid, by their indices; it keeps its name."""
         result, numbers = self.bases[base], {}
         for grid, number, place in zip(self.below, self._numbers[base], places, strict=True):

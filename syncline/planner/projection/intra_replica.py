@@ -22,7 +22,7 @@ from syncline.planner.projection.rows import links_of_rows
 from syncline.specs import ProjectSpec
 
 
-class Inside:
+class IntraReplica:
     """The inside of the replicas of some settings.
 
     Args:
@@ -41,9 +41,9 @@ class Inside:
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
         self.recomputed = spec.memory.activations == "recomputed"
 
-    def times(
+    def step_times(
         self, compute_s: FloatOrArray, micro_batches: Indices, workers: Indices, settings: Indices, network: Network,
-        ndim: int, off: Factors, algorithm: Algorithms,
+        ndim: int, factors: Factors, algorithm: Algorithms,
     ) -> ReplicaTimes:  # fmt: skip
         """Return the seconds of a step inside a replica, along the settings.
 
@@ -54,7 +54,7 @@ class Inside:
             settings: indices of the settings.
             network: network that joins all workers.
             ndim: number of axes of the resulting arrays.
-            off: factors of computing and communication, along the settings.
+            factors: factors of computing and communication, along the settings.
             algorithm: see `ClockSpec.algorithm_on`.
         """
         alike: dict[tuple[int, int], list[int]] = {}
@@ -64,7 +64,7 @@ class Inside:
         parts = []
         for (count, micro), rows in alike.items():
             links = network if len(alike) == 1 else links_of_rows(network, np.array(rows))
-            slower = off.communication
+            slower = factors.communication
             if isinstance(slower, np.ndarray) and slower.ndim == 2 and len(slower) == len(settings):
                 slower = slower[rows]
 

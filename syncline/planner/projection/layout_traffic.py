@@ -27,13 +27,13 @@ from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, s
 from syncline.methods import MethodBase
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
 from syncline.planner.projection.memory import sends_together
-from syncline.planner.projection.memory_plan import Held, Room, held
+from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory
 from syncline.planner.projection.setting_cache import once_each
-from syncline.planner.projection.traffic import Traffic, kept_of, traffic_of
+from syncline.planner.projection.traffic import Traffic, state_numbers, traffic_of
 from syncline.specs import ProjectSpec
 
 
-class Copied(NamedTuple):
+class ParameterShard(NamedTuple):
     """Parameters that a group of workers of a replica has copies of.
 
     Attributes:
@@ -45,49 +45,49 @@ class Copied(NamedTuple):
     group: range
 
 
-def parts_of(own: WorkerTensors, layout: Layout) -> list[Copied]:
+def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[ParameterShard]:
     """Return a worker's parameters by the group with copies of them; experts are a separate part."""
-    experts = own.expert_elements
+    experts = worker_tensors.expert_elements
     if layout.expert == 1 or not experts:
-        return [Copied(own.elements, layout.gradient_group)]
+        return [ParameterShard(worker_tensors.elements, layout.gradient_group)]
     copies = range(0, layout.tensor * layout.sharers, layout.tensor * layout.expert)
-    return [Copied(own.elements - experts, layout.gradient_group), Copied(experts, copies)]
+    return [ParameterShard(worker_tensors.elements - experts, layout.gradient_group), ParameterShard(experts, copies)]
 
 
-def laid_out(
+def layout_traffic(
     specs: Sequence[ProjectSpec],
     method: MethodBase,
-    own: WorkerTensors,
+    worker_tensors: WorkerTensors,
     layout: Layout,
     workers: Indices,
-    able: NDArray[np.bool_],
-) -> tuple[list[Traffic], Held]:
+    mask: NDArray[np.bool_],
+) -> tuple[list[Traffic], MemoryPlan]:
     """Return the traffic of a worker in each setting, and the memory plan of its part of a replica.
 
     Args:
         specs: specs of the settings, which share model and layout.
         method: the method, in the settings' precision.
-        own: a worker's part of the model.
+        worker_tensors: a worker's part of the model.
         layout: layout of a replica.
         workers: ``(S,)``: P, all workers.
-        able: ``(S,)``: mask of the settings that include the method.
+        mask: ``(S,)``: mask of the settings that include the method.
 
     Raises:
         SpecError: the method cannot serve so many replicas.
     """
-    spec, tensors = specs[0], list(own.tensors)
-    parts, replicas = parts_of(own, layout), workers // layout.workers
+    spec, tensors = specs[0], list(worker_tensors.tensors)
+    parts, replicas = parameter_shards(worker_tensors, layout), workers // layout.workers
     counts = [tensor.elements for tensor in tensors]
     number_format = spec.number_format
     precision = spec.memory.counted_in(number_format)
-    share = sum(part.elements / len(part.group) for part in parts) / own.elements
+    share = sum(part.elements / len(part.group) for part in parts) / worker_tensors.elements
 
     def between(count: int) -> list[Exchange]:
         if count == layout.workers:
             return []
         return list(_between(method, tensors, count // layout.workers, layout, share))
 
-    sent = traffic_of(method, tensors, workers, able, spec.steps, between)
+    sent = traffic_of(method, tensors, workers, mask, spec.steps, between)
     wire = np.zeros(len(specs))
     for traffic in sent:
         selected = traffic.settings
@@ -98,32 +98,32 @@ def laid_out(
         together = [[sum(call_sizes)] if sends_together(method) else call_sizes for call_sizes in sizes if call_sizes]
         for size in (nbytes for call_sizes in together for nbytes in call_sizes):
             wire[selected] = np.maximum(wire[selected], size)
-    kept_numbers = kept_of(method, tensors, replicas, able)
-    memory = model_memory(own.elements, kept_numbers.state, kept_numbers.errors, precision, wire)
+    kept_numbers = state_numbers(method, tensors, replicas, mask)
+    memory = model_memory(worker_tensors.elements, kept_numbers.state, kept_numbers.errors, precision, wire)
     units = gradient_buckets(counts, max(1.0, sum(counts) / _layers(spec, layout)), element_bytes=1)
     parameter_bytes = MODEL_BYTES[precision]
-    unit_bytes = max(unit.share for unit in units) * parameter_bytes * own.elements
+    unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
     inside = layout.sharers > 1
     sharers = np.full(len(specs), 1 / share) if inside else replicas
-    room, memory_spec = _room(specs, layout, own), spec.memory
+    room, memory_spec = _room(specs, layout, worker_tensors), spec.memory
     if layout.pipeline > 1 and memory_spec.micro_batches is None:
         memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(room.sequences[0]))})
     # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
-    memory_plan = held(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
+    memory_plan = plan_memory(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
     gradient_bytes = bytes_per_gradient(number_format)
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
     averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
-        {*zip(memory_plan.sharding[able].tolist(), memory_plan.micro_batches[able].tolist(), strict=True)}
+        {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
     ):
-        selected = able & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
+        selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
             kind, overlapped = SHARDINGS[sharding], spec.overlap != "none"
             if not inside and sharding:
-                n, w = averaged_bytes * own.elements, parameter_bytes * own.elements
+                n, w = averaged_bytes * worker_tensors.elements, parameter_bytes * worker_tensors.elements
                 return sharded_exchanges(n, w, count // layout.workers, kind, units, micro, overlapped=overlapped)
             out: list[Exchange] = []
             for part in parts if inside else ():
@@ -179,7 +179,7 @@ def _between(
             )
 
 
-def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors) -> Room:
+def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors) -> MemoryBudget:
     """Return a worker's memory budget in each setting.
 
     A worker keeps `Room.activations_bytes` divided by the number of micro-batches.
@@ -200,4 +200,4 @@ def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors)
         return np.inf if limit is None else limit, sequences, activations
 
     room_columns: Floats = np.array(once_each(specs, room_fields), dtype=np.float64)
-    return Room(*room_columns.T)
+    return MemoryBudget(*room_columns.T)

@@ -24,7 +24,7 @@ from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
 
 
-class Held(NamedTuple):
+class MemoryPlan(NamedTuple):
     """The memory plan of a method in all settings.
 
     Attributes:
@@ -38,7 +38,7 @@ class Held(NamedTuple):
     memory: Memory
 
 
-class Room(NamedTuple):
+class MemoryBudget(NamedTuple):
     """The memory budget and the batch of each setting, ``(S,)`` each.
 
     Attributes:
@@ -52,7 +52,7 @@ class Room(NamedTuple):
     activations_bytes: Floats
 
 
-def room_of(specs: Sequence[ProjectSpec]) -> Room:
+def memory_budgets(specs: Sequence[ProjectSpec]) -> MemoryBudget:
     """Return the memory budget of each setting."""
 
     def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
@@ -62,24 +62,24 @@ def room_of(specs: Sequence[ProjectSpec]) -> Room:
         sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
         return np.inf if limit is None else limit, sequences, activations
 
-    return Room(*np.array(once_each(specs, room_fields), dtype=np.float64).T)
+    return MemoryBudget(*np.array(once_each(specs, room_fields), dtype=np.float64).T)
 
 
-def held(
-    asked: MemorySpec,
-    room: Room,
-    whole: Memory,
+def plan_memory(
+    options: MemorySpec,
+    room: MemoryBudget,
+    unsharded: Memory,
     workers: Indices,
     shares: bool,
     unit_bytes: float,
     auto: Sequence[str] = SHARDINGS,
-) -> Held:
+) -> MemoryPlan:
     """Return the memory plan of a method.
 
     Args:
-        asked: the memory options of the settings' specs.
+        options: the memory options of the settings' specs.
         room: memory budget of each setting.
-        whole: memory of a worker that shards nothing and computes a step at once; numbers or ``(S,)``.
+        unsharded: memory of a worker that shards nothing and computes a step at once; numbers or ``(S,)``.
         workers: ``(S,)``: P, the number of workers.
         shares: whether the method's optimizer can be sharded.
         unit_bytes: bytes of the largest unit of parameters that is gathered at once.
@@ -88,16 +88,18 @@ def held(
     limit, sequences = room.limit_bytes, room.sequences
     activations = room.activations_bytes
     choices: Sequence[str] = auto if shares else SHARDINGS[:1]
-    if shares and asked.sharding != "auto":
-        choices = (asked.sharding,)
-    memories = [sharded_memory(whole, choice, workers, unit_bytes) for choice in choices]
+    if shares and options.sharding != "auto":
+        choices = (options.sharding,)
+    memories = [sharded_memory(unsharded, choice, workers, unit_bytes) for choice in choices]
     state_bytes = [np.broadcast_to(memory.total_bytes - memory.activations_bytes, limit.shape) for memory in memories]
-    max_micro = np.full(limit.shape, asked.micro_batches) if asked.micro_batches else np.maximum(np.floor(sequences), 1)
+    max_micro = (
+        np.full(limit.shape, options.micro_batches) if options.micro_batches else np.maximum(np.floor(sequences), 1)
+    )
     fits = [nbytes + activations / max_micro <= limit for nbytes in state_bytes]
     choice_index = np.select(fits, range(len(choices)), default=0)
     free_bytes = limit - np.choose(choice_index, state_bytes)
-    if asked.micro_batches:
-        micro = np.full(limit.shape, asked.micro_batches, dtype=np.int64)
+    if options.micro_batches:
+        micro = np.full(limit.shape, options.micro_batches, dtype=np.int64)
     else:
         needed = np.divide(
             activations, free_bytes, out=np.ones(limit.shape), where=np.isfinite(free_bytes) & (free_bytes > 0)
@@ -107,9 +109,9 @@ def held(
     sharding = np.array([SHARDINGS.index(choice) for choice in choices])[choice_index]
     parts = {
         name: np.choose(choice_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
-        for name in whole.parts
+        for name in unsharded.parts
     }
-    return Held(sharding, micro, Memory(**parts | {"activations_bytes": activations / micro}))
+    return MemoryPlan(sharding, micro, Memory(**parts | {"activations_bytes": activations / micro}))
 
 
 def _even(micro_batches: Indices, sequences: Floats) -> NDArray[np.int64]:

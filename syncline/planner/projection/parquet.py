@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from syncline.errors import SpecError
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.interrupts import raise_if_interrupted
-from syncline.planner.projection.columns import Coded, ColumnRows, Columns, RowColumn
+from syncline.planner.projection.columns import Categorical, ColumnRows, Columns, RowColumn
 
 UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "bytes_per_worker": "B", "speedup": "1",
          "energy_j": "J", "_low_j": "J", "_high_j": "J", "_kg": "kg", "tokens": "tokens",
@@ -51,7 +51,7 @@ def write_parquet(
     rows = 0
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as working, ExitStack() as stack:
+        with atomic_path(file) as working, ExitStack() as stack:
             writer: pq.ParquetWriter | None = None
             for part in parts:
                 table = pa.table({name: _array(column) for name, column in part.items()})
@@ -86,7 +86,7 @@ def _with_unit(field: pa.Field) -> pa.Field:
 
 def _array(column: RowColumn) -> pa.Array:
     """Return a column as numbers, booleans, or texts as indices into a list, with null for missing values."""
-    if not isinstance(column, Coded):
+    if not isinstance(column, Categorical):
         return pa.array(column, from_pandas=True)
     values = [value for value in column.values if value is not None]
     if values and all(isinstance(value, bool | int | float) for value in values):

@@ -28,14 +28,14 @@ from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.planner.projection.intra_replica import Inside, carried_by_groups
-from syncline.planner.projection.layout_traffic import laid_out
-from syncline.planner.projection.memory_plan import Held, room_of
+from syncline.planner.projection.intra_replica import IntraReplica, carried_by_groups
+from syncline.planner.projection.layout_traffic import layout_traffic
+from syncline.planner.projection.memory_plan import MemoryPlan, memory_budgets
 from syncline.planner.projection.rows import along_rows, axes_of, factors_of, joined_rows, links_of_rows
 from syncline.planner.projection.setting_cache import once_each
-from syncline.planner.projection.shared_step_cost import EverySteps, told_apart_by
-from syncline.planner.projection.sharing import carried_and_held
-from syncline.planner.projection.simulated_cost import HOW, played_parts_s, played_s
+from syncline.planner.projection.shared_step_cost import StepTimeCache, cost_key
+from syncline.planner.projection.sharing import traffic_and_memory
+from syncline.planner.projection.simulated_cost import HOW, simulated_groups_s, simulated_s
 from syncline.planner.projection.traffic import Traffic
 from syncline.specs import ProjectSpec
 
@@ -43,7 +43,7 @@ Known = dict[Any, PricedMany]
 """A cache of priced collectives on one network, for all methods that send the same."""
 
 
-class Scheduled(NamedTuple):
+class StepSchedule(NamedTuple):
     """The schedule of a worker's step.
 
     Attributes:
@@ -82,7 +82,7 @@ class ProjectionPlan:
         self.replicas: Indices = np.array(
             [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
         )
-        self.inside = Inside(specs, self.layout) if self.layout.workers > 1 else None
+        self.inside = IntraReplica(specs, self.layout) if self.layout.workers > 1 else None
         self.tensors = tensors_of(self.inside.own.tensors if self.inside else self.spec.model.tensors)
         self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
@@ -94,18 +94,20 @@ class ProjectionPlan:
             np.array(once_each(specs, partial(_optimizer_s, method, self.tensors))) for method in self.methods
         ]
         self.traffic: list[list[Traffic]] = []
-        self.every_step = EverySteps(self.spec.steps)
-        self.held: list[Held] = []
-        room = None if self.inside else room_of(specs)
+        self.every_step = StepTimeCache(self.spec.steps)
+        self.held: list[MemoryPlan] = []
+        room = None if self.inside else memory_budgets(specs)
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
                 mask = self.able[:, number]
                 if room is None:
                     assert self.inside is not None
                     own_part = self.inside.own
-                    traffic, memory_plan = laid_out(self.specs, method, own_part, self.layout, self.workers, mask)
+                    traffic, memory_plan = layout_traffic(self.specs, method, own_part, self.layout, self.workers, mask)
                 else:
-                    traffic, memory_plan = carried_and_held(self.specs, method, self.tensors, self.workers, mask, room)
+                    traffic, memory_plan = traffic_and_memory(
+                        self.specs, method, self.tensors, self.workers, mask, room
+                    )
             self.traffic.append(traffic)
             self.held.append(memory_plan)
 
@@ -114,7 +116,7 @@ class ProjectionPlan:
         number: int,
         network: Network,
         settings: Indices | None = None,
-        known: Known | None = None,
+        cache: Known | None = None,
         factors: Factors = AS_PREDICTED,
     ) -> StepTime:
         """Return the mean step of a method on networks.
@@ -124,7 +126,7 @@ class ProjectionPlan:
             network: a link, whose fields may be arrays with the settings, or one for all, along the first axis; or
                 another network.
             settings: settings along that axis, each as often as wanted; all by default.
-            known: cache of calls priced in all settings, to which this call adds.
+            cache: cache of calls priced in all settings, to which this call adds.
             factors: factors of computing and communication.
         """
         ndim = axes_of(network)
@@ -137,7 +139,7 @@ class ProjectionPlan:
             if not rows.size:
                 continue
             row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
-            memo = known if all_settings and known is not None else {}
+            memo = cache if all_settings and cache is not None else {}
             row_factors = factors if len(rows) == len(selected) else factors_of(factors, rows)
             step = self._step(traffic, number, row_links, selected[rows], place[rows], ndim, memo, row_factors)
             parts.append((rows, step))
@@ -167,7 +169,7 @@ class ProjectionPlan:
             return priced_step(compute_s, traffic.exchanges, traffic.patterns, steps, timed, trigger_s, optimizer_s)
         inside = self._inside(number, network, settings, ndim, factors)
         regular, rare = _each_and_rare(traffic.exchanges)
-        first = self.every_step.priced(traffic.buckets, inside.step_s, regular, timed)
+        first = self.every_step.step_time(traffic.buckets, inside.step_s, regular, timed)
         busy_s = inside.step_s + first.exposed_communication_s
         rare_step = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
         return StepTime(
@@ -197,18 +199,18 @@ class ProjectionPlan:
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
 
         def takes(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
-            priced = self.carried(part, network, settings, place, ndim, cache)
+            priced = self.call_cost(part, network, settings, place, ndim, cache)
             workers, size = along_rows(self.replicas, settings, ndim), along_rows(part.payload_bytes, place, ndim)
             workers = workers if part.group is None else np.full_like(workers, len(part.group))
             encode_s = 0.0 if rate is None else slower * along_rows(part.encoded_bytes, place, ndim) / rate
             opening = after_idling(part.collective, workers, size, network, priced.names, priced.chosen)
             longer = None if opening is None else opening.times(factors.communication)
-            return factors.communication * _or_nothing(priced), encode_s, longer
+            return factors.communication * _seconds_or_zero(priced), encode_s, longer
 
         def timed(call: Call) -> list[PricedCall]:
             out = []
             for part in split_call(call, self.spec.overlap, traffic.buckets):
-                key = told_apart_by(part)
+                key = cost_key(part)
                 if key not in costs:
                     costs[key] = takes(part)
                 out.append(PricedCall(part, *costs[key]))
@@ -216,27 +218,27 @@ class ProjectionPlan:
 
         return timed
 
-    def scheduled(self, number: int, network: Network, known: Known | None = None) -> Scheduled:
+    def schedule(self, number: int, network: Network, cache: Known | None = None) -> StepSchedule:
         """Return the schedule of a worker of the first setting by a method that serves it.
 
         Args:
             number: index of the method.
             network: a network without arrays.
-            known: see `step`.
+            cache: see `step`.
         """
         settings = np.zeros(1, dtype=np.int64)
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
-        memo = {} if known is None else known
+        memo = {} if cache is None else cache
         timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
         trigger_s, optimizer_s = self.spec.compute.readback * self.readbacks[number], float(self.optimizer_s[number][0])
         if self.inside is None:
-            return Scheduled(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s, optimizer_s)
+            return StepSchedule(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s, optimizer_s)
         busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
         regular, rare = _each_and_rare(traffic.exchanges)
         if regular and rare:
-            first = self.every_step.priced(traffic.buckets, busy_s, regular, timed)
+            first = self.every_step.step_time(traffic.buckets, busy_s, regular, timed)
             busy_s = busy_s + first.exposed_communication_s
-        return Scheduled(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
+        return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
 
     def inside_times(self, number: int, network: Network) -> ReplicaTimes | None:
         """Return the times of each setting's step inside a replica by a method, or None if a replica is one worker."""
@@ -249,27 +251,27 @@ class ProjectionPlan:
         compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
         micro = self.held[number].micro_batches
         algorithm = self.spec.algorithm_on(network)
-        return self.inside.times(compute_s, micro, self.workers, settings, network, ndim, factors, algorithm)
+        return self.inside.step_times(compute_s, micro, self.workers, settings, network, ndim, factors, algorithm)
 
-    def carried(
-        self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, known: Known
+    def call_cost(
+        self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
     ) -> PricedMany:
         """Return the algorithm that carries a call, and its cost."""
         size = along_rows(call.payload_bytes, place, ndim)
         key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
-        if key not in known and self.inside is not None and not isinstance(network, Link):
+        if key not in cache and self.inside is not None and not isinstance(network, Link):
             assert call.group is None or isinstance(call.group, range)
             workers = self.workers[settings].tolist()
             groups = [call.group or self.layout.replica_group(count) for count in workers]
             algorithm = self.spec.algorithm_on(network)
-            known[key] = carried_by_groups(call.collective, groups, workers, size, network, algorithm, self.spec.rule)
-        elif key not in known and call.group is not None:
-            known[key] = self._among_parts(call, network, settings, ndim)
-        elif key not in known:
+            cache[key] = carried_by_groups(call.collective, groups, workers, size, network, algorithm, self.spec.rule)
+        elif key not in cache and call.group is not None:
+            cache[key] = self._among_parts(call, network, settings, ndim)
+        elif key not in cache:
             workers = along_rows(self.replicas, settings, ndim)
             algorithm = self.spec.algorithm_on(network)
-            known[key] = carried(call.collective, workers, size, network, algorithm, self.spec.rule, played_s)
-        return known[key]
+            cache[key] = carried(call.collective, workers, size, network, algorithm, self.spec.rule, simulated_s)
+        return cache[key]
 
     def _among_parts(self, call: Call, network: Network, settings: Indices, ndim: int) -> PricedMany:
         """Return the cost of a call that all parts of the workers make at once; the settings have the same parts.
@@ -281,15 +283,15 @@ class ProjectionPlan:
         size = call.payload_bytes
         if isinstance(network, Link):
             workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
-            return carried(call.collective, workers, size, network, algorithm, self.spec.rule, played_s)
+            return carried(call.collective, workers, size, network, algorithm, self.spec.rule, simulated_s)
         name = algorithm if algorithm in ALGORITHMS[call.collective] else first_on(call.collective, network)
         together = int(self.workers[settings[0]])
-        seconds, evaluator = played_parts_s(
+        seconds, evaluator = simulated_groups_s(
             call.collective, call.group, together, float(size), network, str(name), self.spec.rule
         )
         return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (evaluator,))
 
-    def known_by(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
+    def evaluators(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.
 
         Returns:
@@ -297,7 +299,7 @@ class ProjectionPlan:
             or ``(S, n)`` for n links.
         """
         texts = {text: code for code, text in enumerate(HOW)}
-        if all(entry.ways == (CLOSED_FORM,) for entry in known.values()):
+        if all(entry.ways == (CLOSED_FORM,) for entry in cache.values()):
             return list(texts), np.zeros((1, 1), dtype=np.int64)
         ndim = axes_of(network)
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
@@ -306,7 +308,7 @@ class ProjectionPlan:
             settings = traffic.settings
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
                 for part in split_call(call, self.spec.overlap, traffic.buckets):
-                    priced = self.carried(part, network, settings, traffic.place[settings], ndim, known)
+                    priced = self.call_cost(part, network, settings, traffic.place[settings], ndim, cache)
                     code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
                     new_codes = np.reshape(
                         code_of[priced.known_by], (len(settings) if np.ndim(priced.known_by) else 1, -1)
@@ -314,7 +316,7 @@ class ProjectionPlan:
                     codes[settings] = np.maximum(codes[settings], new_codes)
         return list(texts), codes
 
-    def algorithms(self, number: int, network: Network, known: Known) -> tuple[list[str], NDArray[np.int64]]:
+    def algorithms(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Return the algorithms of a method's calls, from the largest call to the smallest, each named once.
 
         Returns:
@@ -329,7 +331,7 @@ class ProjectionPlan:
             place = traffic.place[settings]
             for rows, calls in _largest_first(traffic, place):
                 members = settings[rows]
-                names, numbers = self._named(calls, network, members, place[rows], ndim, known)
+                names, numbers = self._named(calls, network, members, place[rows], ndim, cache)
                 code_of = np.array([texts.setdefault(text, len(texts)) for text in names])
                 codes[members] = np.reshape(code_of[numbers], (len(members) if np.ndim(numbers) else 1, -1))
         return list(texts) or [""], codes
@@ -341,7 +343,7 @@ class ProjectionPlan:
         numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
             float_call = call._replace(payload_bytes=1.0 * call.payload_bytes)
-            priced = self.carried(float_call, network, settings, place, ndim, cache)
+            priced = self.call_cost(float_call, network, settings, place, ndim, cache)
             pairs = numbers * len(priced.names) + priced.chosen
             used, inverse = np.unique(pairs, return_inverse=True)
             numbers = inverse.reshape(pairs.shape)
@@ -359,7 +361,7 @@ def _each_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exch
     return (exchanges, []) if any(exchange.period == 1 for exchange in rare) else (regular, rare)
 
 
-def _or_nothing(priced: PricedMany) -> FloatOrArray:
+def _seconds_or_zero(priced: PricedMany) -> FloatOrArray:
     """Return the seconds of a priced call, or 0 if they are unknown, which ``known_by`` reports."""
     if priced.ways == (CLOSED_FORM,):
         return priced.seconds

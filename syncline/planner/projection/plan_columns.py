@@ -14,17 +14,17 @@ from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
-from syncline.planner.bounds import Varied, between
+from syncline.planner.bounds import StepTimeVariants, combined_bounds
 from syncline.planner.projection.bounds import (
-    Sides,
+    FactorBounds,
     based_on,
     by_link,
-    of_networks,
-    of_settings,
-    of_thresholds,
-    varied,
+    communication_bounds,
+    computing_bounds,
+    step_time_variants,
+    threshold_bounds,
 )
-from syncline.planner.projection.columns import Coded, Columns
+from syncline.planner.projection.columns import Categorical, Columns
 from syncline.planner.projection.memory import memory_record
 from syncline.planner.projection.plan import Known, ProjectionPlan
 from syncline.planner.projection.simulated_cost import HOW
@@ -51,14 +51,14 @@ ENDS = ("", "_low", "_high")
 """Suffixes of a threshold's columns: its value, and its bounds."""
 
 
-class PricedTogether(NamedTuple):
+class NetworkGroup(NamedTuple):
     """Networks that are priced at once: their indices among all, and a link of arrays ``(1, n)``, or the only one."""
 
     places: list[int]
     network: Network
 
 
-def together(networks: Sequence[Network]) -> list[PricedTogether]:
+def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
     """Return the networks in groups: links that differ only in numbers as one, every other network by itself."""
     groups: dict[Any, list[int]] = {}
     for place, network in enumerate(networks):
@@ -70,7 +70,7 @@ def together(networks: Sequence[Network]) -> list[PricedTogether]:
     out = []
     for places in groups.values():
         links = [link for place in places if isinstance(link := networks[place], Link)]
-        out.append(PricedTogether(places, stacked_links(links) if links else networks[places[0]]))
+        out.append(NetworkGroup(places, stacked_links(links) if links else networks[places[0]]))
     return out
 
 
@@ -79,7 +79,7 @@ Beside = Mapping[str, tuple[Indices, tuple[Any, ...]]]
 
 
 def plan_columns(
-    plan: ProjectionPlan, networks: Sequence[Network], with_thresholds: bool, beside: Beside | None = None
+    plan: ProjectionPlan, networks: Sequence[Network], with_thresholds: bool, extra_columns: Beside | None = None
 ) -> Columns:
     """Return the mean step of each method on each network; speedups are over the first method, in the same setting.
 
@@ -87,7 +87,7 @@ def plan_columns(
         plan: plan of the settings.
         networks: the networks.
         with_thresholds: whether to find the bandwidths at which a method is worth it.
-        beside: further columns of the rows.
+        extra_columns: further columns of the rows.
 
     Raises:
         SpecError: a number of workers that a network cannot join.
@@ -98,27 +98,27 @@ def plan_columns(
     texts: dict[str, int] = {}
     evaluators = {evaluator: code for code, evaluator in enumerate(HOW)}
     algorithms, known_by = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    groups = together(networks)
-    computing, communicating = of_settings(plan), of_networks(plan, networks)
-    bounded = Varied(*(np.zeros(shape) for _ in Varied._fields))
+    groups = network_groups(networks)
+    computing, communicating = computing_bounds(plan), communication_bounds(plan, networks)
+    bounded = StepTimeVariants(*(np.zeros(shape) for _ in StepTimeVariants._fields))
     for places, network in groups:
         cache: Known = {}
-        link_sides = communicating.of(places)
+        link_sides = communicating.select(places)
         for number in range(len(plan.methods)):
-            step = plan.step(number, network, known=cache)
+            step = plan.step(number, network, cache=cache)
             for name in TIMES:
                 times[name][:, places, number] = by_link(getattr(step, name))
             inside = plan.inside_times(number, network)
             for name in INSIDE if inside is not None else ():
                 times[name][:, places, number] = by_link(getattr(inside, name))
             for bound, bound_s in zip(
-                bounded, varied(plan, number, network, cache, step, computing, link_sides), strict=True
+                bounded, step_time_variants(plan, number, network, cache, step, computing, link_sides), strict=True
             ):
                 bound[:, places, number] = bound_s
             names, codes = plan.algorithms(number, network, cache)
             code_of = np.array([texts.setdefault(text, len(texts)) for text in names], dtype=np.int64)
             algorithms[:, places, number] = code_of[codes]
-            reasons, codes = plan.known_by(number, network, cache)
+            reasons, codes = plan.evaluators(number, network, cache)
             code_of = np.array(
                 [evaluators.setdefault(evaluator, len(evaluators)) for evaluator in reasons], dtype=np.int64
             )
@@ -127,25 +127,25 @@ def plan_columns(
         for name in ("step_time_s", "communication_s", "exposed_communication_s"):
             times[name][known_by >= len(HOW)] = np.nan
     step_s, communication_s = times["step_time_s"], times["communication_s"]
-    step_low_s, step_high_s = between(step_s, bounded)
+    step_low_s, step_high_s = combined_bounds(step_s, bounded)
     speedup = ratio(step_s[:, :, :1], step_s)
-    speedup_low, speedup_high = between(speedup, [ratio(bound_s[:, :, :1], bound_s) for bound_s in bounded])
+    speedup_low, speedup_high = combined_bounds(speedup, [ratio(bound_s[:, :, :1], bound_s) for bound_s in bounded])
     rests_on, bases = based_on(computing, communicating)
     share = np.divide(communication_s, step_s, out=np.zeros(shape), where=~(step_s <= 0))
 
     def flat(values: Any) -> NDArray[Any]:
         return np.broadcast_to(values, shape)[rows]
 
-    def coded(codes: Any, values: Sequence[Any]) -> Coded:
-        return Coded(flat(codes), tuple(values))
+    def coded(codes: Any, values: Sequence[Any]) -> Categorical:
+        return Categorical(flat(codes), tuple(values))
 
-    def by_setting(values: Sequence[Any]) -> Coded:
+    def by_setting(values: Sequence[Any]) -> Categorical:
         code_by_value = {value: code for code, value in enumerate(dict.fromkeys(values))}
         return coded(np.array([code_by_value[value] for value in values])[:, None, None], list(code_by_value))
 
     machines = [setting.compute.hardware.name if setting.compute.hardware else None for setting in plan.specs]
     columns: Columns = {
-        **{name: coded(codes, values) for name, (codes, values) in (beside or {}).items()},
+        **{name: coded(codes, values) for name, (codes, values) in (extra_columns or {}).items()},
         "model": by_setting([setting.model.name for setting in plan.specs]),
         "hardware": by_setting(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
@@ -205,10 +205,10 @@ def _utilisation(plan: ProjectionPlan) -> Floats:
 
 def _thresholds(
     plan: ProjectionPlan,
-    groups: Sequence[PricedTogether],
+    groups: Sequence[NetworkGroup],
     closed: NDArray[np.bool_],
-    computing: Sides,
-    communicating: Sides,
+    computing: FactorBounds,
+    communicating: FactorBounds,
 ) -> dict[str, tuple[NDArray[Any], ...]]:
     """Return the bandwidth below which a method is faster than the first one, or 5 % faster, with its bounds.
 
@@ -234,7 +234,7 @@ def _thresholds(
             part = slice(begin, begin + AT_A_TIME)
             triples = settings[part], link_index[part], numbers[part]
             index = triples[0], np.array(places)[triples[1]], triples[2]
-            bounds = of_thresholds(computing, communicating, index[0], index[1])
+            bounds = threshold_bounds(computing, communicating, index[0], index[1])
             for end, factors in enumerate((None, *bounds)):
                 crossings = thresholds(of_links(plan, links, triples, factors), len(triples[0]))
                 for name, (when, bytes_per_s) in crossings.items():

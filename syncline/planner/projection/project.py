@@ -39,7 +39,7 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
     check_joined(projections)
     if thresholds is None:
         thresholds = sum(len(spec.methods) * len(spec.networks) for spec in projections) <= FEW
-    plans = (ProjectionPlan(group, methods) for group, methods in alike(projections))
+    plans = (ProjectionPlan(group, methods) for group, methods in group_specs(projections))
     return ColumnRows([plan_columns(plan, plan.spec.networks, thresholds) for plan in plans])
 
 
@@ -71,7 +71,7 @@ def check_joined(specs: Sequence[ProjectSpec]) -> None:
                 raise SpecError(refused.path, refused.value, expected)
 
 
-def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
+def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
     """Yield runs of specs that differ only in workers and computing, with the methods of all of them."""
     tensors: dict[int, Any] = {}
     group: list[ProjectSpec] = []
@@ -83,7 +83,7 @@ def alike(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tup
         key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket, spec.algorithm, spec.rule,
                spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format, spec.layout,
                spec.tokens_per_worker if spec.layout.made().workers > 1 else None)  # fmt: skip
-        merged = _most(methods, spec.methods) if group and _same(key, shared) else None
+        merged = _longer_list(methods, spec.methods) if group and _same(key, shared) else None
         if group and merged is None:
             yield group, methods
             group, merged = [], spec.methods
@@ -97,7 +97,7 @@ def _same(key: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return all(value is other_value or value == other_value for value, other_value in zip(key, other, strict=True))
 
 
-def _most(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
+def _longer_list(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
     """Return the list of methods that contains all methods of the other, in its order, or None if neither does."""
     if first is second:
         return first

@@ -16,7 +16,7 @@ from syncline.costmodel import NETWORKS, Link, ModelShape
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY, explain
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.methods import MethodBase, named
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
@@ -61,7 +61,7 @@ class Options:
     precision: str | None = None
     layouts: Sequence[Any] = ()
 
-    def given(self) -> dict[str, Any]:
+    def option_values(self) -> dict[str, Any]:
         """Return the options that are set, by their names on the command line."""
         options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
                    "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
@@ -76,7 +76,7 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
     Raises:
         SpecError: names the invalid option.
     """
-    set_options = options.given()
+    set_options = options.option_values()
     if not isinstance(spec, ProjectSpec):
         for name, value in set_options.items():
             raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
@@ -116,15 +116,15 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
     return specs
 
 
-def layout_of(given: Any) -> LayoutSpec:
+def layout_of(value: Any) -> LayoutSpec:
     """Return the layout that an option describes.
 
     Raises:
         SpecError: text of another form, or an invalid field.
     """
-    if isinstance(given, LayoutSpec):
-        return given
-    fields = layout_fields(given, "--layout") if isinstance(given, str) else given
+    if isinstance(value, LayoutSpec):
+        return value
+    fields = layout_fields(value, "--layout") if isinstance(value, str) else value
     try:
         return LayoutSpec.model_validate(fields)
     except ValidationError as error:
@@ -211,22 +211,22 @@ def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
     ]
 
 
-def names_of(given: Iterable[Any]) -> list[Any]:
+def names_of(values: Iterable[Any]) -> list[Any]:
     """Return the distinct values: texts without braces split at commas, and anything that is not a text."""
     parts = [
         part
-        for value in given
+        for value in values
         for part in (map(str.strip, value.split(",")) if isinstance(value, str) and "{" not in value else [value])
     ]
     return [part for number, part in enumerate(parts) if part not in parts[:number]]
 
 
-def counts_of(given: str | int | Sequence[int]) -> list[int]:
+def counts_of(value: str | int | Sequence[int]) -> list[int]:
     """Return the distinct numbers of workers."""
-    parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
+    parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
-        raise SpecError("--workers", given, "whole numbers, at least 1, with commas between: 8,64,512")
+        raise SpecError("--workers", value, "whole numbers, at least 1, with commas between: 8,64,512")
     return list(dict.fromkeys(counts))
 
 
@@ -243,7 +243,7 @@ def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as working, working.open("w", newline="", encoding="utf-8") as out:
+        with atomic_path(file) as working, working.open("w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, list(rows[0]))
             writer.writeheader()
             writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)

@@ -15,7 +15,7 @@ from syncline.costmodel.traffic.overlap import Bucket, PricedCall
 from syncline.costmodel.traffic.step_time import priced_step
 
 
-class EverySteps:
+class StepTimeCache:
     """A cache of step times with exchanges in every step, by the costs of their calls, whatever the network.
 
     Args:
@@ -27,11 +27,11 @@ class EverySteps:
         self._sent: dict[Any, tuple[Sequence[Exchange], list[CallPattern], list[Call]]] = {}
         self._known: dict[Any, StepTime] = {}
 
-    def priced(
+    def step_time(
         self,
         buckets: tuple[Bucket, ...],
         step_s: FloatOrArray,
-        each: Sequence[Exchange],
+        exchanges: Sequence[Exchange],
         timed: Callable[[Call], list[PricedCall]],
     ) -> StepTime:
         """Return the step time that `priced_step` gives, from the cache if possible.
@@ -39,26 +39,26 @@ class EverySteps:
         Args:
             buckets: buckets in which gradients travel.
             step_s: seconds of computing in a step.
-            each: exchanges of every step.
+            exchanges: exchanges of every step.
             timed: prices a call, equally for calls with the same `told_apart_by`.
         """
-        sent = buckets, *map(id, each)  # the cache keeps the exchanges, so that their ids stay unique
+        sent = buckets, *map(id, exchanges)  # the cache keeps the exchanges, so that their ids stay unique
         if sent not in self._sent:
-            patterns = calls_by_step(each, self.steps)
-            calls = {told_apart_by(call): call for pattern in patterns for call in pattern.calls}
-            self._sent[sent] = each, patterns, list(calls.values())
+            patterns = calls_by_step(exchanges, self.steps)
+            calls = {cost_key(call): call for pattern in patterns for call in pattern.calls}
+            self._sent[sent] = exchanges, patterns, list(calls.values())
         _, patterns, different = self._sent[sent]
         parts = [part for call in different for part in timed(call)]
         if any(part.after_idling is not None for part in parts):
-            return priced_step(step_s, each, patterns, self.steps, timed)
+            return priced_step(step_s, exchanges, patterns, self.steps, timed)
         numbers = [step_s, *(number for part in parts for number in (part.cost_s, part.encode_s))]
         key = sent, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
         if key not in self._known:
-            self._known[key] = priced_step(step_s, each, patterns, self.steps, timed)
+            self._known[key] = priced_step(step_s, exchanges, patterns, self.steps, timed)
         return self._known[key]
 
 
-def told_apart_by(call: Call) -> Any:
+def cost_key(call: Call) -> Any:
     """Return the key of a call that determines its cost, at whatever step it is due."""
     sizes = (call.payload_bytes, call.encoded_bytes)
     return (

@@ -15,19 +15,19 @@ from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, s
 from syncline.methods import MethodBase
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT, elements
 from syncline.planner.projection.memory import sends_together
-from syncline.planner.projection.memory_plan import Held, Room, held
-from syncline.planner.projection.traffic import Traffic, kept_of, traffic_of
+from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory
+from syncline.planner.projection.traffic import Traffic, state_numbers, traffic_of
 from syncline.specs import ProjectSpec
 
 
-def carried_and_held(
+def traffic_and_memory(
     specs: Sequence[ProjectSpec],
     method: MethodBase,
     tensors: Sequence[TensorShape],
     workers: Indices,
-    able: NDArray[np.bool_],
-    room: Room,
-) -> tuple[list[Traffic], Held]:
+    mask: NDArray[np.bool_],
+    room: MemoryBudget,
+) -> tuple[list[Traffic], MemoryPlan]:
     """Return the traffic of a method in each setting, and its memory plan.
 
     Args:
@@ -35,7 +35,7 @@ def carried_and_held(
         method: the method, in the settings' precision.
         tensors: the parameters' shapes.
         workers: ``(S,)``: P, the number of workers.
-        able: ``(S,)``: mask of the settings that include the method.
+        mask: ``(S,)``: mask of the settings that include the method.
         room: memory budget of each setting.
 
     Raises:
@@ -43,8 +43,8 @@ def carried_and_held(
     """
     spec = specs[0]
     number_format, counts = spec.number_format, [tensor.elements for tensor in tensors]
-    sent = traffic_of(method, tensors, workers, able, spec.steps)
-    kept_numbers = kept_of(method, tensors, workers, able)
+    sent = traffic_of(method, tensors, workers, mask, spec.steps)
+    kept_numbers = state_numbers(method, tensors, workers, mask)
     wire = np.zeros(len(specs))
     for traffic in sent:
         selected = traffic.settings
@@ -54,16 +54,16 @@ def carried_and_held(
     units = _units(spec, counts)
     parameter_bytes = MODEL_BYTES[precision] * elements(tensors)
     unit_bytes = max(unit.share for unit in units) * parameter_bytes
-    memory_plan = held(spec.memory, room, memory, workers, method.shares_out, unit_bytes)
+    memory_plan = plan_memory(spec.memory, room, memory, workers, method.shares_out, unit_bytes)
     if not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=bytes_per_gradient(number_format))
     gradient_bytes = BYTES_PER_ELEMENT[method.travels_as] * elements(tensors)
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
-        {*zip(memory_plan.sharding[able].tolist(), memory_plan.micro_batches[able].tolist(), strict=True)}
+        {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
     ):
-        selected = able & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
+        selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
         if not sharding:
             later = after_micro_batches(buckets, micro)
             masked = [group._replace(place=np.where(selected, group.place, -1), buckets=later) for group in sent]

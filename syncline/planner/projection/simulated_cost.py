@@ -22,7 +22,7 @@ HOW = (CLOSED_FORM, *MOST_PLAYED)
 
 
 @lru_cache(maxsize=4096)
-def played_s(
+def simulated_s(
     kind: str, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
 ) -> tuple[float, str]:
     """Return the seconds of a collective whose workers start together, and the evaluator; or nan, and the reason.
@@ -55,7 +55,7 @@ def played_s(
             )
         try:
             return float(
-                collective_finish_s(kind, workers, nbytes, network, algorithm, by=evaluator, rule=rule).max()
+                collective_finish_s(kind, workers, nbytes, network, algorithm, evaluator=evaluator, rule=rule).max()
             ), evaluator
         except Contention:
             continue
@@ -63,7 +63,7 @@ def played_s(
 
 
 @lru_cache(maxsize=1024)
-def played_parts_s(
+def simulated_groups_s(
     kind: str, part: range, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
 ) -> tuple[float, str]:
     """Return the seconds of a collective among all parts like ``part`` at once, and the evaluator, or nan and a reason.

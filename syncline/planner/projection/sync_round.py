@@ -23,7 +23,7 @@ SETTLED = 2
 """Number of rounds before the returned one, after which the calls in flight repeat from round to round."""
 
 
-class Doing(NamedTuple):
+class ActivitySpan(NamedTuple):
     """A span of one worker.
 
     Attributes:
@@ -51,21 +51,21 @@ class MethodRound(NamedTuple):
 
     steps: int
     seconds: float
-    spans: tuple[Doing, ...]
+    spans: tuple[ActivitySpan, ...]
 
 
-class _Noted(Worker):
+class _RecordingWorker(Worker):
     """A worker that records the spans in which it waits, and in which its network is busy."""
 
     def __init__(self, compute_s: float, trigger_s: float, optimizer_s: float) -> None:
         super().__init__(compute_s, trigger_s, optimizer_s=optimizer_s)
-        self.spans: list[Doing] = []
+        self.spans: list[ActivitySpan] = []
 
     @override
-    def _start(self, one: PricedCall, at_s: FloatOrArray, number: int) -> None:
+    def _start(self, priced: PricedCall, at_s: FloatOrArray, number: int) -> None:
         begin_s = np.maximum(self.free_s, at_s)
-        super()._start(one, at_s, number)
-        self._note("network", one.call.label or one.call.collective, begin_s, self.free_s)
+        super()._start(priced, at_s, number)
+        self._note("network", priced.call.label or priced.call.collective, begin_s, self.free_s)
 
     @override
     def _expose(self, at_s: FloatOrArray, late_s: FloatOrArray) -> None:
@@ -75,10 +75,10 @@ class _Noted(Worker):
     def _note(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
         start, end = _number(start_s), _number(end_s)
         if end > start:
-            self.spans.append(Doing(kind, label, start, end))
+            self.spans.append(ActivitySpan(kind, label, start, end))
 
 
-def one_round(plan: ProjectionPlan, number: int, network: Network, known: Known | None = None) -> MethodRound:
+def simulate_round(plan: ProjectionPlan, number: int, network: Network, cache: Known | None = None) -> MethodRound:
     """Return a round of a method among the workers of a plan's first setting.
 
     A round is the unit that repeats: the least common multiple of the periods of the exchanges in the last phase.
@@ -87,13 +87,13 @@ def one_round(plan: ProjectionPlan, number: int, network: Network, known: Known 
         plan: plan of the method.
         number: index of the method, which serves so many workers.
         network: a network without arrays.
-        known: cache of priced calls, see `ProjectionPlan.step`.
+        cache: cache of priced calls, see `ProjectionPlan.step`.
     """
-    scheduled = plan.scheduled(number, network, known)
+    scheduled = plan.schedule(number, network, cache)
     exchanges = _last_phase(scheduled.exchanges)
     steps = min(math.lcm(*(exchange.period for exchange in exchanges)) if exchanges else 1, MOST_STEPS)
     priced: dict[tuple[bool, ...], list[PricedCall]] = {}
-    worker = _Noted(scheduled.busy_s, scheduled.trigger_s, scheduled.optimizer_s)
+    worker = _RecordingWorker(scheduled.busy_s, scheduled.trigger_s, scheduled.optimizer_s)
     for begin in range(0, SETTLED * steps, steps):
         _go(worker, exchanges, scheduled.timed, begin, begin + steps, priced)
     start_s = _number(worker.now_s)
@@ -134,14 +134,14 @@ def _go(
         now = step + 1
 
 
-def _busy(waits: Sequence[Doing], end_s: float) -> list[Doing]:
+def _busy(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
     """Return the spans in which a worker does not wait."""
     now_s, spans = 0.0, []
     for wait in waits:
         if wait.start_s > now_s:
-            spans.append(Doing("compute", "", now_s, wait.start_s))
+            spans.append(ActivitySpan("compute", "", now_s, wait.start_s))
         now_s = max(now_s, wait.end_s)
-    return [*spans, Doing("compute", "", now_s, end_s)] if end_s > now_s else spans
+    return [*spans, ActivitySpan("compute", "", now_s, end_s)] if end_s > now_s else spans
 
 
 def _number(value: FloatOrArray) -> float:

@@ -53,7 +53,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     note = few_note(rows, projections[0].methods[0].name)
     if any(heading.startswith("5%") for heading, _ in columns):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
-    note += training_note(rows, projections) + played_note(rows) + model_note(projections)
+    note += training_note(rows, projections) + simulation_note(rows) + model_note(projections)
     note += memory_note(rows, projections) + MORE
     keys = ("method", "workers") if len(counts) > 1 else ("method",)
     return [
@@ -103,7 +103,7 @@ def _memory(row: Record) -> str:
     return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
 
 
-def played_note(rows: Sequence[Record]) -> str:
+def simulation_note(rows: Sequence[Record]) -> str:
     """Return lines with the methods that have no closed form on a network, and their evaluator or the reason."""
     played: dict[str, dict[str, None]] = {}
     reasons: dict[str, dict[str, None]] = {}
@@ -145,7 +145,7 @@ def model_note(specs: Sequence[ProjectSpec]) -> str:
     return "".join(lines)
 
 
-def held_lines(rows: Iterable[Record]) -> list[str]:
+def memory_plan_lines(rows: Iterable[Record]) -> list[str]:
     """Return a line for each memory plan with micro-batches or sharded states, with its methods."""
     methods_by_text: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -172,7 +172,7 @@ def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
     counting = " or ".join(dict.fromkeys(memory_spec.counted_in(number_format) for number_format in formats))
     note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {counting}"
     note += f"{f', {memory_spec.activations} activations' if memory_spec.activations else ', without activations'}."
-    note += "".join(held_lines(rows))
+    note += "".join(memory_plan_lines(rows))
     if all(row["fits"] is not False for row in rows):
         return note
     sizes = {}

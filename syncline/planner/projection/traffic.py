@@ -51,7 +51,7 @@ def traffic_of(
     method: MethodBase,
     tensors: Sequence[TensorShape],
     workers: Indices,
-    able: NDArray[np.bool_],
+    mask: NDArray[np.bool_],
     steps: int,
     exchanges_of: Callable[[int], list[Exchange]] | None = None,
 ) -> list[Traffic]:
@@ -61,14 +61,14 @@ def traffic_of(
         method: the method.
         tensors: the parameters' shapes.
         workers: ``(S,)``: P, the number of workers.
-        able: ``(S,)``: mask of the settings that include the method.
+        mask: ``(S,)``: mask of the settings that include the method.
         steps: T, the number of steps.
         exchanges_of: returns the exchanges among a number of workers, in place of the method's own.
 
     Raises:
         SpecError: the method cannot serve so many workers.
     """
-    counts = distinct(workers[able])
+    counts = distinct(workers[mask])
     several = [count for count in counts if count > 1]
     if exchanges_of is None:
         sent = _by_count(several, method, lambda p: method.exchanges(tensors, p))
@@ -80,7 +80,7 @@ def traffic_of(
     traffics = []
     for members in groups.values():
         member = np.minimum(np.searchsorted(members, workers), len(members) - 1)
-        row = np.where(able & (np.array(members)[member] == workers), member, -1)
+        row = np.where(mask & (np.array(members)[member] == workers), member, -1)
         settings = np.flatnonzero(row >= 0)
         place = np.full(len(workers), -1)
         place[settings] = np.arange(len(settings))
@@ -97,11 +97,11 @@ def distinct(counts: Indices) -> list[int]:
     return sorted(set(counts.tolist()))
 
 
-def kept_of(
-    method: MethodBase, tensors: Sequence[TensorShape], workers: Indices, able: NDArray[np.bool_]
+def state_numbers(
+    method: MethodBase, tensors: Sequence[TensorShape], workers: Indices, mask: NDArray[np.bool_]
 ) -> KeptNumbers:
-    """Return the numbers that a method keeps in each setting; in settings outside ``able`` they are arbitrary."""
-    counts = distinct(workers[able])
+    """Return the numbers that a method keeps in each setting; in settings outside ``mask`` they are arbitrary."""
+    counts = distinct(workers[mask])
 
     def per_setting(ask: Callable[[int], int]) -> IntOrArray:
         by_count = _by_count(counts, method, ask)

@@ -13,7 +13,7 @@ from syncline.costmodel.scaling.inverse import time_to_loss_s, tokens_for_loss
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
-from syncline.planner.goodput.goodput import FailingTraining, WhatIsLeft, kept_state, with_failures
+from syncline.planner.goodput.goodput import FailingTraining, Goodput, kept_state, with_failures
 from syncline.planner.projection.columns import ColumnRows, columns_of_rows, length
 from syncline.planner.projection.level_traffic import level_bytes_per_step
 from syncline.planner.projection.plan import ProjectionPlan
@@ -56,13 +56,13 @@ class WholeTraining:
         return self.tokens is None and self.target_loss is None and self.prices is None and self.failures is None
 
 
-def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment], asked: WholeTraining) -> ColumnRows:
+def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment], options: WholeTraining) -> ColumnRows:
     """Return the rows of a projection with the totals of the whole training.
 
     Args:
         rows: rows of `project`.
         specs: specs of the rows.
-        asked: options of the whole training.
+        options: options of the whole training.
 
     Raises:
         SpecError: the specs are those of a study.
@@ -76,7 +76,8 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
         shared = layout.describe() if layout.workers > 1 else None
         spec_by_key[spec.model.name, machine.name if machine else None, spec.workers, shared] = spec
     totals = [
-        _training(row, spec_by_key[row["model"], row["hardware"], row["workers"], row["layout"]], asked) for row in rows
+        _training(row, spec_by_key[row["model"], row["hardware"], row["workers"], row["layout"]], options)
+        for row in rows
     ]
     if not isinstance(rows, ColumnRows):
         return ColumnRows([columns_of_rows([{**row, **more} for row, more in zip(rows, totals, strict=True)])])
@@ -129,31 +130,31 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
                 if step_s is not None:
                     seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
     if options.failures is not None:
-        goodput = _left(method, spec, row, options.failures, steps) if steps else None
+        goodput = _goodput(method, spec, row, options.failures, steps) if steps else None
         seconds = with_failures(seconds, goodput)
         fields |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
     if options.tokens is not None or options.target_loss is not None or options.failures is not None:
         fields |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
     if options.prices is not None:
         sent = egress_per_step(method, spec, network, row)
-        fields |= paid(row, options.prices, steps, seconds, None if sent is None else sent * steps)
+        fields |= training_cost(row, options.prices, steps, seconds, None if sent is None else sent * steps)
     return fields
 
 
-def _left(
+def _goodput(
     method: MethodBase, spec: ProjectSpec, row: Mapping[str, Any], failures: FailuresSpec, steps: float
-) -> WhatIsLeft | None:
+) -> Goodput | None:
     """Return the goodput of a row's training under failures, or None if its step time is unknown."""
     if row["step_time_s"] is None:
         return None
-    from syncline.planner.goodput.planned import what_is_left  # only here: most projections play nothing
+    from syncline.planner.goodput.planned import estimate_goodput  # only here: most projections play nothing
 
     replicas = spec.layout.made().replicas(spec.workers)
     copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
     state = kept_state(method, spec.model.tensors, replicas)
     step_s = row["step_time_s"]
     training = FailingTraining(spec.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
-    return what_is_left(failures, training)
+    return estimate_goodput(failures, training)
 
 
 FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "stuck")
@@ -236,7 +237,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     return float(row["bytes_per_worker"] * out / sent)
 
 
-def paid(
+def training_cost(
     row: Mapping[str, Any],
     prices: Prices,
     steps: float,

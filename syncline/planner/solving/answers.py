@@ -8,10 +8,10 @@ import numpy as np
 
 from syncline.costmodel import Network
 from syncline.methods import MethodBase
-from syncline.planner.solving.evaluations import Trials, Tried, tried
-from syncline.planner.solving.feasible_intervals import Met, found_value, met
+from syncline.planner.solving.evaluations import Evaluation, Trials, evaluate_settings
+from syncline.planner.solving.feasible_intervals import FeasibleSpans, feasible_spans, solved_value
 from syncline.planner.solving.infeasibility import why_always, why_never
-from syncline.planner.solving.question import Inverse
+from syncline.planner.solving.question import InverseProblem
 from syncline.planner.solving.variables import TriedSetting
 from syncline.specs import ProjectSpec
 
@@ -38,20 +38,20 @@ class SolvedAnswer(NamedTuple):
         return self.record | self.row
 
 
-def answer_of(question: Inverse, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
+def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
     """Return the answer for one method in one setting."""
-    variable = question.sought(spec, network, method) if _has(question, method) else None
+    variable = question.decision_variable(spec, network, method) if _has(question, method) else None
     if variable is None:
         return _no_period(question, spec, network, method)
     trials = Trials(variable, question.targets, question.training, question.baseline)
-    now = None if variable.now is None else trials.at([variable.now])[0]
-    by_bound = [met(trials, bound) for bound in range(3)]
+    now = None if variable.now is None else trials.evaluate([variable.now])[0]
+    by_bound = [feasible_spans(trials, bound) for bound in range(3)]
     predicted = by_bound[0]
-    value, low, high, upward = found_value(by_bound, variable.sense, variable.grid[0])
+    value, low, high, upward = solved_value(by_bound, variable.sense, variable.grid[0])
     at_value, why = value, None
     if at_value is None:
         why, at_value = _why(trials, predicted)
-    (trial,) = trials.at([at_value])
+    (trial,) = trials.evaluate([at_value])
     record: dict[str, Any] = {
         "sought": variable.name,
         "of": variable.of,
@@ -75,13 +75,15 @@ def answer_of(question: Inverse, spec: ProjectSpec, network: Network, method: Me
     return SolvedAnswer(record, trial.row, upward)
 
 
-def _has(question: Inverse, method: MethodBase) -> bool:
+def _has(question: InverseProblem, method: MethodBase) -> bool:
     return question.variable != "period" or "period" in type(method).model_fields
 
 
-def _no_period(question: Inverse, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
+def _no_period(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
     """Return the answer for a method without a period: whether it meets the target as it is."""
-    (trial,) = tried([TriedSetting(spec, network, method)], question.targets, question.training, question.baseline)
+    (trial,) = evaluate_settings(
+        [TriedSetting(spec, network, method)], question.targets, question.training, question.baseline
+    )
     unknown = bool(np.isnan(trial.margins[0]))
     met_now = None if unknown else bool(trial.margins[0] >= 0)
     record: dict[str, Any] = {
@@ -95,16 +97,18 @@ def _no_period(question: Inverse, spec: ProjectSpec, network: Network, method: M
     return SolvedAnswer(record, trial.row, True)
 
 
-def _why(trials: Trials, predicted: Met) -> tuple[str, float]:
+def _why(trials: Trials, predicted: FeasibleSpans) -> tuple[str, float]:
     """Return the reason why there is no value, and the value of the row to show."""
     if predicted.holds != "always":
         return why_never(trials)
-    met_trials: dict[float, Tried] = {value: trial for value, trial in trials.known.items() if trial.margins[0] >= 0}
+    met_trials: dict[float, Evaluation] = {
+        value: trial for value, trial in trials.known.items() if trial.margins[0] >= 0
+    }
     worst = min(met_trials, key=lambda value: float(met_trials[value].margins[0]))
     return why_always(trials.sought, met_trials[worst], trials.training, worst), worst
 
 
-def _shortest(trials: Trials, predicted: Met) -> float | None:
+def _shortest(trials: Trials, predicted: FeasibleSpans) -> float | None:
     """Return the shortest period that meets the target, or None."""
     if not predicted.spans:
         return None

@@ -14,16 +14,16 @@ from typing import Any
 
 from syncline.costmodel import ModelShape, Network
 from syncline.errors import SpecError
-from syncline.planner.advice.plan_costs import priced
+from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion, default_batch
-from syncline.planner.advice.search import plans_searched
+from syncline.planner.advice.search import search_plans
 from syncline.planner.advice.thresholds import PreparedPlan, prepared
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
 from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.answers import SolvedAnswer, answer_of, ranked_answers, same_names
-from syncline.planner.solving.question import KNOWN, UNKNOWN, Inverse
-from syncline.planner.solving.variables import LATENCIES_S, Sought
+from syncline.planner.solving.question import KNOWN, UNKNOWN, InverseProblem
+from syncline.planner.solving.variables import LATENCIES_S, DecisionVariable
 from syncline.specs import ProjectSpec
 
 FINALISTS = 4
@@ -53,7 +53,7 @@ class RoughPlan:
     value: float | None
 
 
-def solved_by_any_plan(question: Inverse) -> list[dict[str, Any]]:
+def solved_by_any_plan(question: InverseProblem) -> list[dict[str, Any]]:
     """Return the rows of plans, as `solved` does: plans of known loss first, the best first in each list.
 
     Args:
@@ -73,7 +73,7 @@ def solved_by_any_plan(question: Inverse) -> list[dict[str, Any]]:
     return same_names(rows)
 
 
-def advice_asked(question: Inverse, spec: ProjectSpec, network: Network, methods: bool) -> AdviceQuestion:
+def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Network, methods: bool) -> AdviceQuestion:
     """Return the same question as a question for advice, without its deadline and budget.
 
     Args:
@@ -106,15 +106,15 @@ def advice_asked(question: Inverse, spec: ProjectSpec, network: Network, methods
     )
 
 
-def _of_network(question: Inverse, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
-    advice = advice_asked(question, spec, network, question.own_methods)
-    variable = question.sought(spec, network, spec.methods[0])
+def _of_network(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+    advice = as_advice_question(question, spec, network, question.own_methods)
+    variable = question.decision_variable(spec, network, spec.methods[0])
     searched = network
     rough: dict[tuple[Any, ...], RoughPlan] = {}
     for _ in range(SEARCHES):
-        plans, _ = plans_searched(advice.on(searched))
+        plans, _ = search_plans(advice.on(searched))
         new = [plan for plan in plans if _key(plan) not in rough]
-        rough |= {_key(rough_plan.plan): rough_plan for rough_plan in _told_roughly(question, advice, variable, new)}
+        rough |= {_key(rough_plan.plan): rough_plan for rough_plan in _rough_plans(question, advice, variable, new)}
         best = _best_first(list(rough.values()), variable)
         if not new or not best or best[0].value is None:
             break
@@ -126,7 +126,7 @@ def _of_network(question: Inverse, spec: ProjectSpec, network: Network) -> list[
         finalists = of_list[:FINALISTS] + [
             candidate for candidate in parallel[:1] if candidate not in of_list[:FINALISTS]
         ]
-        answers = [_whole(question, advice, network, candidate) for candidate in finalists]
+        answers = [_exact_answer(question, advice, network, candidate) for candidate in finalists]
         rows += [answer.flat() for answer in ranked_answers(answers)]
     if not rows:
         raise SpecError("best", advice.model.name, "a plan that fits into the memory of the workers")
@@ -137,14 +137,14 @@ def _key(plan: TrainingPlan) -> tuple[Any, ...]:
     return plan.setting, plan.method.name
 
 
-def _told_roughly(
-    question: Inverse, advice: AdviceQuestion, variable: Sought, plans: Sequence[TrainingPlan]
+def _rough_plans(
+    question: InverseProblem, advice: AdviceQuestion, variable: DecisionVariable, plans: Sequence[TrainingPlan]
 ) -> list[RoughPlan]:
     """Return the plans that fit, with the approximate value at which each meets the deadline."""
     deadline_s = question.targets.deadline_s
     assert deadline_s is not None
     out = []
-    for row in priced(advice, plans):
+    for row in price_plans(advice, plans):
         if row["fits"] is False or row["time_s"] is None:
             continue
         prepared_plan = prepared(advice, row["plan"], row["tokens"])
@@ -153,7 +153,7 @@ def _told_roughly(
     return out
 
 
-def _crossing(plan: PreparedPlan, variable: Sought, deadline_s: float) -> float | None:
+def _crossing(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float) -> float | None:
     """Return about where a plan meets the deadline: the hardest value if all values do, None if none does."""
     easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
 
@@ -170,12 +170,14 @@ def _crossing(plan: PreparedPlan, variable: Sought, deadline_s: float) -> float 
     return easy
 
 
-def _best_first(plans: Sequence[RoughPlan], variable: Sought) -> list[RoughPlan]:
+def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[RoughPlan]:
     sign = 1.0 if variable.name == "bandwidth" else -1.0
     return sorted(plans, key=lambda plan: (plan.value is None, sign * (plan.value or 0.0)))
 
 
-def _whole(question: Inverse, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan) -> SolvedAnswer:
+def _exact_answer(
+    question: InverseProblem, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan
+) -> SolvedAnswer:
     """Return the answer for a plan, solved like any method, from a projection on the plan's own tokens."""
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)

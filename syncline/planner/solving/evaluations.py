@@ -17,11 +17,11 @@ from syncline.planner.projection.project import project_all
 from syncline.planner.projection.training_totals import WholeTraining, method_covered, with_training
 from syncline.planner.solving.shares import shares
 from syncline.planner.solving.targets import SolveTargets, ToldThree, margins, quantities
-from syncline.planner.solving.variables import Sought, TriedSetting, neighbours
+from syncline.planner.solving.variables import DecisionVariable, TriedSetting, neighbours
 from syncline.specs import ProjectSpec
 
 
-class Tried(NamedTuple):
+class Evaluation(NamedTuple):
     """A value that was tried.
 
     Attributes:
@@ -51,23 +51,23 @@ class Trials:
         baseline: baseline of speedups.
     """
 
-    sought: Sought
+    sought: DecisionVariable
     targets: SolveTargets
     training: WholeTraining
     baseline: MethodBase | None = None
-    known: dict[float, Tried] = field(default_factory=dict)
+    known: dict[float, Evaluation] = field(default_factory=dict)
 
-    def at(self, values: Sequence[float]) -> list[Tried]:
+    def evaluate(self, values: Sequence[float]) -> list[Evaluation]:
         """Return the trial of each value; new values are projected together."""
         new = [value for value in dict.fromkeys(values) if value not in self.known]
-        trials = tried([self.sought.at(value) for value in new], self.targets, self.training, self.baseline)
+        trials = evaluate_settings([self.sought.at(value) for value in new], self.targets, self.training, self.baseline)
         self.known |= dict(zip(new, trials, strict=True))
         return [self.known[value] for value in values]
 
 
-def tried(
+def evaluate_settings(
     settings: Sequence[TriedSetting], targets: SolveTargets, training: WholeTraining, baseline: MethodBase | None = None
-) -> list[Tried]:
+) -> list[Evaluation]:
     """Return each setting's projection with its margins.
 
     Args:
@@ -76,7 +76,7 @@ def tried(
         training: options of the whole training.
         baseline: baseline of speedups; the method itself by default.
     """
-    out: list[Tried] = []
+    out: list[Evaluation] = []
     for spec, method, networks in neighbours(settings):
         methods = (method,) if baseline is None else (baseline, method)
         projected = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
@@ -86,18 +86,18 @@ def tried(
             rows = with_training(rows, [method_spec], training).as_plain()
         parts = shares(method_spec, 0, networks) if targets.of_shares else [{} for _ in networks]
         for row, part in zip(rows, parts, strict=True):
-            out.append(_held_against(dict(row), part, method_spec, method, targets, training))
+            out.append(_evaluation(dict(row), part, method_spec, method, targets, training))
     return out
 
 
-def _held_against(
+def _evaluation(
     row: dict[str, Any],
     part: dict[str, ToldThree],
     spec: ProjectSpec,
     method: MethodBase,
     targets: SolveTargets,
     training: WholeTraining,
-) -> Tried:
+) -> Evaluation:
     values: dict[str, ToldThree] = quantities(row)
     values |= part if row["step_time_s"] is not None else dict.fromkeys(part, (None, None, None))
     machine = spec.memory_machine
@@ -110,7 +110,7 @@ def _held_against(
     excess, decides = margins(targets, values)
     if np.isnan(excess[0]):
         unknown = unknown or _why_unknown(row, decides)
-    return Tried(row, excess, decides, values, unknown if np.isnan(excess[0]) else None)
+    return Evaluation(row, excess, decides, values, unknown if np.isnan(excess[0]) else None)
 
 
 def _loss_over_ddp(

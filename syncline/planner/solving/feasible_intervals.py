@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from syncline.planner.solving.evaluations import Trials, Tried
+from syncline.planner.solving.evaluations import Evaluation, Trials
 from syncline.planner.solving.variables import Sense
 
 Holds = Literal["always", "never", "from", "up to", "between", "in parts", "unknown"]
@@ -19,14 +19,14 @@ BOUNDS = ("predicted", "optimistic", "pessimistic")
 MOST_ROUNDS = 80
 
 
-class MetSpan(NamedTuple):
+class FeasibleSpan(NamedTuple):
     """A span of values that meet a target, ends included; None: up to the end of the grid."""
 
     first: float | None
     last: float | None
 
 
-class Met(NamedTuple):
+class FeasibleSpans(NamedTuple):
     """The values that meet a target.
 
     Attributes:
@@ -36,11 +36,11 @@ class Met(NamedTuple):
     """
 
     holds: Holds
-    spans: tuple[MetSpan, ...]
+    spans: tuple[FeasibleSpan, ...]
     crossings: tuple[float, ...]
 
 
-def met(trials: Trials, bound: int = 0) -> Met:
+def feasible_spans(trials: Trials, bound: int = 0) -> FeasibleSpans:
     """Return the spans of values that meet a target.
 
     Args:
@@ -48,46 +48,46 @@ def met(trials: Trials, bound: int = 0) -> Met:
         bound: index into `BOUNDS`.
     """
     grid = trials.sought.grid
-    tried = trials.at(grid)
+    tried = trials.evaluate(grid)
     if np.isnan([trial.margins[bound] for trial in tried]).all():
-        return Met("unknown", (), ())
+        return FeasibleSpans("unknown", (), ())
     is_met = [_is_met(trial, bound) for trial in tried]
-    spans: list[MetSpan] = []
+    spans: list[FeasibleSpan] = []
     first: float | None = None
     for place, is_good in enumerate(is_met):
         before = is_met[place - 1] if place else None
         if is_good and before is False:
             first = _end(trials, grid[place - 1], grid[place], bound)
         elif not is_good and before:
-            spans.append(MetSpan(first, _end(trials, grid[place - 1], grid[place], bound)))
+            spans.append(FeasibleSpan(first, _end(trials, grid[place - 1], grid[place], bound)))
             first = None
     if is_met[-1]:
-        spans.append(MetSpan(first, None))
+        spans.append(FeasibleSpan(first, None))
     if len(spans) == 1 and spans[0] == (None, None):
-        return Met("always", tuple(spans), ())
+        return FeasibleSpans("always", tuple(spans), ())
     crossings = tuple(end for span in spans for end in span if end is not None)
-    return Met(_word(spans), tuple(spans), crossings)
+    return FeasibleSpans(_word(spans), tuple(spans), crossings)
 
 
-def _is_met(trial: Tried, bound: int) -> bool:
+def _is_met(trial: Evaluation, bound: int) -> bool:
     return bool(trial.margins[bound] >= 0)  # nan is not
 
 
 def _end(trials: Trials, low: float, high: float, bound: int) -> float:
     """Return the value next to a crossing that meets the target."""
     for _ in range(MOST_ROUNDS):
-        at_low, at_high = trials.at([low, high])
+        at_low, at_high = trials.evaluate([low, high])
         inner = trials.sought.between(low, high, float(at_low.margins[bound]), float(at_high.margins[bound]))
         if not inner:
             break
         values = [low, *inner, high]
-        is_met = [_is_met(trial, bound) for trial in trials.at(values)]
+        is_met = [_is_met(trial, bound) for trial in trials.evaluate(values)]
         place = next(i for i in range(len(values) - 1) if is_met[i] != is_met[i + 1])
         low, high = values[place], values[place + 1]
-    return low if _is_met(trials.at([low])[0], bound) else high
+    return low if _is_met(trials.evaluate([low])[0], bound) else high
 
 
-def _word(spans: Sequence[MetSpan]) -> Holds:
+def _word(spans: Sequence[FeasibleSpan]) -> Holds:
     if not spans:
         return "never"
     if len(spans) > 1:
@@ -96,7 +96,7 @@ def _word(spans: Sequence[MetSpan]) -> Holds:
     return "from" if last is None else "up to" if first is None else "between"
 
 
-class FoundValue(NamedTuple):
+class SolvedValue(NamedTuple):
     """The wanted value, with its values at both bounds of the clock, in ascending order.
 
     Attributes:
@@ -113,7 +113,7 @@ class FoundValue(NamedTuple):
     upward: bool
 
 
-def found_value(by_bound: Sequence[Met], sense: Sense, least: float) -> FoundValue:
+def solved_value(by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: float) -> SolvedValue:
     """Return the wanted one of the values that meet a target.
 
     For a bandwidth it is the least from which all higher ones meet the target, for a latency the longest up to which
@@ -123,15 +123,15 @@ def found_value(by_bound: Sequence[Met], sense: Sense, least: float) -> FoundVal
     Args:
         by_bound: the values that meet the target at each of `BOUNDS`.
         sense: the kind of the wanted value.
-        least: the least value of the grid.
+        lowest: the least value of the grid.
     """
     upward = _upward(by_bound, sense)
-    value, optimistic, pessimistic = (_wanted(bound_met.spans, sense, upward, least) for bound_met in by_bound)
+    value, optimistic, pessimistic = (_wanted(bound_met.spans, sense, upward, lowest) for bound_met in by_bound)
     ends = (optimistic, pessimistic) if upward else (pessimistic, optimistic)
-    return FoundValue(value, *ends, upward)
+    return SolvedValue(value, *ends, upward)
 
 
-def _upward(by_bound: Sequence[Met], sense: Sense) -> bool:
+def _upward(by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
     for bound_met in by_bound:
         if bound_met.crossings:
             if bound_met.holds in ("from", "up to"):
@@ -140,7 +140,7 @@ def _upward(by_bound: Sequence[Met], sense: Sense) -> bool:
     return sense in ("least", "fewest")
 
 
-def _wanted(spans: Sequence[MetSpan], sense: Sense, upward: bool, smallest: float) -> float | None:
+def _wanted(spans: Sequence[FeasibleSpan], sense: Sense, upward: bool, smallest: float) -> float | None:
     if not spans:
         return None
     if sense == "fewest":

@@ -10,9 +10,9 @@ import numpy as np
 
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining
-from syncline.planner.solving.evaluations import Trials, Tried, tried
+from syncline.planner.solving.evaluations import Evaluation, Trials, evaluate_settings
 from syncline.planner.solving.targets import SolveTargets
-from syncline.planner.solving.variables import Sought
+from syncline.planner.solving.variables import DecisionVariable
 from syncline.units import format_seconds
 
 
@@ -21,7 +21,7 @@ def share_text(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def told_text(name: str, value: float, training: WholeTraining) -> str:
+def quantity_text(name: str, value: float, training: WholeTraining) -> str:
     """Return the value of a target's quantity, for people."""
     if name == "budget":
         return f"{value:,.0f} {training.prices.currency if training.prices else ''}".rstrip()
@@ -52,11 +52,11 @@ def why_never(trials: Trials) -> tuple[str, float]:
         return alone, value
     reached = best.told[best.decides][0]
     assert reached is not None
-    reached_text = told_text(best.decides, reached, training)
+    reached_text = quantity_text(best.decides, reached, training)
     return _why_not(trials, value, best, reached_text), value
 
 
-def _why_not(trials: Trials, value: float, best: Tried, reached_text: str) -> str:
+def _why_not(trials: Trials, value: float, best: Evaluation, reached_text: str) -> str:
     """Return the reason why even the nearest value misses a target that computing alone would meet."""
     variable = trials.sought
     if best.decides == "memory":
@@ -67,16 +67,16 @@ def _why_not(trials: Trials, value: float, best: Tried, reached_text: str) -> st
     waits_s = best.row["exposed_communication_s"]
     waits = "" if best.decides == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
     if variable.name == "bandwidth":
-        return f"{_what_is_left(trials, value)}: {reached_text} at {variable.text(value)}{waits}"
+        return f"{_limiting_part(trials, value)}: {reached_text} at {variable.text(value)}{waits}"
     return f"its bandwidth alone is too little: without any latency {reached_text}{waits}"
 
 
-def _what_is_left(trials: Trials, value: float) -> str:
+def _limiting_part(trials: Trials, value: float) -> str:
     """Return whether this link's latency or the other links make a step wait at the highest bandwidth."""
     setting, place = trials.sought.at(value), trials.sought.place
     assert place is not None
     network = place.with_link(replace(at_bandwidth(place.link, value), latency_s=0.0))
-    (trial,) = tried([setting._replace(network=network)], trials.targets, trials.training, trials.baseline)
+    (trial,) = evaluate_settings([setting._replace(network=network)], trials.targets, trials.training, trials.baseline)
     return "its latency alone is too much" if trial.margins[0] >= 0 else "the other links alone take too long"
 
 
@@ -84,7 +84,7 @@ NOT_OF_TIME = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "mem
 """Targets that do not follow from a step without waiting."""
 
 
-def _computing_alone(best: Tried, targets: SolveTargets, training: WholeTraining) -> str | None:
+def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
     """Return the value of steps that never wait for the network, as text, if even those miss the target; else None."""
     row, name = best.row, best.decides
     step_s, waits_s = row["step_time_s"], row["exposed_communication_s"]
@@ -97,13 +97,13 @@ def _computing_alone(best: Tried, targets: SolveTargets, training: WholeTraining
         return None
     step_text = "" if name == "step_time_s" else f", {format_seconds(step_s - waits_s)} a step"
     texts = {
-        "utilisation": f"computing alone comes to {told_text(name, alone, training)}{step_text}",
-        "budget": f"computing alone costs {told_text(name, alone, training)}{step_text}",
+        "utilisation": f"computing alone comes to {quantity_text(name, alone, training)}{step_text}",
+        "budget": f"computing alone costs {quantity_text(name, alone, training)}{step_text}",
     }
-    return texts.get(name, f"computing alone takes {told_text(name, alone, training)}{step_text}")
+    return texts.get(name, f"computing alone takes {quantity_text(name, alone, training)}{step_text}")
 
 
-def why_always(sought: Sought, nearest: Tried, training: WholeTraining, value: float) -> str:
+def why_always(variable: DecisionVariable, nearest: Evaluation, training: WholeTraining, value: float) -> str:
     """Return the reason why every value meets a target: the result at the worst value."""
     reached: Any = nearest.told[nearest.decides][0]
-    return f"met even at {sought.text(value)}: {told_text(nearest.decides, reached, training)}"
+    return f"met even at {variable.text(value)}: {quantity_text(nearest.decides, reached, training)}"

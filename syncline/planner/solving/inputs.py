@@ -10,7 +10,7 @@ from syncline.errors import SpecError
 from syncline.methods import named
 from syncline.planner.projection.projections import Options, names_of, variants
 from syncline.planner.projection.training_totals import WholeTraining
-from syncline.planner.solving.question import Inverse, OfferedLink
+from syncline.planner.solving.question import InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
 from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.cluster.links import part_of, preset_link
@@ -85,7 +85,7 @@ class InverseInputs:
             self.extrapolate,
         )
 
-    def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> Inverse:
+    def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> InverseProblem:
         """Return the question about specs that are ready; the first of their methods is the baseline of a speedup.
 
         Args:
@@ -109,7 +109,7 @@ class InverseInputs:
         batch = None if self.batch_tokens is None else parse_count(self.batch_tokens, "batch_tokens")
         if batch is not None and variable != "workers" and not self.best:
             projections = [with_batch(spec, batch) for spec in projections]
-        return Inverse(
+        return InverseProblem(
             variable,
             projections,
             targets,
@@ -162,23 +162,23 @@ def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
     return spec.model_copy(update={"tokens_per_worker": int(batch_tokens) // spec.workers})
 
 
-def offered_links(given: Any, path: str = "among") -> list[OfferedLink]:
+def offered_links(choices: Any, path: str = "among") -> list[OfferedLink]:
     """Return the links to choose from.
 
     Args:
-        given: names with commas between, or ``latency,bandwidth``; a list of these, or of links; ``=`` and a number
+        choices: names with commas between, or ``latency,bandwidth``; a list of these, or of links; ``=`` and a number
             behind a link is the price of a month; or a mapping of names to prices.
         path: name of the input in errors.
 
     Raises:
         SpecError: an invalid link, a price that is not a number, or a link that appears twice.
     """
-    if given is None:
+    if choices is None:
         return []
-    if isinstance(given, Mapping):
-        offers = [_offered(name, price, path) for name, price in given.items()]
+    if isinstance(choices, Mapping):
+        offers = [_offered(name, price, path) for name, price in choices.items()]
     else:
-        items = given if isinstance(given, list | tuple) else [given]
+        items = choices if isinstance(choices, list | tuple) else [choices]
         parts = [part for item in items for part in _parts(item)]
         offers = [_offered(*part, path) for part in parts]
     names = [offer.link.name for offer in offers]

@@ -9,18 +9,18 @@ import numpy as np
 
 from syncline.costmodel import Network
 from syncline.methods import MethodBase
-from syncline.planner.solving.evaluations import Tried, tried
+from syncline.planner.solving.evaluations import Evaluation, evaluate_settings
 from syncline.planner.solving.feasible_intervals import BOUNDS
-from syncline.planner.solving.infeasibility import told_text
+from syncline.planner.solving.infeasibility import quantity_text
 from syncline.planner.solving.link_selection import place_of
-from syncline.planner.solving.question import Inverse, OfferedLink
+from syncline.planner.solving.question import InverseProblem, OfferedLink
 from syncline.planner.solving.variables import TriedSetting
 from syncline.specs import ProjectSpec
 
 MONTH_S = 365.25 / 12 * 86400.0
 
 
-def between_networks(question: Inverse) -> list[dict[str, Any]]:
+def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
     """Return a row per method, the cheapest network first: by money if it is known for all, else by bandwidth."""
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
@@ -34,11 +34,11 @@ def between_networks(question: Inverse) -> list[dict[str, Any]]:
     return rows
 
 
-def _answer(question: Inverse, spec: ProjectSpec, network: Network, method: MethodBase) -> dict[str, Any]:
+def _answer(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> dict[str, Any]:
     place = place_of(network, question.level)
     settings = [TriedSetting(spec, place.with_link(offer.link), method) for offer in question.among]
     present = TriedSetting(spec, network, method)
-    *trials, current = tried([*settings, present], question.targets, question.training, question.baseline)
+    *trials, current = evaluate_settings([*settings, present], question.targets, question.training, question.baseline)
     offered = list(question.among)
     costs = [_money(offer, trial) for offer, trial in zip(offered, trials, strict=True)]
     by_money = all(amount is not None for amount in costs)
@@ -65,7 +65,7 @@ def _answer(question: Inverse, spec: ProjectSpec, network: Network, method: Meth
     if best is None:
         why = (
             nearest_trial.unknown
-            or f"at best {told_text(nearest_trial.decides, reached or math.nan, question.training)}"
+            or f"at best {quantity_text(nearest_trial.decides, reached or math.nan, question.training)}"
         )
         why += "" if unknown else f", by {names[nearest]}"
     low, value, high = (None if i is None else names[i] for i in (cheapest[1], cheapest[0], cheapest[2]))
@@ -96,7 +96,7 @@ def _answer(question: Inverse, spec: ProjectSpec, network: Network, method: Meth
     }
 
 
-def _money(offered: OfferedLink, trial: Tried) -> float | None:
+def _money(offered: OfferedLink, trial: Evaluation) -> float | None:
     """Return the cost of the training by the price list, plus that of the network for the training's duration."""
     row = trial.row
     cost, seconds = row.get("cost"), row.get("training_s")

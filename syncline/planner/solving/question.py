@@ -13,11 +13,11 @@ from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.link_selection import link_places, place_of
 from syncline.planner.solving.targets import SolveTargets
 from syncline.planner.solving.variables import (
-    Sought,
-    sought_bandwidth,
-    sought_latency,
-    sought_period,
-    sought_workers,
+    DecisionVariable,
+    bandwidth_variable,
+    latency_variable,
+    period_variable,
+    workers_variable,
 )
 from syncline.specs import ProjectSpec
 
@@ -43,7 +43,7 @@ class OfferedLink(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Inverse:
+class InverseProblem:
     """An inverse question: the value at which a projection meets a target.
 
     Args:
@@ -108,20 +108,20 @@ class Inverse:
         """Return the methods that get an answer."""
         return [method for method in spec.methods if self.baseline is None or method.name != self.baseline.name]
 
-    def sought(self, spec: ProjectSpec, network: Network, method: MethodBase) -> Sought:
+    def decision_variable(self, spec: ProjectSpec, network: Network, method: MethodBase) -> DecisionVariable:
         """Return the variable of a method on a network.
 
         Raises:
             SpecError: the method has no period, or no number of workers is possible.
         """
         if self.variable == "period":
-            return sought_period(spec, network, method)
+            return period_variable(spec, network, method)
         if self.variable == "workers":
             number = None
             if self.level is not None:
                 names = [link_place.name for link_place in link_places(network)]
                 number = names.index(place_of(network, self.level).name)
-            return sought_workers(spec, network, method, number, self.most, self.batch_tokens)
+            return workers_variable(spec, network, method, number, self.most, self.batch_tokens)
         place = place_of(network, self.level)
-        sought_link = sought_bandwidth if self.variable == "bandwidth" else sought_latency
+        sought_link = bandwidth_variable if self.variable == "bandwidth" else latency_variable
         return sought_link(spec, network, method, place)

@@ -9,10 +9,10 @@ import numpy as np
 from syncline.costmodel import Network, StepTime
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray
-from syncline.planner.bounds import AS_PREDICTED, Factors, at_bounds, between
-from syncline.planner.projection.bounds import by_link, of_networks, of_settings
+from syncline.planner.bounds import AS_PREDICTED, Factors, at_bounds, combined_bounds
+from syncline.planner.projection.bounds import by_link, communication_bounds, computing_bounds
 from syncline.planner.projection.plan import Known, ProjectionPlan
-from syncline.planner.projection.plan_columns import together
+from syncline.planner.projection.plan_columns import network_groups
 from syncline.planner.solving.targets import ToldThree
 from syncline.specs import ProjectSpec
 
@@ -32,13 +32,13 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
         networks: the networks.
     """
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
-    computing, communicating = of_settings(plan), of_networks(plan, networks)
+    computing, communicating = computing_bounds(plan), communication_bounds(plan, networks)
     out: list[dict[str, ToldThree]] = [{} for _ in networks]
-    for places, network in together(networks):
+    for places, network in network_groups(networks):
         cache: Known = {}
 
         def step_shares(factors: Factors, network: Network = network, cache: Known = cache) -> dict[str, Floats]:
-            step = plan.step(number, network, known=cache, factors=factors)
+            step = plan.step(number, network, cache=cache, factors=factors)
             total_s = by_link(step.step_time_s)
             return {
                 name: np.divide(by_link(seconds_of(step)), total_s, out=np.zeros(total_s.shape), where=total_s > 0)
@@ -46,9 +46,9 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
             }
 
         predicted = step_shares(AS_PREDICTED)
-        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.of(places))]
+        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.select(places))]
         for name, share in predicted.items():
-            low, high = between(share, [variant[name] for variant in varied])
+            low, high = combined_bounds(share, [variant[name] for variant in varied])
             ends = low, np.minimum(high, 1.0)
             best, worst = ends if name == "exposed" else ends[::-1]
             for column, place in enumerate(places):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from syncline.planner.solving.answers import answer_of, ranked_answers, same_names
-from syncline.planner.solving.question import Inverse
+from syncline.planner.solving.question import InverseProblem
 
 
-def solved(question: Inverse) -> list[dict[str, Any]]:
+def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
     """Return a row per answer, the best first in each setting: the value, where it holds, and the projection there.
 
     Raises:
@@ -19,9 +19,9 @@ def solved(question: Inverse) -> list[dict[str, Any]]:
 
         return solved_by_any_plan(question)
     if question.variable == "network":
-        from syncline.planner.solving.network_choice import between_networks
+        from syncline.planner.solving.network_choice import choose_network
 
-        return between_networks(question)
+        return choose_network(question)
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
         for network in spec.networks:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from syncline.planner.projection.tables import TOO_LARGE, held_lines, model_note
+from syncline.planner.projection.tables import TOO_LARGE, memory_plan_lines, model_note
 from syncline.planner.projection.training_tables import training_columns, training_note
-from syncline.planner.solving.question import KNOWN, Inverse
+from syncline.planner.solving.question import KNOWN, InverseProblem
 from syncline.specs import ProjectSpec
 from syncline.specs.tables.columns import Column, seconds_of, table
 from syncline.specs.tables.display import BOUNDS_NOTE, bounds_note
@@ -45,7 +45,7 @@ CLOCK_ONLY = (
 )
 
 
-def solve_tables(rows: Sequence[Record], question: Inverse) -> list[Group]:
+def solve_tables(rows: Sequence[Record], question: InverseProblem) -> list[Group]:
     """Return a table per model, hardware, layout and network; the last one has the note on the basis of the rows."""
     tables = []
     groups = [list(group) for _, group in groupby(rows, key=_subject)]
@@ -68,7 +68,7 @@ def _has_levels(row: Record) -> bool:
     return row["sought"] != "network" or bool(row["level"])
 
 
-def _title(row: Record, question: Inverse) -> str:
+def _title(row: Record, question: InverseProblem) -> str:
     heading = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
     machine = f" on {row['hardware']}" if row["hardware"] else ""
     named = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
@@ -112,13 +112,13 @@ def _value(row: Record) -> str:
     return ", ".join(_span(row, text, *span) for span in row["spans"])
 
 
-def safely(sought: str, value: float, up: bool) -> float:
+def round_to_meet(variable: str, value: float, up: bool) -> float:
     """Return a bandwidth or a latency rounded to the three printed digits, to the side that meets the target.
 
     >>> safely("bandwidth", 31.38e6, True) * 8, safely("latency", 187.1, False) / 60
     (252000000.0, 3.11)
     """
-    units = (1 / 8,) if sought == "bandwidth" else (86400.0, 3600.0, 60.0, 1.0)
+    units = (1 / 8,) if variable == "bandwidth" else (86400.0, 3600.0, 60.0, 1.0)
     unit = next((size for size in units if value >= size), units[-1])
     shown = value / unit
     if shown == 0:
@@ -131,7 +131,7 @@ def safely(sought: str, value: float, up: bool) -> float:
 def _span(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
     if row["sought"] in ("bandwidth", "latency"):
         first, last = (
-            None if end is None else safely(row["sought"], end, up) for end, up in ((first, True), (last, False))
+            None if end is None else round_to_meet(row["sought"], end, up) for end, up in ((first, True), (last, False))
         )
     if first is None:
         return "any" if last is None else f"up to {text(last)}"
@@ -173,7 +173,7 @@ def _memory(row: Record) -> str:
     return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
 
 
-def _own_note(rows: Sequence[Record], question: Inverse) -> str:
+def _own_note(rows: Sequence[Record], question: InverseProblem) -> str:
     """Return the note of a table: reasons for missing values, ties, and periods whose loss is unknown."""
     lines = [f"\n{_method(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
     lines += [
@@ -193,16 +193,16 @@ def _own_note(rows: Sequence[Record], question: Inverse) -> str:
     return "".join(lines)
 
 
-def _tells_losses(rows: Sequence[Record], question: Inverse) -> bool:
+def _tells_losses(rows: Sequence[Record], question: InverseProblem) -> bool:
     """Return whether a loss is known, or was requested without being known."""
     return question.training.extrapolate or _asks_loss(question) or any(row.get("loss") is not None for row in rows)
 
 
-def _asks_loss(question: Inverse) -> bool:
+def _asks_loss(question: InverseProblem) -> bool:
     return question.targets.loss_penalty is not None or question.training.target_loss is not None
 
 
-def _shared_note(rows: list[Record], question: Inverse) -> str:
+def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
     standing = f" ({text(now)})" if now is not None and rows[0]["sought"] != "period" else ""
@@ -213,13 +213,13 @@ def _shared_note(rows: list[Record], question: Inverse) -> str:
     losses = [row | {"method": _method(row)} for row in rows if _tells_losses([row], question)]
     shown = [row for row in losses if row.get("loss") is not None or not question.best]
     note += training_note(shown, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
-    note += "" if question.best else "".join(held_lines(rows))
+    note += "" if question.best else "".join(memory_plan_lines(rows))
     if any(row["fits"] is False for row in rows):
         note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."
     return note
 
 
-def _batch(rows: Sequence[Record], question: Inverse) -> str:
+def _batch(rows: Sequence[Record], question: InverseProblem) -> str:
     spec: ProjectSpec = question.specs[0]
     if question.best:
         tokens = rows[0]["fields"]["tokens_per_worker"] * rows[0]["workers"]

@@ -160,7 +160,7 @@ def _three(row: Mapping[str, Any], name: str) -> ToldThree:
     return row[name.format("")], row[name.format("_low")], row[name.format("_high")]
 
 
-def margins(targets: SolveTargets, told: Mapping[str, ToldThree]) -> tuple[Floats, str]:
+def margins(targets: SolveTargets, target_values: Mapping[str, ToldThree]) -> tuple[Floats, str]:
     """Return the margin by which all targets are met, ``(3,)``, at least 0 if they are; nan if unknown; and the target.
 
     The three are as predicted, with the optimistic bound and with the pessimistic one. The margin is the smallest of
@@ -169,7 +169,7 @@ def margins(targets: SolveTargets, told: Mapping[str, ToldThree]) -> tuple[Float
     by_target: dict[str, NDArray[np.float64]] = {}
     for name, limit in targets.given.items():
         kind = KINDS_OF_TARGET[name]
-        value = np.array([np.nan if number is None else number for number in told[name]], dtype=np.float64)
+        value = np.array([np.nan if number is None else number for number in target_values[name]], dtype=np.float64)
         if kind.share:
             excess = value - limit
         else:

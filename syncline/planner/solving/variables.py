@@ -58,7 +58,7 @@ class TriedSetting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sought:
+class DecisionVariable:
     """A variable to solve for.
 
     Args:
@@ -109,7 +109,7 @@ class Sought:
         return list(dict.fromkeys(value for point in inside if low < (value := float(np.exp(point))) < high))
 
 
-def sought_bandwidth(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> Sought:
+def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
     """Return the bandwidth of a link as a variable; an upload keeps its proportion."""
     count = round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1
     grid = tuple(np.geomspace(LOWEST, HIGHEST, count).tolist())
@@ -118,10 +118,12 @@ def sought_bandwidth(spec: ProjectSpec, network: Network, method: MethodBase, pl
         return TriedSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
 
     now = float(place.link.bandwidth_bytes_per_s)
-    return Sought("bandwidth", "least", "B/s", place.describe(), grid, None, setting_at, format_bandwidth, now, place)
+    return DecisionVariable(
+        "bandwidth", "least", "B/s", place.describe(), grid, None, setting_at, format_bandwidth, now, place
+    )
 
 
-def sought_latency(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> Sought:
+def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
     """Return the one-way latency of a link as a variable."""
     count = round(np.log10(LATENCIES_S[1] / LATENCIES_S[0]) * PER_DECADE) + 1
     grid = (0.0, *np.geomspace(*LATENCIES_S, count).tolist())
@@ -130,10 +132,12 @@ def sought_latency(spec: ProjectSpec, network: Network, method: MethodBase, plac
         return TriedSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
 
     now = float(place.link.latency_s)
-    return Sought("latency", "most", "s", place.describe(), grid, None, setting_at, format_seconds, now, place)
+    return DecisionVariable(
+        "latency", "most", "s", place.describe(), grid, None, setting_at, format_seconds, now, place
+    )
 
 
-def sought_period(spec: ProjectSpec, network: Network, method: MethodBase) -> Sought:
+def period_variable(spec: ProjectSpec, network: Network, method: MethodBase) -> DecisionVariable:
     """Return the period of a method as a variable.
 
     Raises:
@@ -156,7 +160,7 @@ def sought_period(spec: ProjectSpec, network: Network, method: MethodBase) -> So
     def text(value: float) -> str:
         return f"{int(value):,} step{'s' if value > 1 else ''}"
 
-    return Sought(
+    return DecisionVariable(
         "period", "longest", "steps", method.name, _thin(periods), periods, setting_at, text, float(original.period)
     )
 
@@ -170,14 +174,14 @@ def _with_period(method: Any, period: int) -> MethodBase | None:
     return changed
 
 
-def sought_workers(
+def workers_variable(
     spec: ProjectSpec,
     network: Network,
     method: MethodBase,
     level: int | None = None,
-    most: int | None = None,
+    max_workers: int | None = None,
     batch_tokens: float | None = None,
-) -> Sought:
+) -> DecisionVariable:
     """Return the number of workers as a variable, as the levels of a network allow: units fill up from the inside out.
 
     Args:
@@ -186,14 +190,14 @@ def sought_workers(
         method: method that serves the workers.
         level: level whose number of units varies while all others are full; by default the levels fill up in turn, and
             the outermost grows.
-        most: limit on the number of workers.
+        max_workers: limit on the number of workers.
         batch_tokens: tokens of a step of all workers, fixed for any number of workers; by default each worker keeps its
             own.
 
     Raises:
         SpecError: no number of workers is possible.
     """
-    limit = most or max(TIMES_AS_MANY * spec.workers, TIMES_AS_MANY)
+    limit = max_workers or max(TIMES_AS_MANY * spec.workers, TIMES_AS_MANY)
     joined = dict(_of_levels(network, level, limit) if level is not None else _fillings(network, limit))
     specs: dict[int, ProjectSpec] = {}
     for count in sorted(joined):
@@ -212,7 +216,7 @@ def sought_workers(
         return f"{int(value):,}"
 
     now = float(spec.workers) if spec.workers in specs else None
-    return Sought("workers", "fewest", "", network.name, _thin(counts), counts, setting_at, text, now)
+    return DecisionVariable("workers", "fewest", "", network.name, _thin(counts), counts, setting_at, text, now)
 
 
 def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> ProjectSpec | None:

@@ -19,11 +19,11 @@ import yaml
 from pydantic import BaseModel
 
 from syncline.errors import SpecError, SynclineError
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.runs.folders import streams
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import write_manifest
-from syncline.runs.folders.path_lock import claimed, free_path
+from syncline.runs.folders.path_lock import free_path, lock_path
 from syncline.runs.folders.processor import processor_record
 from syncline.version import __version__, git_commit
 
@@ -49,7 +49,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
-        self._claim = claimed(path, exact=exact, what="folder")
+        self._claim = lock_path(path, exact=exact, kind="folder")
         self.path, self.working = self._claim.path, self._claim.working()
         self._claim.on_abandon = self._abandon
         try:
@@ -64,7 +64,9 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
             if kind is None:
                 shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have the same rows
@@ -92,7 +94,7 @@ class RunFolder:
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
         """Write ``NAME.parquet``; the same columns give the same content."""
-        with whole_file(self.working / f"{name}.parquet") as target:
+        with atomic_path(self.working / f"{name}.parquet") as target:
             pq.write_table(pa.table(dict(columns)), target)
 
     def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
@@ -102,7 +104,7 @@ class RunFolder:
         if first is None:
             return
         with (
-            whole_file(self.working / f"{name}.parquet") as target,
+            atomic_path(self.working / f"{name}.parquet") as target,
             pq.ParquetWriter(target, first.schema, compression="zstd") as writer,
         ):
             for part in chain([first], tables):
@@ -122,7 +124,7 @@ class RunFolder:
         self._text("spec.yaml", text)
 
     def _text(self, name: str, text: str) -> None:
-        with whole_file(self.working / name) as target:
+        with atomic_path(self.working / name) as target:
             target.write_text(text, encoding="utf-8")
 
     def figure(self, name: str) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.files import as_written, read_json
+from syncline.files import read_json, refuse_changed_files
 
 MANIFEST = "manifest.json"
 
@@ -46,7 +46,7 @@ def verify(folder: Path) -> list[dict[str, str]]:
     if not (folder / MANIFEST).is_file():
         expected = f"a folder with a {MANIFEST}, which the command that fills the folder writes last"
         raise SpecError("run", str(folder), expected)
-    with as_written(folder):
+    with refuse_changed_files(folder):
         listed: dict[str, Any] = dict(read_json(folder / MANIFEST)["files"])
     names = list(_names(folder))
     rows = [{"state": "missing", "file": name} for name in listed if name not in names]

@@ -11,7 +11,7 @@ from syncline.errors import SpecError
 from syncline.interrupts import Deferral
 
 
-class Claim:
+class PathLock:
     """A lock on a name for results, so that only this process writes them.
 
     It is a lock on the file ``.NAME.lock`` next to the name. The system frees it when the process ends, however it
@@ -27,13 +27,13 @@ class Claim:
         self._deferral = Deferral(self._abandon)
 
     @classmethod
-    def of(cls, path: Path) -> Claim | None:
+    def acquire(cls, path: Path) -> PathLock | None:
         """Return the lock on a name; None if another process has it."""
         with Deferral():
-            return cls._of(path)
+            return cls._acquire(path)
 
     @classmethod
-    def _of(cls, path: Path) -> Claim | None:
+    def _acquire(cls, path: Path) -> PathLock | None:
         while True:
             lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)
             try:
@@ -81,7 +81,7 @@ class Claim:
         return sorted(path for path in leftovers if path.name.startswith(prefix))
 
 
-def is_claimed(path: Path, pid: int | None = None) -> bool:
+def is_locked(path: Path, pid: int | None = None) -> bool:
     """Return whether a process has locked a name, without locking it.
 
     Args:
@@ -116,13 +116,13 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def claimed(path: Path, *, exact: bool, what: str, suffix: str = "") -> Claim:
+def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLock:
     """Return the lock on a name that does not exist: the path itself, or with a number; results are never overwritten.
 
     Args:
         path: the requested name.
         exact: refuse the name if it exists or another process writes it, instead of adding a number.
-        what: a file or a folder, for the error message.
+        kind: a file or a folder, for the error message.
         suffix: end of the name that stays behind the number.
 
     Raises:
@@ -131,14 +131,14 @@ def claimed(path: Path, *, exact: bool, what: str, suffix: str = "") -> Claim:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for name in numbered(path, suffix):
-            claim = None if os.path.lexists(name) else Claim.of(name)
+            claim = None if os.path.lexists(name) else PathLock.acquire(name)
             if claim is not None and not os.path.lexists(name):  # no other process made it in the meantime
                 return claim
             if claim is not None:
                 claim.release()
             if exact:
                 busy = "" if os.path.lexists(name) else ", and nobody writes"
-                raise SpecError("--out", str(path), f"a {what} that does not exist yet{busy}")
+                raise SpecError("--out", str(path), f"a {kind} that does not exist yet{busy}")
     except OSError as error:
         raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
     raise AssertionError("numbers do not end")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncline.errors import SpecError, said
+from syncline.errors import SpecError, error_text
 from syncline.files import read_json
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SpecError("folder", str(path), f"a file that can be read ({error.strerror})") from None
     except ValueError as error:
-        raise SpecError("folder", str(path), f"a file of JSON ({said(error)})") from None
+        raise SpecError("folder", str(path), f"a file of JSON ({error_text(error)})") from None
     if not isinstance(value, dict):
         raise SpecError("folder", str(path), f"a JSON object, not {type(value).__name__}")
     return value
@@ -213,9 +213,9 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
         with pq.ParquetFile(path) as file:
             table = file.read(None if only is None else [*only])
     except OSError as error:
-        raise SpecError("folder", str(path), f"a file of Parquet ({error.strerror or said(error)})") from None
+        raise SpecError("folder", str(path), f"a file of Parquet ({error.strerror or error_text(error)})") from None
     except (pa.ArrowException, ValueError) as error:
-        raise SpecError("folder", str(path), f"a file of Parquet ({said(error)})") from None
+        raise SpecError("folder", str(path), f"a file of Parquet ({error_text(error)})") from None
     for name in columns if only is None else only:
         kind = columns.get(name)
         if table.column_names.count(name) != 1:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from syncline.errors import SpecError, one_of
 from syncline.files import read_json
-from syncline.runs.folders.path_lock import Claim, is_alive, is_claimed
+from syncline.runs.folders.path_lock import PathLock, is_alive, is_locked
 from syncline.runs.folders.result_files import read_noted
 from syncline.yamls import parse_yaml
 
@@ -114,7 +114,7 @@ def run_entry(path: Path) -> RunEntry | None:
         written_s=max((stat.st_mtime for stat in marks), default=path.stat().st_mtime),
         methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
         networks=_named(spec, "network") or _values(rows, "network"),
-        workers=_one(row.get("workers", spec.get("workers")) for row in rows or [{}]),
+        workers=_common_int(row.get("workers", spec.get("workers")) for row in rows or [{}]),
         rows=len(rows),
         files=len(files),
         nbytes=sum(stat.st_size for stat in sizes),
@@ -153,7 +153,7 @@ def remove_run(entry: RunEntry) -> None:
         raise SpecError("run", str(path), "a folder that you are not in")
     partial = PARTIAL.fullmatch(path.name)
     try:
-        claim = Claim.of(path.with_name(partial[1]) if partial else path)
+        claim = PathLock.acquire(path.with_name(partial[1]) if partial else path)
         if claim is None:
             raise SpecError("run", str(path), "a folder that no process is writing")
         try:
@@ -173,11 +173,11 @@ def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None
     """Return the state of a folder; None if it is not a run's."""
     partial = PARTIAL.fullmatch(path.name)
     if partial:
-        alive = is_claimed(path.with_name(partial[1]), int(partial[2]))
+        alive = is_locked(path.with_name(partial[1]), int(partial[2]))
         return ("running" if alive else "partial") if _has_beginnings(path) else None
     if swept is not None and isinstance(swept.get("runs"), list):
         ended: State = "whole" if len(_rows(swept)) == len(swept["runs"]) else "interrupted"
-        return "running" if is_claimed(path) else ended
+        return "running" if is_locked(path) else ended
     if noted is not None and "syncline" in noted and (isinstance(noted.get("rows"), list) or "row" in noted):
         return "failed" if noted.get("failed") else "interrupted" if noted.get("interrupted") else "whole"
     return "killed" if KILLED.fullmatch(path.name) and _has_beginnings(path) else None
@@ -239,6 +239,6 @@ def _name_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _one(values: Iterable[Any]) -> int | None:
+def _common_int(values: Iterable[Any]) -> int | None:
     distinct = set(map(repr, items := list(values)))
     return items[0] if len(distinct) == 1 and isinstance(items[0], int) else None

@@ -35,13 +35,13 @@ def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
         ("kind", lambda row: row["kind"]),
         ("state", lambda row: row["state"]),
         ("age", lambda row: row["age"]),
-        ("methods on networks", _what),
+        ("methods on networks", _methods_on_networks),
         ("size", lambda row: format_bytes(row["size_bytes"])),
     ]
     return table(f"{folder}/", columns, rows, NOTE, left=(0, 1, 2, 4))
 
 
-def _what(row: Record) -> str:
+def _methods_on_networks(row: Record) -> str:
     networks = f" on {_few(row['networks'])}" if row["networks"] else ""
     return (_few(row["methods"]) or "-") + networks
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.runs.folders.part_tables import ledger_part, metrics_part
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def merge(folder: Path) -> None:
         parts = [table for table in map(read, paths) if table is not None]
         if parts:
             ordered = [_by_seed(table) if kind == "metrics" else table for table in parts]
-            with whole_file(folder / f"{kind}.parquet") as target:
+            with atomic_path(folder / f"{kind}.parquet") as target:
                 pq.write_table(pa.concat_tables(ordered, promote_options="permissive"), target)
     merged = folder / f".{FOLDER}.merged"  # renamed at once, so that the tables are never made from half of the streams
     if (folder / FOLDER).is_dir():

@@ -46,7 +46,7 @@ def _is_forked() -> bool:
     return sys.platform == "linux"
 
 
-def answers(calls: Sequence[Callable[[], T]], jobs: int, folder: Path | None = None) -> Iterator[T]:
+def call_results(calls: Sequence[Callable[[], T]], jobs: int, folder: Path | None = None) -> Iterator[T]:
     """Return the results of the calls from this number of processes, as they finish; the first calls begin first.
 
     Args:

@@ -23,11 +23,11 @@ Update = Callable[[list[int]], None]
 
 
 @contextmanager
-def progress(console: Console, names: Sequence[str], steps: int, what: str = "steps") -> Iterator[Update]:
+def progress(console: Console, names: Sequence[str], steps: int, unit_name: str = "steps") -> Iterator[Update]:
     """Show a bar per training, or lines at intervals, and yield the function that receives the counts."""
     # Without colours, no escape sequences: a bar is redrawn by moving the cursor.
     shown = _bars if console.is_terminal and console.color_system is not None else _lines
-    with shown(console, names, steps, what) as update:
+    with shown(console, names, steps, unit_name) as update:
         yield update
 
 
@@ -58,7 +58,7 @@ def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -
     def write() -> None:
         while not is_over.wait(pace.wait_s()):
             share = sum(latest) / max(steps * len(names), 1)
-            line = f"{pace.told(share)}: {_counted(names, latest, steps, unit_name)}"
+            line = f"{pace.progress_text(share)}: {_counted(names, latest, steps, unit_name)}"
             print(line, file=console.file, flush=True)
 
     writer = threading.Thread(target=write, daemon=True)
@@ -96,7 +96,7 @@ class Pace:
         """Return the seconds until the next line; not below zero."""
         return max(self._due_s - self._now(), 0.0)
 
-    def told(self, share: float) -> str:
+    def progress_text(self, share: float) -> str:
         """Return a text about the progress, the time passed and the remaining time, and set the time of the next line.
 
         Args:

@@ -19,7 +19,7 @@ LARGE_BYTES = 100_000
 
 
 @dataclass(frozen=True)
-class Shipped(Generic[T]):
+class PickledCall(Generic[T]):
     """A call as bytes, in which files stand for the shared objects."""
 
     content: bytes
@@ -30,7 +30,7 @@ class Shipped(Generic[T]):
         return call()
 
 
-def shipped(calls: Sequence[Callable[[], T]], shared: Iterable[Any], folder: Path) -> list[Shipped[T]]:
+def pickle_calls(calls: Sequence[Callable[[], T]], shared: Iterable[Any], folder: Path) -> list[PickledCall[T]]:
     """Return the calls in a form for other processes.
 
     Args:
@@ -56,7 +56,7 @@ def shipped(calls: Sequence[Callable[[], T]], shared: Iterable[Any], folder: Pat
     for call in calls:
         written = BytesIO()
         Pickler(written).dump(call)
-        packed.append(Shipped[T](written.getvalue()))
+        packed.append(PickledCall[T](written.getvalue()))
     return packed
 
 

@@ -17,8 +17,8 @@ from joblib import cpu_count
 from syncline.errors import SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import confirm, raise_in_main_thread, stopped_by_signal
-from syncline.runs.processes.forked import answers
-from syncline.runs.processes.shared_pickle import shipped
+from syncline.runs.processes.forked import call_results
+from syncline.runs.processes.shared_pickle import pickle_calls
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ def side_by_side(
     jobs = min(jobs or cpu_count(), len(calls))
     try:
         if jobs == 1:
-            results: Iterable[T | None] = (overseen(call, progress) for call in calls)
+            results: Iterable[T | None] = (run_stoppable(call, progress) for call in calls)
         else:
             results = in_processes(calls, jobs, progress, shared)
         yield from (result for result in results if result is not None)
@@ -120,8 +120,8 @@ def in_processes(
     calls: Sequence[Callable[[], T]], jobs: int, progress: SharedProgress, shared: Sequence[Any]
 ) -> Iterator[T | None]:
     """Yield the results of the calls from this number of other processes, as they finish; see `side_by_side`."""
-    sent = shipped(calls, shared, progress.path.parent)
-    yield from answers([partial(overseen, call, progress) for call in sent], jobs, progress.path.parent)
+    sent = pickle_calls(calls, shared, progress.path.parent)
+    yield from call_results([partial(run_stoppable, call, progress) for call in sent], jobs, progress.path.parent)
     confirm()
 
 
@@ -134,9 +134,9 @@ class Watched:
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            self._tell()
+            self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._call:
             self._call(self._progress.steps_done())
 
@@ -146,7 +146,7 @@ class Watched:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        self._tell()
+        self._report_progress()
 
 
 POLL_S = 0.1
@@ -156,7 +156,7 @@ PATIENCE_S = 1.0
 """Seconds that a training may take to its next report after a stop; in a longer step it is interrupted."""
 
 
-def overseen(call: Callable[[], T], progress: SharedProgress) -> T | None:
+def run_stoppable(call: Callable[[], T], progress: SharedProgress) -> T | None:
     """Return the result of a training; None if it was stopped before it had any."""
     if progress.stopped:
         return None

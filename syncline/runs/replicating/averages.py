@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.result_files import AVERAGES, WHOLE, read_parquet
 from syncline.runs.replicating.stage_tables import ABOUT
@@ -64,7 +64,7 @@ def keep_averages(table: Path, rows: Sequence[Mapping[str, Any]], about: Mapping
 
     if rows:
         metadata = {ABOUT: json.dumps(plain(about), sort_keys=True)}
-        with whole_file(averages_file(table)) as working:
+        with atomic_path(averages_file(table)) as working:
             content = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata(metadata)
             pq.write_table(content, working, compression="zstd")
 
@@ -86,13 +86,13 @@ def read_averages(tables: Mapping[str, Path]) -> Averages:
     return averages
 
 
-def averages_page(found: Averages, figure: str) -> Iterator[str]:
+def averages_page(averages: Averages, figure: str) -> Iterator[str]:
     """Yield a table of the number of averages and of the share of early ones; the figure shows their steps."""
     yield "## When it was averaged\n"
     yield f"![when it was averaged]({figure})\n"
     yield "| setting | method | averages: median (lowest to highest) | of them in the first sixth | steps |"
     yield "|---|---|---|---|---|"
-    for cell, seeds in found.items():
+    for cell, seeds in averages.items():
         counts = sorted(sum(training.averaged) for training in seeds.values())
         early = [share for training in seeds.values() if (share := early_share(training.averaged)) is not None]
         shown = f"{median(early):.0%}" if early else "-"

@@ -53,7 +53,7 @@ def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> l
     return sorted(losses, key=lambda number: (fmean(losses[number]), number))[: spec.again.best if spec.again else 1]
 
 
-def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence[Trial], label: str) -> int:
+def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial], label: str) -> int:
     """Return the repeated trial with the lowest mean of all losses; ties go to the better trial of the search.
 
     Without repeated trials it is the search's best.
@@ -62,7 +62,7 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence
         SynclineError: none of the trials ends with a loss.
     """
     best = best_trials(spec, trials, label)
-    first, second = _losses(trials, label), _losses(again, label)
+    first, second = _losses(trials, label), _losses(repeated, label)
     means = {number: fmean([*first[number], *second.get(number, ())]) for number in best}
     chosen = min(best, key=lambda number: (means[number], best.index(number)))
     if not math.isfinite(means[chosen]):
@@ -71,9 +71,11 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence
     return chosen
 
 
-def chosen_trials(spec: ReplicationSpec, trials: Sequence[Trial], again: Sequence[Trial]) -> dict[str, dict[str, Any]]:
+def chosen_trials(
+    spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial]
+) -> dict[str, dict[str, Any]]:
     """Return ``trial`` and ``knobs`` of each method, by the rule of `chosen_trial`."""
-    chosen = {label: chosen_trial(spec, trials, again, label) for label in spec.labels}
+    chosen = {label: chosen_trial(spec, trials, repeated, label) for label in spec.labels}
     return {label: {"trial": number, "knobs": knobs_of(trials, label, number)} for label, number in chosen.items()}
 
 

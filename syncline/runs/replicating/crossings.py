@@ -12,15 +12,15 @@ Evaluations = Mapping[Cell, Mapping[int, Mapping[int, float]]]
 """Losses by cell, seed and step."""
 
 
-def below_from(own: Mapping[int, float], other: Mapping[int, float]) -> int | None:
-    """Return the first common evaluation step from which on ``own`` is always below ``other``; None if there is none.
+def below_from(losses: Mapping[int, float], other: Mapping[int, float]) -> int | None:
+    """Return the first common evaluation step from which on ``losses`` is always below ``other``; None if there is none.
 
     >>> below_from({10: 3.0, 20: 2.0, 30: 1.0}, {10: 2.5, 20: 2.1, 30: 1.2})
     20
     """
     first = None
-    for step in sorted(own.keys() & other.keys(), reverse=True):
-        if not own[step] < other[step]:
+    for step in sorted(losses.keys() & other.keys(), reverse=True):
+        if not losses[step] < other[step]:
             break
         first = step
     return first

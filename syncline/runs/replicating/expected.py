@@ -64,7 +64,7 @@ def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
         SynclineError: the spec cannot be trained, or a table was changed after it was written.
     """
     steps = planned_steps(spec)
-    completed = dict(_kept(folder, steps))
+    completed = dict(_completed_stages(folder, steps))
     remaining = [name for name in steps if name not in completed]
     if not remaining:
         return None
@@ -82,7 +82,7 @@ def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
     return Expected(number, total, step_s * total, basis, effort)
 
 
-def _kept(folder: Path, steps: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _completed_stages(folder: Path, steps: Mapping[str, int]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in steps:
         path = stage_table(folder, name)
         if path.is_file():
@@ -97,7 +97,7 @@ def trained_step_cpu_s(stage: ReplicationStage) -> tuple[int, float]:
     """
     from syncline.runs.training.train_and_time import train_method
 
-    base = SweptSpec.of(stage.fields() | {"methods": stage.methods[:1]}, stage.overrides(), [])
+    base = SweptSpec.from_spec(stage.fields() | {"methods": stage.methods[:1]}, stage.overrides(), [])
     run = configurations(base, list(base.grids), stage.seeds[:1])[0].spec
     measured = min(run.eval_every or STEPS_MEASURED, run.steps)
     clock = time.process_time if run.device == "cpu" else time.perf_counter

@@ -17,7 +17,7 @@ from syncline.costmodel import calls_of
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.runs.replicating.averages import AveragedTraining, Averages
-from syncline.runs.replicating.stage_tables import KeptStage, StageRows
+from syncline.runs.replicating.stage_tables import CompletedStage, StageRows
 from syncline.runs.replicating.stages import ReplicationStage
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syncline.costmodel import Exchange, TensorShape
     from syncline.methods import MethodBase
     from syncline.sim import Clock
-    from syncline.sim.online.server_interface import PlayedApart
+    from syncline.sim.online.server_interface import AsyncResult
 
 BYTES_AGREE = 1e-6
 """Relative tolerance between the bytes that a training sent and its method's closed form.
@@ -88,7 +88,7 @@ def networks_identity(spec: ReplicationSpec, stages: Sequence[ReplicationStage],
 def timed_cells(
     spec: ReplicationSpec,
     stages: Sequence[ReplicationStage],
-    kept: Mapping[str, KeptStage],
+    completed: Mapping[str, CompletedStage],
     averages: Averages | None = None,
 ) -> list[TimedCell]:
     """Return all cells of the completed finals and extras, timed on the spec's networks; nothing is trained.
@@ -103,7 +103,7 @@ def timed_cells(
     Args:
         spec: the replication.
         stages: completed finals and extras, the finals first.
-        kept: tables of the stages, by name.
+        completed: tables of the stages, by name.
         averages: the steps that averaged, for cells that record them.
     """
     tasks, cells = _Tasks(), []
@@ -114,7 +114,7 @@ def timed_cells(
             runs.setdefault(run.method.name, []).append(run)
         extra = stage.name.removeprefix("extra ") if stage.name != FINALS else ""
         for label, label_runs in runs.items():
-            rows = [row for row in kept[stage.name].rows if row["method"] == label]
+            rows = [row for row in completed[stage.name].rows if row["method"] == label]
             if rows:
                 cell = Cell(label, extra)
                 cell_averages = (averages or {}).get(cell)
@@ -131,7 +131,7 @@ def _runs_over(stage: ReplicationStage, networks: Sequence[Any]) -> Iterator[Run
     for network in networks:
         try:
             overrides = {} if network is None else {"networks": [network]}
-            base = SweptSpec.of(one_seed.fields() | overrides, one_seed.overrides(), [])
+            base = SweptSpec.from_spec(one_seed.fields() | overrides, one_seed.overrides(), [])
             configured = configurations(base, list(base.grids), one_seed.seeds)
         except SpecError:
             if stage.name == FINALS:
@@ -203,7 +203,7 @@ def _agree(exchanges: Sequence[Exchange], sent_per_step: float, steps: int) -> b
 class PlayedCell(NamedTuple):
     """Simulated workers at their own pace on a network: their order of arrival, and the clock."""
 
-    played: PlayedApart
+    played: AsyncResult
     clock: Clock
 
     def in_order_of(self, other: PlayedCell, steps: Sequence[int]) -> bool:
@@ -233,7 +233,7 @@ class _Tasks:
         self._known: dict[tuple[str, int], tuple[list[TensorShape], float | None]] = {}
         self._played: dict[tuple[str, str], PlayedCell] = {}
 
-    def _of(self, run: RunSpec) -> tuple[list[TensorShape], float | None]:
+    def _tensors_and_flops(self, run: RunSpec) -> tuple[list[TensorShape], float | None]:
         """Return the tensor shapes and the operations of one worker."""
         key = repr(run.problem), run.workers
         if key not in self._known:
@@ -248,7 +248,7 @@ class _Tasks:
 
     def exchanges(self, run: RunSpec, method: MethodBase, averaged: Sequence[int] | None) -> list[Exchange] | None:
         """Return the exchanges in closed form, from the steps that averaged if only the training determines them."""
-        tensors, _ = self._of(run)
+        tensors, _ = self._tensors_and_flops(run)
         if run.workers == 1:
             return []
         if averaged is None:
@@ -257,7 +257,7 @@ class _Tasks:
 
     def played(self, run: RunSpec, method: MethodBase) -> PlayedCell | None:
         """Return simulated workers at their own pace; None if batches adapt, whose times only the tasks give."""
-        from syncline.runs.training.elastic.async_clock import clock_apart, plan_apart
+        from syncline.runs.training.elastic.async_clock import async_plan, async_training_clock
         from syncline.runs.training.trained import base_s
 
         asynchronous = asynchronous_of(method)
@@ -265,10 +265,10 @@ class _Tasks:
             return None
         key = run.network.name, canonical(run.model_dump(mode="json"))
         if key not in self._played:
-            tensors, flops = self._of(run)
-            plan = plan_apart(run, method, tensors, base_s(run, flops), run.network)
+            tensors, flops = self._tensors_and_flops(run)
+            plan = async_plan(run, method, tensors, base_s(run, flops), run.network)
             played = plan.play()
-            self._played[key] = PlayedCell(played, clock_apart(played, plan.served, run.steps))
+            self._played[key] = PlayedCell(played, async_training_clock(played, plan.served, run.steps))
         return self._played[key]
 
     def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:
@@ -277,7 +277,7 @@ class _Tasks:
         from syncline.runs.training.trained import Trained
         from syncline.training import History
 
-        tensors, flops = self._of(run)
+        tensors, flops = self._tensors_and_flops(run)
         history = History((0,), run.steps, np.zeros((run.steps, 1)), {}, np.array([]), {}, (None,))
         read = dict.fromkeys(range(run.steps), method.readbacks(tensors))
         calls = calls_of(exchanges, run.steps)

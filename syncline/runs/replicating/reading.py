@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from syncline.errors import SpecError
-from syncline.files import as_written
+from syncline.files import refuse_changed_files
 from syncline.runs.replicating.choosing import check_effort, chosen_trials
 from syncline.runs.replicating.networks import NETWORKS_TABLE
 from syncline.runs.replicating.replicated import NOBODY, Replicated
@@ -30,7 +30,7 @@ def command_in(folder: Path) -> str:
     Raises:
         SpecError: the page has no command.
     """
-    with as_written(folder):
+    with refuse_changed_files(folder):
         lines = (folder / PAGE).read_text(encoding="utf-8").splitlines()
     for line in lines:
         if line.startswith("    syncline replicate "):
@@ -51,7 +51,7 @@ def read_replication(folder: Path) -> Replicated:
     seeds = options.get("--seeds")
     spec = load_replication(words[0], options.get("--scale"), seeds_of(None if seeds is None else parse_yaml(seeds)))
     result = Replicated(spec, folder, spec.planned())
-    with as_written(folder):
+    with refuse_changed_files(folder):
         for name, trainings in result.planned.items():
             path = stage_table(folder, name)
             if path.is_file():

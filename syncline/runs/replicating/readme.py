@@ -9,14 +9,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SynclineError
-from syncline.files import as_written, read_json, whole_file
+from syncline.files import atomic_path, read_json, refuse_changed_files
 from syncline.runs.folders.json_values import plain
 from syncline.runs.replicating.along import ALONG, along_page, layers_figure, measured_layers, measured_lines
 from syncline.runs.replicating.averages import averages_page, read_averages
 from syncline.runs.replicating.crossings import crossing_rows, crossings_page
 from syncline.runs.replicating.networks_page import networks_page
 from syncline.runs.replicating.pages import filled
-from syncline.runs.replicating.stage_tables import KeptStage
+from syncline.runs.replicating.stage_tables import CompletedStage
 from syncline.runs.replicating.stages import DEFAULT_NETWORK
 from syncline.runs.sweep.search import Tuned
 from syncline.specs.replications import ExtraStage
@@ -52,9 +52,9 @@ def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) ->
             _draw_along(result)
         if not result.left:
             verdicts = {"name": result.spec.name, "setting": setting(result.spec.training), "rows": result.verdicts}
-            with whole_file(result.folder / VERDICTS) as path:
+            with atomic_path(result.folder / VERDICTS) as path:
                 path.write_text(json.dumps(plain(verdicts), indent=1) + "\n", encoding="utf-8")
-        with whole_file(result.folder / "README.md") as path:
+        with atomic_path(result.folder / "README.md") as path:
             path.write_text("\n".join(_page(result, command, claims)), encoding="utf-8")
     except OSError as error:
         raise SynclineError(f"{result.folder}: cannot be written ({error.strerror})") from None
@@ -90,7 +90,7 @@ def _draw_search(result: Replicated) -> None:
         save(trials_over_knob(tried, knobs, title=f"{result.spec.name}: search"), result.folder / SEARCH_FIGURE)
 
 
-def along_stages(result: Replicated) -> list[tuple[str, KeptStage]]:
+def along_stages(result: Replicated) -> list[tuple[str, CompletedStage]]:
     """Return the completed stages with measures along trainings, by name."""
     return [(name.removeprefix(ALONG), stage) for name, stage in result.kept.items() if name.startswith(ALONG)]
 
@@ -281,7 +281,7 @@ def _elsewhere(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     for path in sorted(result.folder.resolve().parent.glob(f"*/{VERDICTS}")):
         if path.parent == result.folder.resolve():
             continue
-        with as_written(path.parent):
+        with refuse_changed_files(path.parent):
             content = read_json(path)
             other_states = (
                 {row["claim"]: row["state"] for row in content["rows"]} if content["name"] == result.spec.name else {}

@@ -21,7 +21,7 @@ from syncline.runs.replicating.expected import Expected, expected
 from syncline.runs.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
 from syncline.runs.replicating.replicated import NOBODY, Replicated
 from syncline.runs.replicating.stage_tables import (
-    KeptStage,
+    CompletedStage,
     StageRows,
     keep_stage,
     read_stage,
@@ -100,7 +100,9 @@ def replicate(
     result = Replicated(spec, out, spec.planned())
     check_folder(out)
     search = search_stage(spec)
-    completed = partial(_whole, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener())))
+    completed = partial(
+        _train_stage, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener()))
+    )
     if read_stage(stage_table(out, search.name), search.identity) is None:
         check_stages(spec)
     if on_expected is not None and (remaining := expected(spec, out)) is not None:
@@ -151,9 +153,9 @@ def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> Sta
     return list(keep_stage(path, rows_over_networks(cells, result.spec.network_names), identity, {}).rows)
 
 
-def _whole(
+def _train_stage(
     result: Replicated, jobs: int | None, allowance: Allowance, on_stage: StageListener, stage: ReplicationStage
-) -> KeptStage | None:
+) -> CompletedStage | None:
     """Train a stage as far as the allowance permits, and return it; None if it is not complete."""
     path = stage_table(result.folder, stage.name)
     completed = read_stage(path, stage.identity)
@@ -163,13 +165,13 @@ def _whole(
         for part in stage.parts():
             folder = result.folder / TRAININGS / part.file_name
             with on_stage(part) as listener:
-                swept = part.swept(folder, jobs, allowance, listener)
+                swept = part.train(folder, jobs, allowance, listener)
             if swept.interrupted:
                 result.finished[stage.name] = sum(len(done.swept.rows) for done in trained) + len(swept.rows)
                 result.interrupted = not allowance.spent
                 return None
             trained.append(TrainedPart(part, swept, folder / "runs"))
-        completed = _kept(stage, trained, path)
+        completed = _store_stage(stage, trained, path)
     if completed is not None:
         result.kept[stage.name] = completed
         result.finished[stage.name] = stage.trainings
@@ -184,7 +186,7 @@ class TrainedPart(NamedTuple):
     runs: Path
 
 
-def _kept(stage: ReplicationStage, trained: Sequence[TrainedPart], path: Path) -> KeptStage:
+def _store_stage(stage: ReplicationStage, trained: Sequence[TrainedPart], path: Path) -> CompletedStage:
     swept_rows = [row for part in trained for row in part.swept.rows]
     failed = [row for row in swept_rows if row["error"] is not None]
     if failed:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.runs.replicating.stage_tables import (
-    KeptStage,
+    CompletedStage,
     StageRows,
     stage_table,
 )
@@ -17,7 +17,7 @@ EXTRA = "extra "
 """Prefix of the names of extras."""
 
 
-NOBODY = KeptStage([], {})
+NOBODY = CompletedStage([], {})
 """The empty stage of repeated trials, for a spec in which the search alone chooses."""
 
 
@@ -42,7 +42,7 @@ class Replicated:
     folder: Path
     planned: dict[str, int]
     finished: dict[str, int] = field(default_factory=dict)
-    kept: dict[str, KeptStage] = field(default_factory=dict)
+    kept: dict[str, CompletedStage] = field(default_factory=dict)
     effort: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
     verdicts: StageRows = field(default_factory=list)

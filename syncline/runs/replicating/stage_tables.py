@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from syncline.errors import SpecError
-from syncline.files import as_written, whole_file
+from syncline.files import atomic_path, refuse_changed_files
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.result_files import read_parquet
 
@@ -23,7 +23,7 @@ StageRows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class KeptStage:
+class CompletedStage:
     """A stage's rows, and facts about how they were made."""
 
     rows: StageRows
@@ -39,7 +39,7 @@ def stage_table(folder: Path, stage: str) -> Path:
     return folder / f"{stage.replace(' ', '-')}.parquet"
 
 
-def read_stage(path: Path, identity: str) -> KeptStage | None:
+def read_stage(path: Path, identity: str) -> CompletedStage | None:
     """Return a completed stage; None if it is not complete.
 
     Raises:
@@ -53,27 +53,29 @@ def read_stage(path: Path, identity: str) -> KeptStage | None:
     return stage
 
 
-def stage_in(path: Path) -> tuple[str, KeptStage]:
+def stage_in(path: Path) -> tuple[str, CompletedStage]:
     """Return the digest of the spec, and the stage, from an existing table.
 
     Raises:
         SynclineError: the table was changed after it was written.
     """
-    with as_written(path.parent):
+    with refuse_changed_files(path.parent):
         table = read_parquet(path, {})
         metadata = table.schema.metadata or {}
         rows: StageRows = table.to_pylist()
-        return metadata[IDENTITY].decode(), KeptStage(rows, json.loads(metadata[ABOUT]))
+        return metadata[IDENTITY].decode(), CompletedStage(rows, json.loads(metadata[ABOUT]))
 
 
-def keep_stage(path: Path, rows: Sequence[Mapping[str, Any]], identity: str, about: Mapping[str, Any]) -> KeptStage:
+def keep_stage(
+    path: Path, rows: Sequence[Mapping[str, Any]], identity: str, about: Mapping[str, Any]
+) -> CompletedStage:
     """Write the table of a completed stage."""
     table = pa.Table.from_pylist([dict(row) for row in rows])
     about_json = json.dumps(plain(about), sort_keys=True)
-    with whole_file(path) as working:
+    with atomic_path(path) as working:
         pq.write_table(
             table.replace_schema_metadata({IDENTITY: identity.encode(), ABOUT: about_json.encode()}),
             working,
             compression="zstd",
         )
-    return KeptStage([dict(row) for row in rows], json.loads(about_json))
+    return CompletedStage([dict(row) for row in rows], json.loads(about_json))

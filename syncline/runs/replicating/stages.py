@@ -120,14 +120,14 @@ class ReplicationStage:
         Raises:
             SpecError: a field, a range or a combination of both is invalid.
         """
-        base = SweptSpec.of(self.fields(), self.overrides(), [])
+        base = SweptSpec.from_spec(self.fields(), self.overrides(), [])
         if self.tune:
             tuned = [Tuned.parse(text) for text in self.tune]
             searched(base, list(base.grids), tuned, self.trials or 1, self.seeds, "optuna")
         else:
             configurations(base, list(base.grids), self.seeds)
 
-    def swept(self, out: Path, jobs: int | None, allowance: Allowance, listener: Listener) -> Swept:
+    def train(self, out: Path, jobs: int | None, allowance: Allowance, listener: Listener) -> Swept:
         """Train the missing trainings of the folder ``out``, as far as the allowance permits."""
         return sweep(
             self.fields(),

@@ -18,7 +18,7 @@ Losses = Mapping[Cell, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonResult:
     """A comparison: the left side minus the right side, by seed; a difference below 0 is as claimed."""
 
     comparison: Comparison
@@ -41,7 +41,7 @@ class Compared:
             return OPEN
         return HELD if self.as_claimed == seeds else FAILED if self.other_way_round == seeds else OPEN
 
-    def told(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Return the fields of the comparison for JSON and tables."""
         values = [difference for difference in self.differences.values() if not math.isnan(difference)]
         middle, low, high = (median(values), min(values), max(values)) if values else (math.nan,) * 3
@@ -51,7 +51,7 @@ class Compared:
         }  # fmt: skip
 
 
-def compared(comparison: Comparison, losses: Losses) -> Compared:
+def compare_sides(comparison: Comparison, losses: Losses) -> ComparisonResult:
     """Return the difference of both sides on the seeds that all of its cells have."""
     sides = [cells_of(comparison.less), cells_of(comparison.than)]
     seeds = set.intersection(*(set(losses[cell]) for side in sides for cell in side))
@@ -62,7 +62,7 @@ def compared(comparison: Comparison, losses: Losses) -> Compared:
 
     margin = comparison.by - comparison.within
     differences = {seed: value(sides[0], seed) - value(sides[1], seed) + margin for seed in sorted(seeds)}
-    return Compared(comparison, differences)
+    return ComparisonResult(comparison, differences)
 
 
 def verdict_rows(claims: Sequence[ReplicatedClaim], losses: Losses, least_seeds: int) -> list[dict[str, Any]]:
@@ -71,11 +71,11 @@ def verdict_rows(claims: Sequence[ReplicatedClaim], losses: Losses, least_seeds:
     for claim in claims:
         if any(cell not in losses for cell in claim.cells()):
             continue
-        comparisons = [compared(comparison, losses) for comparison in claim.all]
+        comparisons = [compare_sides(comparison, losses) for comparison in claim.all]
         states = [result.state(least_seeds) for result in comparisons]
         state = FAILED if FAILED in states else OPEN if OPEN in states else HELD
         rows += [
-            {"claim": claim.claim, "state": state, **result.told(), "settled_by": claim.settled_by}
+            {"claim": claim.claim, "state": state, **result.record(), "settled_by": claim.settled_by}
             for result in comparisons
         ]
     return rows

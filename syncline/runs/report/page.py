@@ -11,11 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from syncline.errors import SpecError
-from syncline.files import as_written, whole_file
+from syncline.files import atomic_path, refuse_changed_files
 from syncline.runs.folders.json_values import plain
 from syncline.runs.report.cells import drawn_table
 from syncline.runs.report.placement import placement_chart
-from syncline.runs.report.provenance import origin_of
+from syncline.runs.report.provenance import provenance_of
 from syncline.runs.report.reported import Reported
 from syncline.runs.report.series import loss_lines, named_lines, swatches
 from syncline.runs.report.shares import ranges_of, time_shares
@@ -46,14 +46,14 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     """
     lines: dict[str, None] = {}
     for result in results:
-        with as_written(_where(result)):
+        with refuse_changed_files(_where(result)):
             lines |= dict.fromkeys(named_lines(result))
     styles = swatches(lines)
     names = [style["name"] for style in styles]
     charts: dict[str, Any] = {}
     sections = []
     for number, result in enumerate(results, start=1):
-        with as_written(_where(result)):
+        with refuse_changed_files(_where(result)):
             sections.append(_section(number, result, names, charts))
     environment = Environment(
         loader=PackageLoader("syncline.runs.report", "."),
@@ -82,7 +82,7 @@ def write_report(html: str, path: Path) -> Path:
             with path.open(encoding="utf-8", errors="replace") as existing:
                 if f'content="{GENERATOR}' not in existing.read(2000):
                     raise SpecError("--out", str(path), "a new file, or a report, which is replaced")
-        with whole_file(path) as working:
+        with atomic_path(path) as working:
             working.write_text(html, encoding="utf-8")
     except OSError as error:
         raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
@@ -146,7 +146,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
         },
         "placement": placed("placement", placement_chart(ledger, names)) if ledger is not None else "",
         "missing": _missing(result, drawn),
-        "origin": origin_of(result),
+        "origin": provenance_of(result),
     }  # fmt: skip
 
 

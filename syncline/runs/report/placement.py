@@ -45,7 +45,7 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
             "style": styles.index(method),
             "steps": list(by_step),
             "bytes": [round(sum(map(sum, calls.values()))) for calls in by_step.values()],
-            "words": [words.setdefault(_told(calls), len(words)) for calls in by_step.values()],
+            "words": [words.setdefault(_calls_text(calls), len(words)) for calls in by_step.values()],
         })  # fmt: skip
     return {"kind": "placement", "steps": count, "all": last, "lanes": lanes, "words": list(words)}
 
@@ -54,7 +54,7 @@ MOST_NAMED = 4
 """Largest number of kinds of calls of a step that are named."""
 
 
-def _told(calls: dict[str, list[float]]) -> str:
+def _calls_text(calls: dict[str, list[float]]) -> str:
     named = [name + (f", {len(sizes)} times" if len(sizes) > 1 else "") for name, sizes in calls.items()]
     more = len(named) - MOST_NAMED
     return "; ".join([*named[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])

@@ -22,9 +22,9 @@ DIGITS = 12
 """Number of digits of a commit."""
 
 
-def origin_of(one: Reported) -> dict[str, Any]:
+def provenance_of(result: Reported) -> dict[str, Any]:
     """Return ``command``, ``versions`` (name and value) and ``spec`` (text); unknown parts are left out."""
-    return {"command": _command(one), "versions": list(_versions(one)), "spec": _spec(one)}
+    return {"command": _command(result), "versions": list(_versions(result)), "spec": _spec(result)}
 
 
 def _versions(result: Reported) -> Iterator[tuple[str, str]]:

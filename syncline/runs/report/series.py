@@ -75,7 +75,13 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
         is_log = max(totals) > LOG_TIME_RATIO * min(totals)
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
     panels += [
-        {"x": f"on {name}", "title": f"Time on {name}", "told": _beside(name, read), "kind": "seconds", "log": far}
+        {
+            "x": f"on {name}",
+            "title": f"Time on {name}",
+            "told": _network_note(name, read),
+            "kind": "seconds",
+            "log": far,
+        }
         for name in networks
     ]
     limits = loss_limits(read.curves)
@@ -85,22 +91,22 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
     }  # fmt: skip
 
 
-def _beside(name: str, read: FileCurves) -> str:
+def _network_note(name: str, read: FileCurves) -> str:
     """Return the description of a network, if it differs from its name."""
     return "" if read.networks[name] == name else read.networks[name]
 
 
-def loss_lines(one: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+def loss_lines(result: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
     """Return the losses of a result as lines, and a note about which they are; None if it has no losses."""
-    curves = one.file("curves.parquet")
+    curves = result.file("curves.parquet")
     if curves is not None and (read := read_curves(curves)).curves:
         return lines_chart(read, styles), ""
-    if one.command == "sweep" and one.folder is not None:
-        read, note = sweep_curves(one)
+    if result.command == "sweep" and result.folder is not None:
+        read, note = sweep_curves(result)
         return (lines_chart(read, styles), note) if read.curves else (None, "")
-    finals = one.file("finals.parquet") if one.command == "replicate" else None
+    finals = result.file("finals.parquet") if result.command == "replicate" else None
     if finals is not None:
-        read = final_curves(finals, one.file("networks.parquet"))
+        read = final_curves(finals, result.file("networks.parquet"))
         return lines_chart(read, styles), f"Of the finals, on fresh seeds. {BY_MEANS}"
     return None, ""
 
@@ -129,24 +135,24 @@ def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict
     return {name: step * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
 
 
-def named_lines(one: Reported) -> list[str]:
+def named_lines(result: Reported) -> list[str]:
     """Return all names that have a colour on the page."""
-    if one.command == "sweep":
-        return [name for name, _ in best_configurations(one)]
-    names = one.methods
+    if result.command == "sweep":
+        return [name for name, _ in best_configurations(result)]
+    names = result.methods
     for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
-        path = one.file(file)
+        path = result.file(file)
         if path is not None:
             names += read_parquet(path, {"method": TEXT}, ["method"])["method"].unique().to_pylist()
     return list(dict.fromkeys(names))
 
 
-def best_configurations(one: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
+def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the drawn configurations of a sweep, best first as in their ranking: a name, and their rows."""
-    finished = [row for row in one.rows if row.get("error") is None and row.get("loss") is not None]
+    finished = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
     if not finished:
         return []
-    paths = one.paths
+    paths = result.paths
     return [
         (_configuration(record, paths), [row for row in finished if row["configuration"] == record["configuration"]])
         for record in ranked(finished)[:MOST_CONFIGURATIONS]
@@ -158,13 +164,13 @@ def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
     return f"{record['configuration']}: {values or record['method']}"
 
 
-def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
+def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note."""
-    assert one.folder is not None
+    assert result.folder is not None
     curves, sent, label = [], {}, "evaluation loss"
-    chosen = best_configurations(one)
+    chosen = best_configurations(result)
     for name, rows in chosen:
-        paths = [one.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
+        paths = [result.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
         tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in paths if path.is_file()]
         seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
         if not seeds:
@@ -175,7 +181,7 @@ def sweep_curves(one: Reported) -> tuple[FileCurves, str]:
         curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
         if means["bytes_per_worker"] is not None:
             sent[name] = shortest * means["bytes_per_worker"]
-    several = len({row["configuration"] for row in one.rows})
+    several = len({row["configuration"] for row in result.rows})
     note = f"The best {len(chosen)} of {several:,} configurations. " if several > len(chosen) else ""
     networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
     return FileCurves(curves, sent, {name: name for name in networks}, label, None), note + BY_MEANS

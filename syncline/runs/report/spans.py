@@ -67,7 +67,7 @@ def _timelines(path: Path) -> Iterator[tuple[str, str, pa.Table]]:
 def _timeline(table: pa.Table) -> Timeline:
     names = ("worker", "stream", "what", "label", "start_s", "end_s", "nbytes", "step")
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in names}
-    return Timeline.of_columns(columns, int(columns["worker"].max()) + 1)
+    return Timeline.from_columns(columns, int(columns["worker"].max()) + 1)
 
 
 def _of_a_training(table: pa.Table) -> tuple[Timeline, str] | None:
@@ -111,7 +111,7 @@ def _columns(shown: Timeline, key: str) -> dict[str, Any]:
         ]
     else:
         texts = [
-            _told(kind_name, label, step)
+            _span_text(kind_name, label, step)
             for kind_name, label, step in zip(kind_names, labels, shown.step.tolist(), strict=True)
         ]
     lanes = np.unique(shown.worker)
@@ -150,5 +150,5 @@ def _kind(stream: str, activity: str) -> str:
     return activity if activity in ("encode", "trigger", "optimizer") else "compute"
 
 
-def _told(activity: str, label: str, step: int) -> str:
+def _span_text(activity: str, label: str, step: int) -> str:
     return f"{activity}{f', {label}' if label and label != activity else ''}, step {step}"

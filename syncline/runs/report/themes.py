@@ -28,17 +28,17 @@ TOLD_APART = 3.0
 """Smallest contrast of a graphic with its background, from WCAG 2.2 (1.4.11)."""
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(color: str, other: str) -> float:
     """Return the contrast of two colours, ``(L1 + 0.05) / (L2 + 0.05)`` of their relative luminances (WCAG 2.2).
 
     >>> contrast("#000000", "#ffffff")
     21.0
     """
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((_luminance(color), _luminance(other)), reverse=True)
     return round((lighter + 0.05) / (darker + 0.05), 9)
 
 
-def legible(color: str, ground: str, least: float = TOLD_APART) -> str:
+def legible(color: str, ground: str, min_contrast: float = TOLD_APART) -> str:
     """Return the colour, or one of its hue that is just as much lighter or darker as the background needs.
 
     On a dark background light and dark are swapped first, so that shades of a hue differ as much as they do on white.
@@ -50,7 +50,7 @@ def legible(color: str, ground: str, least: float = TOLD_APART) -> str:
     dark = _luminance(ground) < 0.2
     light = 1 - light if dark else light
     step = 0.01 if dark else -0.01
-    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < least:
+    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < min_contrast:
         light += step
     return candidate
 

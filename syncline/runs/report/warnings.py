@@ -12,21 +12,30 @@ MOST_NAMED = 6
 """Largest number of methods that a warning names."""
 
 
-def warnings_of(one: Reported) -> list[str]:
+def warnings_of(result: Reported) -> list[str]:
     """Return the warnings as one sentence each, the most serious first."""
-    return [*_ended(one), *_lost(one), *_unknown(one), *_too_few(one), *_not_told_apart(one), *_made_by(one)]
+    return [
+        *_ended(result),
+        *_lost(result),
+        *_unknown(result),
+        *_too_few(result),
+        *_not_told_apart(result),
+        *_made_by(result),
+    ]
 
 
-def caveats_of(one: Reported) -> list[str]:
+def caveats_of(result: Reported) -> list[str]:
     """Return sentences that hold for every result of its kind."""
-    bases = list(dict.fromkeys(str(row["basis"]) for row in one.rows if row.get("basis")))
+    bases = list(dict.fromkeys(str(row["basis"]) for row in result.rows if row.get("basis")))
     caveats = [f"Bounds of times are where nine of ten measurements are expected; from {basis}." for basis in bases]
-    if one.command in ("compare", "run", "sweep", "replicate") and any(row.get("loss") is not None for row in one.rows):
+    if result.command in ("compare", "run", "sweep", "replicate") and any(
+        row.get("loss") is not None for row in result.rows
+    ):
         caveats.append(
             "Losses are of the problem that was trained, which is small: they show mechanisms and do not predict the "
             "loss of a large model."
         )
-    if one.command in ("compare", "run", "sweep", "project", "pipeline", "trace", "whatif"):
+    if result.command in ("compare", "run", "sweep", "project", "pipeline", "trace", "whatif"):
         caveats.append(
             "Times are simulated, not measured, and are those of this network and this computing time alone."
         )

@@ -12,12 +12,12 @@ from syncline.units import format_bytes, format_seconds
 ReportedRow = dict[str, Any]
 
 
-def summary_of_result(one: Reported) -> list[str]:
+def summary_of_result(result: Reported) -> list[str]:
     """Return the summary of a result, the most important sentence first."""
-    if not one.rows:
+    if not result.rows:
         return ["There are no rows: nothing was finished."]
-    summarize = TOLD.get(one.command, _counted)
-    return summarize(one)
+    summarize = TOLD.get(result.command, _counted)
+    return summarize(result)
 
 
 def _of_trainings(result: Reported) -> list[str]:

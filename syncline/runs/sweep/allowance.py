@@ -15,7 +15,7 @@ class Allowance:
     took as long as the longest so far; the first one always starts.
 
     Args:
-        most: number of trainings.
+        max_trainings: number of trainings.
         time_s: seconds of this process, from now on.
         now: function that gives the seconds of a monotonic clock.
 
@@ -27,25 +27,25 @@ class Allowance:
     """
 
     def __init__(
-        self, most: int | None = None, time_s: float | None = None, now: Callable[[], float] = time.monotonic
+        self, max_trainings: int | None = None, time_s: float | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
-        if most is not None and most < 1:
-            raise SpecError("--most", most, "at least 1 training")
+        if max_trainings is not None and max_trainings < 1:
+            raise SpecError("--most", max_trainings, "at least 1 training")
         if time_s is not None and not time_s > 0:
             raise SpecError("--for", time_s, "a time above 0, as in 10min")
-        self._left, self._now, self._end_s = most, now, None if time_s is None else now() + time_s
+        self._left, self._now, self._end_s = max_trainings, now, None if time_s is None else now() + time_s
         self._begun_s: float | None = None
         self._longest_s = 0.0
         self.spent = False
 
-    def granted(self, asked: int, side_by_side: int) -> int:
+    def grant(self, requested: int, side_by_side: int) -> int:
         """Return how many of the requested trainings may start now; call it again when they are done."""
-        number = asked if self._left is None else min(asked, self._left)
+        number = requested if self._left is None else min(requested, self._left)
         if self._end_s is not None:
             number = min(number, side_by_side) if self._fits() else 0
         if self._left is not None:
             self._left -= number
-        self.spent = self.spent or (asked > 0 and number == 0)
+        self.spent = self.spent or (requested > 0 and number == 0)
         return number
 
     def _fits(self) -> bool:

@@ -44,7 +44,7 @@ def client_of(address: str) -> Any:
         raise SpecError("--dask", address, f"the address of a scheduler, as tcp://127.0.0.1:8786 ({message})") from None
 
 
-def carried_out_by_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: SharedProgress) -> Iterator[Done]:
+def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: SharedProgress) -> Iterator[Done]:
     """Yield jobs as they finish. If a job's worker dies, dask starts the job on another one.
 
     Raises:

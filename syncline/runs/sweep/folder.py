@@ -15,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.files import read_json
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import remove_manifest, write_manifest
-from syncline.runs.folders.path_lock import Claim, claimed
+from syncline.runs.folders.path_lock import PathLock, lock_path
 from syncline.runs.folders.result_files import ROWS, SWEEP_RUNS, check_rows, read_noted
 from syncline.runs.sweep.runs import failed_record, read_run
 from syncline.specs import RunSpec
@@ -24,7 +24,7 @@ NAME = "sweep.json"
 
 
 @dataclass(frozen=True)
-class AskedRun:
+class RequestedRun:
     """A run that a sweep requests.
 
     Args:
@@ -59,7 +59,7 @@ class SweepFolder:
 
     def __init__(self, path: Path, exact: bool) -> None:
         is_there = exact and os.path.lexists(path)
-        self._claim = _going_on(path) if is_there else claimed(path, exact=exact, what="folder")
+        self._claim = _lock_existing(path) if is_there else lock_path(path, exact=exact, kind="folder")
         self.path = path if is_there else self._claim.path
         self.runs = self.path / "runs"
         self._claim.on_abandon = self._remove_unfinished
@@ -75,7 +75,9 @@ class SweepFolder:
     def __enter__(self) -> SweepFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
             if (self.path / NAME).is_file():
                 write_manifest(self.path)
@@ -102,32 +104,32 @@ class SweepFolder:
         """Store the errors of runs that left no folder."""
         self._errors |= errors
 
-    def missing(self, asked: Sequence[AskedRun]) -> list[AskedRun]:
+    def missing(self, requests: Sequence[RequestedRun]) -> list[RequestedRun]:
         """Return the requested runs that are not finished, each once."""
-        by_name = {run.name: run for run in asked}
+        by_name = {run.name: run for run in requests}
         return [run for run in by_name.values() if read_run(self.runs, run.name) is None]
 
-    def rows(self, asked: Sequence[AskedRun]) -> list[dict[str, Any]]:
+    def rows(self, requests: Sequence[RequestedRun]) -> list[dict[str, Any]]:
         """Return one row for each requested run that is finished or has failed, in the order of the request."""
-        maybe_rows = (self.row(run) for run in asked)
+        maybe_rows = (self.row(run) for run in requests)
         return [row for row in maybe_rows if row is not None]
 
-    def row(self, one: AskedRun) -> dict[str, Any] | None:
+    def row(self, request: RequestedRun) -> dict[str, Any] | None:
         """Return the row of one run; None if it has no result yet."""
-        result = read_run(self.runs, one.name)
-        if result is None and one.name in self._errors:
-            result = {"row": failed_record(one.spec), "error": self._errors[one.name]}
-        return result and _row(one.configuration, one.values, one.name, result)
+        result = read_run(self.runs, request.name)
+        if result is None and request.name in self._errors:
+            result = {"row": failed_record(request.spec), "error": self._errors[request.name]}
+        return result and _row(request.configuration, request.values, request.name, result)
 
-    def write(self, about: Mapping[str, Any], asked: Sequence[AskedRun]) -> list[dict[str, Any]]:
+    def write(self, about: Mapping[str, Any], requests: Sequence[RequestedRun]) -> list[dict[str, Any]]:
         """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""
-        rows = self.rows(asked)
+        rows = self.rows(requests)
         listed = [
             {
                 "run": run.name, "configuration": run.configuration, "training": run.training,
                 "method": run.spec.method.name, "values": run.values,
             }
-            for run in asked
+            for run in requests
         ]  # fmt: skip
         content = {**about, "runs": listed, "rows": rows}
         working = self.path / f".{NAME}.partial"
@@ -139,7 +141,7 @@ class SweepFolder:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredSweep:
     """A sweep as its folder stores it.
 
     Attributes:
@@ -158,7 +160,7 @@ class Kept:
         return tuple(dict.fromkeys(path for run in self.asked for path in run["values"]))
 
 
-def read_sweep(path: Path) -> Kept:
+def read_sweep(path: Path) -> StoredSweep:
     """Return the content of a sweep's folder, also if the sweep is still running or was killed.
 
     Raises:
@@ -183,7 +185,7 @@ def read_sweep(path: Path) -> Kept:
         )
         if row is not None:
             rows.append(row)
-    return Kept(about, requested, rows)
+    return StoredSweep(about, requested, rows)
 
 
 def _row(configuration: int, values: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,12 +193,12 @@ def _row(configuration: int, values: Mapping[str, Any], name: str, result: Mappi
     return {"configuration": configuration, **values, **result["row"], "error": result.get("error"), "run": name}
 
 
-def _going_on(path: Path) -> Claim:
+def _lock_existing(path: Path) -> PathLock:
     """Return the lock on an existing sweep's folder, to continue in it."""
     if not path.is_dir() or not ((path / NAME).is_file() or _is_bare(path)):
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
-        claim = Claim.of(path.resolve())
+        claim = PathLock.acquire(path.resolve())
     except OSError as error:
         raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
     if claim is None:

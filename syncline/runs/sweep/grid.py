@@ -53,7 +53,7 @@ class SweptSpec:
     name: str = field(default="sweep")
 
     @classmethod
-    def of(
+    def from_spec(
         cls, spec: str | Path | Mapping[str, Any] | BaseModel, overrides: Sequence[Override], grids: Sequence[Grid]
     ) -> SweptSpec:
         """Return the base of a sweep over ``grids``.
@@ -169,7 +169,7 @@ def configurations(
     return configured
 
 
-def check_names(grid: Grid, made: Sequence[Configuration]) -> None:
+def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
     """Refuse methods or networks with the same name in tables.
 
     Raises:
@@ -178,14 +178,14 @@ def check_names(grid: Grid, made: Sequence[Configuration]) -> None:
     if grid.path not in ("method", "network"):
         return
     names: dict[str, Any] = {}
-    for configuration in made:
+    for configuration in candidates:
         name, value = getattr(configuration.spec, grid.path).name, configuration.values[grid.path]
         if names.setdefault(name, value) != value:
             expected = f"different names; {name!r} is there twice (a method's label is its name)"
             raise SpecError(grid.told, list(grid.shown), expected)
 
 
-def seeds_of(given: Any, told: str = "--seeds") -> tuple[int, ...] | None:
+def seeds_of(value: Any, option: str = "--seeds") -> tuple[int, ...] | None:
     """Return the seeds of a list or of a number: 3 is 0, 1 and 2; None for None.
 
     Raises:
@@ -194,13 +194,13 @@ def seeds_of(given: Any, told: str = "--seeds") -> tuple[int, ...] | None:
     >>> seeds_of(3), seeds_of([7, 9])
     ((0, 1, 2), (7, 9))
     """
-    if given is None:
+    if value is None:
         return None
-    if isinstance(given, int) and not isinstance(given, bool) and 1 <= given <= MOST_SEEDS:
-        return tuple(range(given))
-    if isinstance(given, Sequence) and not isinstance(given, str) and given:
-        return tuple(given)
-    raise SpecError(told, given, "how many, as in 5, or which, as in [3, 4]")
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
+        return tuple(range(value))
+    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+        return tuple(value)
+    raise SpecError(option, value, "how many, as in 5, or which, as in [3, 4]")
 
 
 def _fields_of(spec: BaseModel, paths: Iterable[str]) -> dict[str, Any]:

@@ -60,14 +60,14 @@ def canonical(value: Any) -> str:
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
     """Return the folder name of each seed's run: the same for specs with the same meaning, whatever their names are."""
-    fields, file_digests = _told(spec, FOR_PEOPLE), own_files(spec)
+    fields, file_digests = _dumped_fields(spec, FOR_PEOPLE), own_files(spec)
     return {seed: _hashed(fields | {"seeds": [seed]}, code, file_digests) for seed in spec.seeds}
 
 
 def training_name(spec: RunSpec) -> str:
     """Return a name that configurations share if they differ only in the clock's fields and so share trainings."""
     unseen = () if goes_by_clock(spec, spec.method) else OF_THE_CLOCK
-    return _hashed(_told(spec, (*FOR_PEOPLE, *unseen, "seeds")))
+    return _hashed(_dumped_fields(spec, (*FOR_PEOPLE, *unseen, "seeds")))
 
 
 def measured_name(spec: RunSpec) -> str:
@@ -94,7 +94,7 @@ def own_files(spec: RunSpec) -> dict[str, str]:
     return digests | {file.name: _digest(file) for file in sorted(files) if file.is_file()}
 
 
-def _told(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
+def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in spec.model_dump(mode="json").items() if name not in without}
 
 

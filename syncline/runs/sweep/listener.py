@@ -48,19 +48,19 @@ class BarOfRuns(Listener):
         """Start the bar at the number of runs that an earlier sweep finished."""
         self._runs, self._finished = runs, finished
         if self._task is None:
-            self._task = self._bars.add_task(self._told(), total=runs, completed=finished)
+            self._task = self._bars.add_task(self._summary(), total=runs, completed=finished)
 
     def reached(self, runs: float) -> None:
         """Move the bar with the steps; its number counts the runs."""
         if self._task is not None:
-            self._bars.update(self._task, completed=runs, description=self._told())
+            self._bars.update(self._task, completed=runs, description=self._summary())
 
     def finished(self, label: str, row: _Row) -> None:
         """Count a finished or failed run."""
         self._finished += 1
         self._failed += row["error"] is not None
 
-    def _told(self) -> str:
+    def _summary(self) -> str:
         failed = f", {self._failed:,} failed" if self._failed else ""
         return f"{self._finished:,} of {self._runs:,} runs{failed}"
 
@@ -95,7 +95,7 @@ class LogOfRuns(Listener):
         """Print the progress if no line was printed for long."""
         if self._pace is not None and not self._pace.wait_s():
             num_done, ahead = runs - self._before, self._runs - self._before
-            progress_text = self._pace.told(num_done / max(ahead, 1))
+            progress_text = self._pace.progress_text(num_done / max(ahead, 1))
             self._say(f"{progress_text}: {self._finished:,} of {self._runs:,} runs are finished")
 
     def finished(self, label: str, row: _Row) -> None:
@@ -104,9 +104,9 @@ class LogOfRuns(Listener):
         if self._pace is not None:
             self._pace.rest()
         came_out = f"failed: {row['error']}" if row["error"] is not None else _outcome_of(row)
-        self._say(f"{self._finished:,}/{self._runs:,} {label}: {came_out}{self._left()}")
+        self._say(f"{self._finished:,}/{self._runs:,} {label}: {came_out}{self._remaining_text()}")
 
-    def _left(self) -> str:
+    def _remaining_text(self) -> str:
         num_done, ahead = self._finished - self._before, self._runs - self._finished
         if self._begun_s is None or not ahead or num_done <= 0:
             return ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from joblib import cpu_count
 
-from syncline.runs.processes.shared_progress import SharedProgress, in_processes, overseen
+from syncline.runs.processes.shared_progress import SharedProgress, in_processes, run_stoppable
 from syncline.runs.sweep.runs import Outcome, SweptRun, begin, outcomes, write
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Done = tuple[int, dict[str, str]]
 """The number of a finished job, and by name the errors of its runs that a later sweep should repeat."""
 
 
-def carried_out(jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress) -> Iterator[Done]:
+def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress) -> Iterator[Done]:
     """Yield jobs as they finish, each written to ``folder``; jobs that were not started before a stop are left out.
 
     If a process is killed from outside, all running jobs end with it. These jobs are then repeated one by one, each in
@@ -73,7 +73,7 @@ def _as_finished(
     try:
         if processes == 1:
             for call in calls:
-                done = overseen(call, progress)
+                done = run_stoppable(call, progress)
                 if done is not None:
                     yield done
             return
@@ -98,9 +98,9 @@ def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) ->
     return None if results is None else (number, errors_of(results))
 
 
-def errors_of(made: Sequence[Outcome]) -> dict[str, str]:
+def errors_of(results: Sequence[Outcome]) -> dict[str, str]:
     """Return the errors of the results without a folder."""
-    return {outcome.name: outcome.error for outcome in made if outcome.error and not outcome.files}
+    return {outcome.name: outcome.error for outcome in results if outcome.error and not outcome.files}
 
 
 def _was_begun(folder: Path, job: Job) -> bool:

@@ -14,7 +14,7 @@ NO_MEASURE = {"configuration", "seed", "workers", "steps", "diverged_at"}
 """Numeric fields of a row that do not measure quality."""
 
 
-def ranked(rows: Sequence[Mapping[str, Any]], by: str = "loss") -> list[dict[str, Any]]:
+def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dict[str, Any]]:
     """Return one record per configuration, the best first: the median, lowest and highest of a number over the seeds.
 
     A seed that diverged or failed counts as infinite. Ties are ordered by ``wall_clock_s``, then by configuration
@@ -22,16 +22,16 @@ def ranked(rows: Sequence[Mapping[str, Any]], by: str = "loss") -> list[dict[str
 
     Args:
         rows: rows of runs, those of a configuration one after another.
-        by: name of a numeric field; less is better.
+        measure: name of a numeric field; less is better.
 
     Raises:
         SpecError: no row has such a number.
     """
     measures = _measures(rows)
-    if rows and by not in measures and any(not row["error"] for row in rows):
-        raise SpecError("--by", by, one_of(measures, by))
-    records = [_record(list(group), by) for _, group in groupby(rows, key=lambda row: row["configuration"])]
-    best_first = sorted(records, key=lambda entry: (entry[by], entry["wall_clock_s"], entry["configuration"]))
+    if rows and measure not in measures and any(not row["error"] for row in rows):
+        raise SpecError("--by", measure, one_of(measures, measure))
+    records = [_record(list(group), measure) for _, group in groupby(rows, key=lambda row: row["configuration"])]
+    best_first = sorted(records, key=lambda entry: (entry[measure], entry["wall_clock_s"], entry["configuration"]))
     return [{"rank": rank} | record for rank, record in enumerate(best_first, 1)]
 
 
@@ -80,14 +80,14 @@ def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(measures)
 
 
-def effort(asked: Iterable[tuple[str, str]]) -> dict[str, int]:
+def effort(runs: Iterable[tuple[str, str]]) -> dict[str, int]:
     """Return the number of configurations each method is tuned over; those that differ only on the clock count once.
 
     Args:
-        asked: method and training of each run.
+        runs: method and training of each run.
     """
     trainings_of: dict[str, set[str]] = {}
-    for method, training in asked:
+    for method, training in runs:
         trainings_of.setdefault(method, set()).add(training)
     return {method: len(names) for method, names in trainings_of.items()}
 
@@ -97,9 +97,9 @@ def is_equal(tuned: Mapping[str, int]) -> bool:
     return len(set(tuned.values())) <= 1
 
 
-def with_equal_effort(rows: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def with_equal_effort(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return rows of equally many configurations of each method, as many as the least tuned one has, in sweep order."""
-    training_of = {run["run"]: (run["method"], run["training"]) for run in asked}
+    training_of = {run["run"]: (run["method"], run["training"]) for run in runs}
     smallest_effort = min(effort(training_of.values()).values(), default=0)
     chosen: dict[str, dict[str, None]] = {}
     for method, training in training_of.values():

@@ -77,9 +77,9 @@ class Tuned:
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
         option = f"--tune {path}"
         if low.startswith("1-") and high.startswith("1-"):
-            lacking = cls.of(path, (_number(high[2:]), _number(low[2:])), option, written)
+            lacking = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, written)
             return replace(lacking, below_one=True)
-        return cls.of(path, (_number(low), _number(high)), option, written)
+        return cls.from_ends(path, (_number(low), _number(high)), option, written)
 
     @property
     def shown(self) -> list[float]:
@@ -91,17 +91,17 @@ class Tuned:
         return 1 - drawn if self.below_one else drawn
 
     @classmethod
-    def of(cls, path: str, ends: Any, told: str = "", written: Any = None) -> Tuned:
+    def from_ends(cls, path: str, ends: Any, option: str = "", written: Any = None) -> Tuned:
         """Return the range of a field and its two ends from Python."""
-        told = told or f"tune[{path!r}]"
+        option = option or f"tune[{path!r}]"
         numbers = list(ends) if isinstance(ends, list | tuple) else []
         if len(numbers) != 2 or not all(
             isinstance(number, int | float) and not isinstance(number, bool) for number in numbers
         ):
-            raise SpecError(told, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
+            raise SpecError(option, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
         method, field = of_method(path)
         low, high = numbers
-        return cls(field, low, high, told, method)
+        return cls(field, low, high, option, method)
 
     def drawn(self, value: Any) -> float | None:
         """Return the drawn number that gives ``value``; None if ``value`` is outside the range."""
@@ -119,7 +119,7 @@ class Tuned:
             return int(trial.suggest_int(self.path, self.low, self.high, log=True))
         return self.value(float(trial.suggest_float(self.path, self.low, self.high, log=True)))
 
-    def at(self, *values: float) -> Grid:
+    def as_grid(self, *values: float) -> Grid:
         """Return the field as a grid of values of its range."""
         return Grid(self.path, values, self.told, method=self.method)
 
@@ -153,7 +153,7 @@ def searched(
     for end in ("low", "high"):
         configurations(
             base,
-            [*grids, *(tuned_field.at(tuned_field.value(getattr(tuned_field, end))) for tuned_field in tuned)],
+            [*grids, *(tuned_field.as_grid(tuned_field.value(getattr(tuned_field, end))) for tuned_field in tuned)],
             seeds,
         )
     studies = []
@@ -204,9 +204,9 @@ class _Study:
     def ask(self) -> tuple[Any, list[Grid]]:
         """Return a trial, and the grids with its values."""
         trial = self._study.ask()
-        return trial, [*self.fixed, *(tuned_field.at(tuned_field.suggested(trial)) for tuned_field in self.tuned)]
+        return trial, [*self.fixed, *(tuned_field.as_grid(tuned_field.suggested(trial)) for tuned_field in self.tuned)]
 
-    def tell(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    def report(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         """Report the result of a trial: infinite if it diverged; a failure if no seed ran."""
         ran = [row for row in rows if row["error"] is None]
         if ran:
@@ -235,7 +235,7 @@ def _batches(
         rows = yield [configuration for _, _, configured in proposed for configuration in configured]
         for study, trial, configured in proposed:
             # Configurations that differ only on the clock have the same loss.
-            study.tell(trial, [row for row in rows if configured and row["configuration"] == configured[0].number])
+            study.report(trial, [row for row in rows if configured and row["configuration"] == configured[0].number])
 
 
 def value_at(spec: Any, path: str) -> Any:
@@ -258,4 +258,4 @@ def _number(text: str) -> Any:
 def from_python(tune: Mapping[str, Any]) -> Iterator[Tuned]:
     """Yield the ranges of a mapping by field."""
     for path, ends in tune.items():
-        yield Tuned.of(path, ends)
+        yield Tuned.from_ends(path, ends)

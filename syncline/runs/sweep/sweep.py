@@ -13,12 +13,12 @@ from syncline.errors import SpecError
 from syncline.runs.folders.folder import environment
 from syncline.runs.processes.shared_progress import SharedProgress, Watched, shared_progress
 from syncline.runs.sweep.allowance import Allowance
-from syncline.runs.sweep.dask_cluster import carried_out_by_dask, client_of
-from syncline.runs.sweep.folder import AskedRun, SweepFolder
+from syncline.runs.sweep.dask_cluster import client_of, run_jobs_on_dask
+from syncline.runs.sweep.folder import RequestedRun, SweepFolder
 from syncline.runs.sweep.grid import Configuration, SweptSpec, configurations, seeds_of
 from syncline.runs.sweep.identity import code_version, measured_name, run_names, training_name
 from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.pool import Done, Job, carried_out
+from syncline.runs.sweep.pool import Done, Job, run_jobs
 from syncline.runs.sweep.ranking import effort
 from syncline.runs.sweep.runs import SweptRun
 from syncline.runs.sweep.search import Batches, Tuned, from_python, searched
@@ -84,7 +84,7 @@ def sweep(
     else:
         configured = configurations(base, grids, chosen)
         configured = with_equal_numbers(configured) if equal_effort else configured
-        batches, ahead = _once(configured), len(configured)
+        batches, ahead = _single_batch(configured), len(configured)
     client = client_of(dask) if dask else None
     try:
         under_way = _Sweep(batches, ahead, about, jobs, client, allowance or Allowance(), listener or Listener())
@@ -102,7 +102,7 @@ def _base_and_grids(
     user_grids = [Grid.of(path, values) for path, values in grid.items()] if isinstance(grid, Mapping) else list(grid)
     if isinstance(overrides, Mapping):
         overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
-    base = SweptSpec.of(spec, overrides, user_grids)
+    base = SweptSpec.from_spec(spec, overrides, user_grids)
     return base, [*base.grids, *user_grids]
 
 
@@ -110,14 +110,14 @@ def _full_path(field: Grid | Tuned) -> str:
     return f"{field.method}:{field.path}" if field.method else field.path
 
 
-def _once(configured: list[Configuration]) -> Batches:
+def _single_batch(configured: list[Configuration]) -> Batches:
     yield configured
 
 
-def with_equal_numbers(made: Sequence[Configuration]) -> list[Configuration]:
+def with_equal_numbers(configured: Sequence[Configuration]) -> list[Configuration]:
     """Return for each method as many trainings as the method with the fewest has, drawn at random with a fixed seed."""
     trainings: dict[str, dict[str, None]] = {}
-    named = [(configuration, training_name(configuration.spec)) for configuration in made]
+    named = [(configuration, training_name(configuration.spec)) for configuration in configured]
     for configuration, training in named:
         trainings.setdefault(configuration.spec.method.name, {})[training] = None
     fewest = min(map(len, trainings.values()), default=0)
@@ -147,12 +147,12 @@ class _Sweep:
         first = next(batches)
         self.first = self._asked_of(first)
         self._runs = ahead * (len(self.first) // len(first) if first else 0)
-        self._asked: list[AskedRun] = []
+        self._asked: list[RequestedRun] = []
         self._repeated = 0
 
     def run(self, name: str, out: str | Path | None) -> Swept:
         self._about |= {"code": self._code} | environment()
-        new: list[AskedRun] | None = self.first
+        new: list[RequestedRun] | None = self.first
         self._listener.warns(
             list(dict.fromkeys(line for asked_run in self.first for line in asked_run.spec.warnings()))
         )
@@ -171,13 +171,13 @@ class _Sweep:
         paths = tuple(dict.fromkeys(path for asked_run in self._asked for path in asked_run.values))
         return Swept(name, paths, rows, str(folder.path), len(self._asked), self._repeated, tuned, stopped)
 
-    def _next(self, rows: list[dict[str, Any]]) -> list[AskedRun] | None:
+    def _next(self, rows: list[dict[str, Any]]) -> list[RequestedRun] | None:
         try:
             return self._asked_of(self._batches.send(rows))
         except StopIteration:
             return None
 
-    def _asked_of(self, configured: list[Configuration]) -> list[AskedRun]:
+    def _asked_of(self, configured: list[Configuration]) -> list[RequestedRun]:
         runs = sum(len(configuration.spec.seeds) for configuration in configured)
         if runs > MOST_RUNS:
             raise SpecError("--grid", f"{runs:,} runs", f"at most {MOST_RUNS:,}")
@@ -186,10 +186,10 @@ class _Sweep:
             training = training_name(configuration.spec)
             for seed, name in run_names(configuration.spec, self._code).items():
                 spec = configuration.spec.model_copy(update={"seeds": (seed,)})
-                requests.append(AskedRun(name, configuration.number, configuration.values, spec, training))
+                requests.append(RequestedRun(name, configuration.number, configuration.values, spec, training))
         return requests
 
-    def _carry_out(self, folder: SweepFolder, requests: list[AskedRun]) -> bool:
+    def _carry_out(self, folder: SweepFolder, requests: list[RequestedRun]) -> bool:
         """Run the missing runs, and return whether the sweep was stopped."""
         missing = folder.missing(requests)
         self._repeated += len(requests) - len(missing)
@@ -198,7 +198,7 @@ class _Sweep:
         jobs = _jobs(missing, self._code, self._with_measured_step)
         by_name = {request.name: request for request in requests}
         while jobs:
-            number = self._allowance.granted(len(jobs), self._jobs or cpu_count())
+            number = self._allowance.grant(len(jobs), self._jobs or cpu_count())
             if not number or self._carry_out_jobs(jobs[:number], finished, folder, by_name):
                 return True
             finished += sum(len(job.runs) for job in jobs[:number])
@@ -206,7 +206,7 @@ class _Sweep:
         return False
 
     def _carry_out_jobs(
-        self, jobs: list[Job], finished: int, folder: SweepFolder, by_name: Mapping[str, AskedRun]
+        self, jobs: list[Job], finished: int, folder: SweepFolder, by_name: Mapping[str, RequestedRun]
     ) -> bool:
         steps, runs = [job.steps for job in jobs], sum(len(job.runs) for job in jobs)
         completed: set[int] = set()  # finished jobs, even if their training ended before its last step
@@ -237,11 +237,11 @@ class _Sweep:
 
     def _carried_out(self, jobs: list[Job], folder: SweepFolder, progress: SharedProgress) -> Iterator[Done]:
         if self._client is not None:
-            return carried_out_by_dask(jobs, folder.runs, self._client, progress)
-        return carried_out(jobs, folder.runs, self._jobs, progress)
+            return run_jobs_on_dask(jobs, folder.runs, self._client, progress)
+        return run_jobs(jobs, folder.runs, self._jobs, progress)
 
 
-def _jobs(missing: Sequence[AskedRun], code: str, prepared: Callable[[RunSpec], RunSpec]) -> list[Job]:
+def _jobs(missing: Sequence[RequestedRun], code: str, prepared: Callable[[RunSpec], RunSpec]) -> list[Job]:
     """Return runs grouped by training."""
     grouped: dict[tuple[str, int], list[SweptRun]] = {}
     for request in missing:
@@ -250,7 +250,7 @@ def _jobs(missing: Sequence[AskedRun], code: str, prepared: Callable[[RunSpec], 
     return [Job(tuple(runs)) for runs in grouped.values()]
 
 
-def _label(request: AskedRun) -> str:
+def _label(request: RequestedRun) -> str:
     """Return the name of a run for people."""
     values = [
         f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}" for path, value in request.values.items()
@@ -258,14 +258,14 @@ def _label(request: AskedRun) -> str:
     return ", ".join([*values, f"seed {request.spec.seeds[0]}"])
 
 
-def check_differ(asked: Sequence[AskedRun]) -> None:
+def check_differ(requests: Sequence[RequestedRun]) -> None:
     """Refuse configurations that are the same run.
 
     Raises:
         SpecError: two configurations are the same run.
     """
-    seen: dict[str, AskedRun] = {}
-    for request in asked:
+    seen: dict[str, RequestedRun] = {}
+    for request in requests:
         other = seen.setdefault(request.name, request)
         if other is not request:
             path = next(

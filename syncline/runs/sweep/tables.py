@@ -17,20 +17,20 @@ SHOWN = 20
 
 
 def ranking_table(
-    records: Sequence[dict[str, Any]], by: str, paths: Sequence[str], most: int = SHOWN, name: str = ""
+    records: Sequence[dict[str, Any]], measure: str, paths: Sequence[str], limit: int = SHOWN, name: str = ""
 ) -> Group:
     """Return the table of the best configurations: the swept fields, and the spread over the seeds."""
-    shown = list(records[:most])
+    shown = list(records[:limit])
     columns: list[Column] = [("rank", lambda row: str(row["rank"]))]
     for path in _told_apart(records, paths):
         columns.append((path, lambda row, path=path: _value(row.get(path))))  # type: ignore[misc]
     columns += [
-        (f"{by.replace('_', ' ')}: median\n(lowest to highest)", lambda row: _median(row, by)),
+        (f"{measure.replace('_', ' ')}: median\n(lowest to highest)", lambda row: _median(row, measure)),
         ("seeds", _seeds),
         ("step\ntime", seconds_of("step_time_s")),
     ]
     total = len(records)
-    title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {by}"
+    title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {measure}"
     title += f", the best {len(shown)}" if len(shown) < total else ""
     text = range(1, len(columns) - 3)
     return table(title, columns, shown, left=text, keys=("rank", *_told_apart(records, paths)))

@@ -80,9 +80,9 @@ def write_curves(
     }
     every = every_steps(trained, len(networks))
     parts = _curves(trained, clocks, list(networks), every)
-    folder.long_table("curves", (described(part, metadata | {"every_steps": every}) for part in parts))
+    folder.long_table("curves", (with_units(part, metadata | {"every_steps": every}) for part in parts))
     rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
-    folder.long_table("summary", [described(summary_table(rows), metadata)] if rows else [])
+    folder.long_table("summary", [with_units(summary_table(rows), metadata)] if rows else [])
 
 
 def every_steps(trained: Iterable[Trained], networks: int) -> int:
@@ -138,11 +138,11 @@ def _part(
     return pa.table(columns)
 
 
-def bytes_sent(one: Trained) -> np.ndarray:
+def bytes_sent(trained: Trained) -> np.ndarray:
     """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``."""
-    if one.apart is not None:
-        return one.apart.bytes_sent()
-    calls = one.calls()
+    if trained.apart is not None:
+        return trained.apart.bytes_sent()
+    calls = trained.calls()
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
     if len({call.group for call in calls}) > 1:  # groups of workers, or some workers are absent
@@ -150,7 +150,7 @@ def bytes_sent(one: Trained) -> np.ndarray:
         for call in calls:
             present.setdefault(call.step, set()).update(call.group or ())
         payloads *= [len(call.group or ()) / max(len(present[call.step]), 1) or 1.0 for call in calls]
-    return np.cumsum(np.bincount(steps, payloads, minlength=one.history.steps))
+    return np.cumsum(np.bincount(steps, payloads, minlength=trained.history.steps))
 
 
 def _metric_names(history: History) -> list[str]:
@@ -249,10 +249,10 @@ def unit_of(column: str, loss_label: str) -> str:
     return UNITS.get(column, "s" if column.endswith("_s") else "")
 
 
-def described(table: pa.Table, told: Mapping[str, Any]) -> pa.Table:
-    """Return a table with the unit of each column, and with the fields of ``told`` in its metadata."""
+def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
+    """Return a table with the unit of each column, and with the fields of ``metadata`` in its metadata."""
     fields = [
-        field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, told["loss_label"])) else field
+        field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, metadata["loss_label"])) else field
         for field in table.schema
     ]
-    return table.cast(pa.schema(fields, metadata={"syncline": json.dumps(told)}))
+    return table.cast(pa.schema(fields, metadata={"syncline": json.dumps(metadata)}))

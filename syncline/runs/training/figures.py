@@ -18,7 +18,7 @@ from syncline.analysis import (
 )
 from syncline.analysis.figures import Surface
 from syncline.analysis.figures.ages import ages_and_contributions
-from syncline.analysis.figures.waits import waits_for_whom
+from syncline.analysis.figures.waits import waiting_matrix
 from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.records import eval_clock_s
@@ -103,7 +103,7 @@ def ages_figure(folder: RunFolder, trained: list[Trained]) -> None:
     }
     waits = {name: waited_s for name, waited_s in waits.items() if waited_s.any()}
     if waits:
-        save(waits_for_whom(waits), folder.figure("waits"))
+        save(waiting_matrix(waits), folder.figure("waits"))
 
 
 def strip_figure(folder: RunFolder, clock: Clock) -> None:
@@ -116,15 +116,15 @@ def strip_figure(folder: RunFolder, clock: Clock) -> None:
     save(timeline_strip(shown.to_columns(), first_s=start_s, last_s=end_s, title=title), folder.figure("timeline"))
 
 
-def strip_of(kept: Timeline) -> tuple[Timeline, str] | None:
+def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
     """Return the spans that a strip shows, and their title; None for an empty timeline."""
-    timeline = kept[kept.worker < STRIP_WORKERS]
+    timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
     syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
     first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
     shown = timeline[(timeline.step >= first) & (timeline.step <= last)]
-    of_all = f", first {STRIP_WORKERS} of the workers" if kept.workers > STRIP_WORKERS else ""
+    of_all = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
     return shown, f"steps {first} to {int(shown.step.max())}{of_all}"
 
 

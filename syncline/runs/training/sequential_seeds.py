@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def in_turn(
+def sequential_results(
     train_seed: Callable[[int, Report | None], T], seeds: Sequence[int], steps: int, on_step: Report | None
 ) -> Iterator[T]:
     """Yield the result of each seed's training; ``on_step`` gets the steps of all together, from 0 to T once."""
@@ -30,7 +30,7 @@ def histories_in_turn(
     from syncline.training import History
 
     parts: list[History] = []
-    for part in in_turn(train_seed, seeds, steps, on_step):
+    for part in sequential_results(train_seed, seeds, steps, on_step):
         parts.append(part)
         if part.interrupted:
             break

@@ -18,8 +18,16 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.elastic.clock_dependence import reforms
 from syncline.runs.training.faults import faulty_clock
 from syncline.runs.training.limits import check_training
-from syncline.runs.training.sequential_seeds import in_turn
-from syncline.runs.training.trained import Trained, base_s, both_told, build_task, seldom, state_bytes, task_tensors
+from syncline.runs.training.sequential_seeds import sequential_results
+from syncline.runs.training.trained import (
+    Trained,
+    base_s,
+    build_task,
+    chain_callbacks,
+    state_bytes,
+    task_tensors,
+    throttled,
+)
 from syncline.sim import Clock
 from syncline.sim.clocks.failing import failing_clock
 from syncline.specs import MethodBase, Training
@@ -58,9 +66,9 @@ def train_method(
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
     if asynchronous_of(method) is not None:
-        from syncline.runs.training.elastic.async_training import train_apart
+        from syncline.runs.training.elastic.async_training import train_async
 
-        return train_apart(spec, method, network or getattr(spec, "network", None), on_step, stream)
+        return train_async(spec, method, network or getattr(spec, "network", None), on_step, stream)
     if spec.pipeline is not None:
         from syncline.runs.training.delayed_gradients.pipeline_training import goes_by_events, train_stages
 
@@ -74,7 +82,7 @@ def train_method(
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
         return _train_seeds(spec, method, (seed,), report, start_s, stream, joined)
 
-    for part in in_turn(train_seed, spec.seeds, spec.steps, on_step):
+    for part in sequential_results(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
             break  # finished seeds are kept, because the clock needs complete ones
         parts.append(part)
@@ -110,13 +118,13 @@ def _train_seeds(
         optimizer = method.build(parameter_groups(task), comm)
         schedule = spec.schedule.build(optimizer, spec.steps)
     else:
-        from syncline.runs.training.delayed_gradients.delay_line import late_parts
-        from syncline.runs.training.delayed_gradients.pipeline_training import late_training_of
+        from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
+        from syncline.runs.training.delayed_gradients.pipeline_training import delayed_training_of
 
-        task, optimizer, schedule = late_parts(late_training_of(spec, method), task, comm)
+        task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
     recorder = Recorder()
     noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
-    report = seldom(both_told(on_step, noted.note if noted else None), spec.steps)
+    report = throttled(chain_callbacks(on_step, noted.note if noted else None), spec.steps)
     try:
         history = train(
             task, optimizer, seeds, spec.steps,
@@ -176,7 +184,7 @@ def jobs_of(spec: Training) -> int | None:
     return 1 if training_device(spec.device).type == "cuda" else None
 
 
-def time_method(spec: Training, trained: Trained, network: Network, off: Factors = AS_PREDICTED) -> Clock | None:
+def time_method(spec: Training, trained: Trained, network: Network, factors: Factors = AS_PREDICTED) -> Clock | None:
     """Return the clock of a training on one network; None if no step was completed.
 
     The first seed's streams disturb the computing, the same for every method and network.
@@ -185,20 +193,20 @@ def time_method(spec: Training, trained: Trained, network: Network, off: Factors
         spec: spec of the training.
         trained: the results of the training.
         network: network that is timed.
-        off: factors on the seconds of computing and communication.
+        factors: factors on the seconds of computing and communication.
     """
     steps = trained.history.steps
     if not steps:
         return None
     if trained.apart is not None:
-        return trained.apart.time(network, off)
+        return trained.apart.time(network, factors)
     if trained.staged is not None:
-        return trained.staged.time(network, off)
+        return trained.staged.time(network, factors)
     if trained.grouped is not None:
-        return trained.grouped.time(trained.calls(), steps, network, off)
+        return trained.grouped.time(trained.calls(), steps, network, factors)
     read = trained.readbacks_by_step()
     method = next(candidate for candidate in methods_of(spec) if candidate.name == trained.method)
-    timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, off, read)
+    timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, factors, read)
     if spec.failures is None:
         return timed
     saving = spec.failures.saving(timed.step_time_s, spec.workers, trained.state_bytes)
@@ -213,7 +221,7 @@ def _timed(
     tensors: tuple[TensorShape, ...],
     flops: float | None,
     network: Network,
-    off: Factors,
+    factors: Factors,
     readbacks: np.ndarray,
     present: np.ndarray | None = None,
 ) -> Clock:
@@ -226,11 +234,11 @@ def _timed(
         tensors: the parameters of one worker, in order.
         flops: FLOPs of a step of one worker.
         network: network that is timed.
-        off: factors on the seconds of computing and communication.
+        factors: factors on the seconds of computing and communication.
         readbacks: numbers read back in each step, ``(T,)``.
         present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
     """
-    slower = float(off.computing)
+    slower = float(factors.computing)
     elements = [tensor.elements for tensor in tensors]
     buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
     undisturbed_s = slower * base_s(spec, flops)
@@ -238,7 +246,7 @@ def _timed(
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
     return faulty_clock(
-        spec, calls, compute_s, network if off == AS_PREDICTED else slowed(network, float(off.communication)), present,
+        spec, calls, compute_s, network if factors == AS_PREDICTED else slowed(network, float(factors.communication)), present,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
         algorithm=spec.algorithm_on(network), rule=spec.rule,

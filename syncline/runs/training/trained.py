@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from syncline.problems import Problem, Rows, Task
     from syncline.runs.training.delayed_gradients.trained_stages import TrainedStages
-    from syncline.runs.training.elastic.async_clock import TrainedApart
+    from syncline.runs.training.elastic.async_clock import AsyncTrained
     from syncline.runs.training.elastic.regrouping import TrainedGroup
 
 
@@ -61,7 +61,7 @@ class Trained:
     tensors: tuple[TensorShape, ...] = ()
     readbacks: Mapping[int, int] = field(default_factory=dict)
     state_bytes: float = 0.0
-    apart: TrainedApart | None = None
+    apart: AsyncTrained | None = None
     staged: TrainedStages | None = None
     grouped: TrainedGroup | None = None
 
@@ -121,7 +121,7 @@ def base_s(spec: Training, flops: float | None) -> float:
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
-def both_told(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
+def chain_callbacks(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
     """Return a function that calls ``note``, then ``on_step``, which may end the training."""
 
     def call(done: int) -> None:
@@ -132,7 +132,7 @@ def both_told(on_step: Callable[[int], None] | None, note: Callable[[int], None]
     return call
 
 
-def seldom(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
+def throttled(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
     """Return a function that calls ``on_step`` at most every 50 ms, so that watching a fast training costs nothing."""
     last_s = 0.0
 

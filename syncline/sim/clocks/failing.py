@@ -15,7 +15,7 @@ from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import FailureCosts, Stretch
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.failures.work import SavedSteps, Saving
+from syncline.sim.failures.work import CheckpointTimes, SavedSteps
 from syncline.sim.program.timeline import Timeline
 
 IDLE = "failures"
@@ -23,7 +23,7 @@ IDLE = "failures"
 
 
 def failing_clock(
-    clock: Clock, group: FailingGroup, saving: Saving, outages: Iterable[Outage], keep_steps: int
+    clock: Clock, group: FailingGroup, saving: CheckpointTimes, outages: Iterable[Outage], keep_steps: int
 ) -> Clock:
     """Return the clock of the same training on machines that fail: steps are lost and repeated.
 
@@ -49,16 +49,16 @@ def failing_clock(
     costs = play_restarts(group, work, outages)
     if costs.stuck is not None:
         raise SynclineError(f"failures: {costs.stuck}")
-    return placed_clock(clock, _for_good(work, costs), costs, keep_steps)
+    return placed_clock(clock, _final_step_ends(work, costs), costs, keep_steps)
 
 
-def placed_clock(clock: Clock, step_end_s: Floats, told: FailureCosts, keep_steps: int) -> Clock:
+def placed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Clock:
     """Return a clock whose steps are moved to their final execution.
 
     Args:
         clock: clock without failures.
         step_end_s: end of each step, ``(T,)``.
-        told: costs of failures, and the stretches between steps.
+        costs: costs of failures, and the stretches between steps.
         keep_steps: number of steps to keep in the timeline.
     """
     wall_s = float(step_end_s[-1])
@@ -68,12 +68,12 @@ def placed_clock(clock: Clock, step_end_s: Floats, told: FailureCosts, keep_step
         end_s=clock.end_s + (wall_s - clock.wall_s),
         step_time_s=wall_s / len(step_end_s),
         wall_s=wall_s,
-        timeline=_timeline(clock, step_end_s, told, min(keep_steps, len(step_end_s))),
-        failed=told,
+        timeline=_timeline(clock, step_end_s, costs, min(keep_steps, len(step_end_s))),
+        failed=costs,
     )
 
 
-def _for_good(work: SavedSteps, costs: FailureCosts) -> Floats:
+def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
     """Return the final end of each step, ``(T,)``; an earlier end of a step that was lost does not count."""
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
@@ -97,7 +97,7 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     shown += _checkpoints(clock, step_end_s[:keep_steps], shown)
     shown.sort(key=lambda stretch: stretch.start_s)
     if not shown:
-        return Timeline.of_columns(columns, timeline.workers)
+        return Timeline.from_columns(columns, timeline.workers)
     rows = len(shown)
     added = {
         "worker": np.repeat(np.arange(timeline.workers), rows),
@@ -111,7 +111,7 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     }
     joined = {name: np.concatenate([columns[name], added[name]]) for name in columns}
     order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))
-    return Timeline.of_columns({name: column[order] for name, column in joined.items()}, timeline.workers)
+    return Timeline.from_columns({name: column[order] for name, column in joined.items()}, timeline.workers)
 
 
 def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:

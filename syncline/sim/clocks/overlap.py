@@ -87,7 +87,7 @@ def data_parallel(
         line.append((None, 1 - begin))
         if triggers_s[step]:
             line.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
-        line += [(mine, Wait(key)) for key, mine in last_of(early, workers)]
+        line += [(mine, Wait(key)) for key, mine in waits_by_call(early, workers)]
         for key, call in keyed:
             if call.ready >= 1:
                 line += _start(key, call, needed, encode_bytes_per_s, workers)
@@ -131,7 +131,7 @@ def members(call: Call, workers: int) -> Members:
     return None if group is None else frozenset(group)
 
 
-def last_of(started: Sequence[tuple[T, Call]], workers: int) -> list[tuple[T, Members]]:
+def waits_by_call(started: Sequence[tuple[T, Call]], workers: int) -> list[tuple[T, Members]]:
     """Return each call, in the order of start, with the workers that wait for it and for no later one."""
     remaining, waits = frozenset(range(workers)), []
     for key, call in reversed(started):
@@ -265,7 +265,7 @@ class Streams:
         yield self._compute(number, (1 - begin) * seconds if begin else seconds)
         if trigger_s:
             yield self._compute(number, trigger_s, "trigger")
-        for (until_s, call), waiting in last_of(early, len(self.now_s)):
+        for (until_s, call), waiting in waits_by_call(early, len(self.now_s)):
             yield self._wait(number, until_s, call, waiting)
         for call in calls:
             if call.ready >= 1:
@@ -280,7 +280,7 @@ class Streams:
     def _compute(
         self, step: int, seconds: Floats | float, kind: str = "compute", participants: Members = None
     ) -> Spans:
-        self.now_s, start = self._of(participants, self.now_s + seconds, self.now_s), self.now_s
+        self.now_s, start = self._updated_times(participants, self.now_s + seconds, self.now_s), self.now_s
         return Spans("compute", kind, kind, start, self.now_s, self.nothing, step, participants)
 
     def _start(self, call: Call) -> Iterator[Spans]:
@@ -289,16 +289,16 @@ class Streams:
             yield self._compute(call.step, encode_s, "encode", call_members)
         enter = np.maximum(self.now_s, self.free_s)
         done_s, sent = self.maps.done_s(call, enter + self.maps.opening_s(call, enter - self.free_s))
-        self.free_s = self._of(call_members, done_s, self.free_s)
+        self.free_s = self._updated_times(call_members, done_s, self.free_s)
         yield Spans("network", call.collective, call.label, enter, done_s, sent, call.step, call_members)
         if call.wait_steps:
             self.needed.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
     def _wait(self, step: int, until_s: Floats, call: Call, waiting: Members) -> Spans:
-        self.now_s, start = self._of(waiting, np.maximum(self.now_s, until_s), self.now_s), self.now_s
+        self.now_s, start = self._updated_times(waiting, np.maximum(self.now_s, until_s), self.now_s), self.now_s
         return Spans("compute", "wait", call.label, start, self.now_s, self.nothing, step, waiting)
 
-    def _of(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
+    def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
         """Return the new times of some workers, and the old times of the others."""
         if changed is None:
             return new_s

@@ -180,4 +180,4 @@ def _timeline(parts: Sequence[_Part], workers: int) -> Timeline:
         step = np.where(of_part["step"] >= 0, of_part["step"] + part.begin, of_part["step"])
         columns.append(of_part | {"worker": part.members[of_part["worker"]], "step": step})
     joined = {name: np.concatenate([of_part[name] for of_part in columns]) for name in columns[0]}
-    return Timeline.of_columns(joined, workers)
+    return Timeline.from_columns(joined, workers)

@@ -35,7 +35,7 @@ def collective_finish_s(
     network: Network | Topology | Sequence[Link],
     algorithm: str | None = None,
     starts_s: ArrayLike | None = None,
-    by: str = "auto",
+    evaluator: str = "auto",
     rule: Rule = "eager",
 ) -> Floats:
     """Return the time at which each worker has received and sent its last message of a collective.
@@ -49,7 +49,7 @@ def collective_finish_s(
             or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``, to which no rule applies. For None
             see ``first_on`` there.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
-        by: ``lockstep``, ``events``, or ``auto``: lockstep if it can follow, else the events.
+        evaluator: ``lockstep``, ``events``, or ``auto``: lockstep if it can follow, else the events.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Returns:
@@ -67,25 +67,25 @@ def collective_finish_s(
     collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
     ready = partial(routed_rounds, (kind, nbytes, algorithm), joined)
-    return _finish_s(join, joined, start_times(starts_s, workers), by, rule, ready)
+    return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, ready)
 
 
 def rounds_finish_s(
-    of: Sequence[Round],
+    rounds: Sequence[Round],
     workers: int,
     network: Network | Topology | Sequence[Link],
     starts_s: ArrayLike | None = None,
-    by: str = "auto",
+    evaluator: str = "auto",
     rule: Rule = "eager",
 ) -> Floats:
     """Return the time at which each worker is done with a collective whose rounds are given.
 
     Args:
-        of: rounds, with the senders and receivers of each.
+        rounds: rounds, with the senders and receivers of each.
         workers: P, at least 1.
         network: the network of the workers.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
-        by: ``lockstep``, ``events``, or ``auto``.
+        evaluator: ``lockstep``, ``events``, or ``auto``.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Returns:
@@ -95,10 +95,14 @@ def rounds_finish_s(
         SpecError: an argument that cannot be used.
         Contention: with lockstep, transfers share a channel in a way that only the events can follow.
     """
-    nbytes = sum(round_.nbytes if isinstance(round_.nbytes, float) else float(np.sum(round_.nbytes)) for round_ in of)
-    join = Collective("rounds", nbytes, key="", rounds=tuple(of))
+    nbytes = sum(
+        round_.nbytes if isinstance(round_.nbytes, float) else float(np.sum(round_.nbytes)) for round_ in rounds
+    )
+    join = Collective("rounds", nbytes, key="", rounds=tuple(rounds))
     joined = topology(network, workers)
-    return _finish_s(join, joined, start_times(starts_s, workers), by, rule, partial(RoutedRounds.of, of, joined))
+    return _finish_s(
+        join, joined, start_times(starts_s, workers), evaluator, rule, partial(RoutedRounds.from_rounds, rounds, joined)
+    )
 
 
 def _finish_s(
@@ -115,7 +119,7 @@ def _finish_s(
                 return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs.message_s, call_s))
             if is_nccl(join.kind, join.algorithm):
                 cut, routed = nccl_on(joined) or DEFAULT, ready()
-                ports = Ports.at(starts_s, len(routed.shared))
+                ports = Ports.at_entry(starts_s, len(routed.shared))
                 run_nccl(routed, ports, cut.rounds_ahead(str(join.algorithm)), cut.call_s)
                 return ports.done_s
             return np.maximum(*run_routed_rounds(ready(), starts_s, rule))

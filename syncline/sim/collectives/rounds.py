@@ -28,15 +28,15 @@ from syncline.sim.collectives.nccl import nccl_rounds
 from syncline.sim.program.starts import Floats
 
 
-def rounds_bytes(of: Iterable[Round]) -> float:
+def rounds_bytes(schedule: Iterable[Round]) -> float:
     """Return the approximate memory of rounds in bytes; arrays that several rounds share count once."""
-    if isinstance(of, RoundTable):
-        return 600.0 * len(of) + 16.0 * len(of.senders)
-    parts = {id(part): part for round_ in {id(round_): round_ for round_ in of}.values() for part in round_}
+    if isinstance(schedule, RoundTable):
+        return 600.0 * len(schedule) + 16.0 * len(schedule.senders)
+    parts = {id(part): part for round_ in {id(round_): round_ for round_ in schedule}.values() for part in round_}
     return sum(100.0 + np.asarray(part).nbytes for part in parts.values())
 
 
-def _never_changed(rounds_: Iterable[Round]) -> Sequence[Round]:
+def _read_only(rounds_: Iterable[Round]) -> Sequence[Round]:
     """Return the same rounds as a sequence with read-only arrays, which many callers may share."""
     if isinstance(rounds_, RoundTable):
         return rounds_
@@ -82,12 +82,12 @@ def rounds(
     name = algorithm_name(kind, algorithm)
     wire_bytes(kind, workers, nbytes, name, group)  # raises an error for arguments that cannot be used
     if name in HIERARCHIES:
-        return _never_changed(_hierarchical(name, workers, nbytes, all_sizes(workers, group)))
+        return _read_only(_hierarchical(name, workers, nbytes, all_sizes(workers, group)))
     if is_gloo(kind, name):
-        return _never_changed(_GLOO[kind](workers, float(nbytes)))
+        return _read_only(_GLOO[kind](workers, float(nbytes)))
     if is_nccl(kind, name):
-        return _never_changed(nccl_rounds(kind, workers, float(nbytes), nccl or DEFAULT))
-    return _never_changed(FLAT[kind][name].rounds(workers, nbytes))
+        return _read_only(nccl_rounds(kind, workers, float(nbytes), nccl or DEFAULT))
+    return _read_only(FLAT[kind][name].rounds(workers, nbytes))
 
 
 def rounds_on(
@@ -162,9 +162,9 @@ _GLOO: dict[str, Callable[[int, float], Iterable[Round]]] = {
 }
 
 
-def sent_bytes(of: Iterable[Round], workers: int) -> Floats:
+def sent_bytes(schedule: Iterable[Round], workers: int) -> Floats:
     """Return the bytes that each worker sends in these rounds, ``(P,)``."""
     total = np.zeros(workers)
-    for senders, _, nbytes in of:
+    for senders, _, nbytes in schedule:
         total[senders] += nbytes
     return total

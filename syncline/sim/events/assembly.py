@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology
-from syncline.sim.events.kinds import Kinds
-from syncline.sim.events.names import NOTHING, Choice, Named, Names, Operation, Taken, Told
+from syncline.sim.events.kinds import CollectiveKinds
+from syncline.sim.events.names import NOTHING, Choice, ChosenOption, Names, Operation, Told, WorkerNames
 from syncline.sim.events.numbering import Messages
 from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
@@ -33,7 +33,7 @@ from syncline.sim.events.state import (
     WRONG,
     CoreState,
 )
-from syncline.sim.program.instructions import Alike, Collective, Compute, Program, Recv, Send, Wait
+from syncline.sim.program.instructions import Collective, Compute, Program, Recv, Send, SharedProgram, Wait
 from syncline.sim.program.queued import OnStream, Queued, StreamMark, StreamWait
 from syncline.sim.program.timeline import COMPUTING
 
@@ -46,27 +46,29 @@ class Assembly:
 
     Args:
         state: the tables.
-        over: the topology.
+        topology: the topology.
         routes: routes between workers.
         kinds: kinds of collectives.
         starts_s: time at which each worker begins, ``(P,)``.
     """
 
-    def __init__(self, state: CoreState, over: Topology, routes: Routes, kinds: Kinds, starts_s: Floats) -> None:
-        self.state, self.over, self.routes, self.kinds, self.workers = state, over, routes, kinds, len(starts_s)
+    def __init__(
+        self, state: CoreState, topology: Topology, routes: Routes, kinds: CollectiveKinds, starts_s: Floats
+    ) -> None:
+        self.state, self.over, self.routes, self.kinds, self.workers = state, topology, routes, kinds, len(starts_s)
         self.starts_s = starts_s
         self.names = Names()
         self.instructions: list[OnStream | None] = []  # instruction of each operation
         self.told: list[Told] = []
         self.choices: list[Choice] = []
-        self.taken: list[Taken] = []
+        self.taken: list[ChosenOption] = []
         self.wrong: list[str] = []
         self.messages = Messages(self.workers)
         self.told_before: list[Ints] = []
         self.keys: dict[Hashable, int] = {}
         self.ports: dict[str, int] = {}  # first port of each stream
         self.spans = 0  # upper bound of their number
-        self._named: dict[int, Named] = {}
+        self._named: dict[int, WorkerNames] = {}
         self._resolved: dict[int, tuple[Collective, Collective]] = {}
         self.route: dict[tuple[int, int], int] = {}
         # Assembled records that are not yet in the tables.
@@ -88,7 +90,9 @@ class Assembly:
         """
         self.state.take("workers", self.workers)[1]["of"] = np.arange(self.workers)
         workers_of: dict[int, list[int]] = {}
-        are_alike = isinstance(programs, Alike) or (self.workers > 0 and all(map(is_, programs, repeat(programs[0]))))
+        are_alike = isinstance(programs, SharedProgram) or (
+            self.workers > 0 and all(map(is_, programs, repeat(programs[0])))
+        )
         if are_alike and _is_shared(programs[0], range(self.workers)):
             self._shared(np.arange(self.workers), programs[0])
             return int(self.state["parts"]["what"][0]) if self.state["operations"]["code"][0] == JOIN else None
@@ -107,17 +111,17 @@ class Assembly:
             if isinstance(program, Queued):
                 self._lanes(worker, program)
             else:
-                self.state["workers"][worker]["at"] = self._one(worker, program)
+                self.state["workers"][worker]["at"] = self._assemble_program(worker, program)
         self.flush()
         return None
 
-    def told_columns(self) -> NDArray[np.int64]:
+    def span_name_columns(self) -> NDArray[np.int64]:
         """Return the names of the span of each operation, as numbers ``(N, 4)``: stream, what, label and step."""
         return np.concatenate([*self.told_before, np.array(self.told, dtype=np.int64).reshape(-1, 4)])
 
-    def more(self, worker: int, program: Program, back: int) -> int:
+    def assemble_more(self, worker: int, program: Program, back: int) -> int:
         """Assemble a worker's next instructions and a jump to ``back``; return their first operation."""
-        begin = self._one(worker, program, back)
+        begin = self._assemble_program(worker, program, back)
         self.flush()
         return begin
 
@@ -136,11 +140,11 @@ class Assembly:
                 row, worker_rows = self.state.take("workers", 1)
                 worker_rows["of"] = worker
             named.lane = stream
-            self.state["workers"][row]["at"] = self._one(worker, lane, queued=True)
+            self.state["workers"][row]["at"] = self._assemble_program(worker, lane, queued=True)
         self.state.take("marks", len(named.marks))
         named.lane = COMPUTING
 
-    def _lane(self, worker: int, named: Named, lane: Sequence[Any], parts: list[tuple[int, ...]]) -> None:
+    def _lane(self, worker: int, named: WorkerNames, lane: Sequence[Any], parts: list[tuple[int, ...]]) -> None:
         """Assemble the instructions of a stream; the frequent kinds are handled inline, because there are many."""
         rows, instructions, span_names, names = self._rows, self.instructions, self.told, self.names
         marks, first, hidden = named.marks, self.state.used["marks"], named.lane != COMPUTING
@@ -161,7 +165,9 @@ class Assembly:
                 continue
             instructions.append(instruction)
 
-    def _one(self, worker: int, program: Sequence[OnStream], return_to: int = -1, queued: bool = False) -> int:
+    def _assemble_program(
+        self, worker: int, program: Sequence[OnStream], return_to: int = -1, queued: bool = False
+    ) -> int:
         named, begin = self.named(worker), len(self.instructions)
         parts: list[tuple[int, ...]] = []
         if queued:
@@ -177,29 +183,29 @@ class Assembly:
         self.spans += len(program)
         return begin
 
-    def taking(self, worker: int, choice: Choice, option: int, back: int) -> int:
+    def assemble_option(self, worker: int, choice: Choice, option: int, back: int) -> int:
         """Assemble the chosen option of a `First`: its receive, then the request for what follows."""
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
             self._add(worker, self._named[worker], recv, [])
-        self._told((THEN, 0, len(self.taken), 0, 0, 0.0), choice.first, NOTHING)
-        self.taken.append(Taken(choice.first, option, back))
+        self._append_operation((THEN, 0, len(self.taken), 0, 0, 0.0), choice.first, NOTHING)
+        self.taken.append(ChosenOption(choice.first, option, back))
         self.flush()
         self.spans += 1
         return begin
 
-    def _told(self, row: Operation, instruction: OnStream | None, span_names: Told) -> None:
+    def _append_operation(self, row: Operation, instruction: OnStream | None, span_names: Told) -> None:
         self._rows.append(row)
         self.instructions.append(instruction)
         self.told.append(span_names)
 
-    def _add(self, worker: int, named: Named, instruction: OnStream, parts: list[tuple[int, ...]]) -> None:
+    def _add(self, worker: int, named: WorkerNames, instruction: OnStream, parts: list[tuple[int, ...]]) -> None:
         row, span_names = self._row(worker, named, instruction, parts)
-        self._told(row, instruction, span_names)
+        self._append_operation(row, instruction, span_names)
 
     def _row(  # noqa: PLR0911
-        self, worker: int, named: Named, instruction: Any, parts: list[tuple[int, ...]]
+        self, worker: int, named: WorkerNames, instruction: Any, parts: list[tuple[int, ...]]
     ) -> tuple[Operation, Told]:
         instruction_type, names = type(instruction), self.names
         if instruction_type is Compute:
@@ -240,7 +246,7 @@ class Assembly:
             if named.parts.get(key, number) != number:
                 line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
                 return self._never(line), span_names
-            collective_kind = self.kinds.of(collective)
+            collective_kind = self.kinds.number_of(collective)
             named.parts[key] = number
             named.joined[key] = instruction
             place = self.kinds.place(collective_kind, worker)
@@ -255,7 +261,7 @@ class Assembly:
         self.choices.append(Choice(instruction, messages))
         return (FIRST, 0, len(self.choices) - 1, 0, 0, 0.0), NOTHING
 
-    def _wait(self, worker: int, named: Named, wait: Wait) -> tuple[Operation, Told]:
+    def _wait(self, worker: int, named: WorkerNames, wait: Wait) -> tuple[Operation, Told]:
         names, key = self.names, wait.key
         if key not in named.parts:
             line = f"worker {worker} waits for collective {key!r}, which it has not started"
@@ -267,7 +273,7 @@ class Assembly:
 
     def _shared(self, workers: NDArray[np.int64], program: Program) -> None:
         """Assemble a program that several workers share; each worker has its own parts in the same operations."""
-        begin, before, named = len(self.instructions), self.state.used["parts"], Named()
+        begin, before, named = len(self.instructions), self.state.used["parts"], WorkerNames()
         first = int(workers[0])
         parts: list[tuple[int, ...]] = []
         for instruction in program:
@@ -291,7 +297,9 @@ class Assembly:
         write_shared(self.state.address, workers, begin, part_table, places, numbered, before)
 
     def _end(self, return_to: int) -> None:
-        self._told((END, 0, 0, 0, 0, 0.0) if return_to < 0 else (JUMP, 0, return_to, 0, 0, 0.0), None, NOTHING)
+        self._append_operation(
+            (END, 0, 0, 0, 0, 0.0) if return_to < 0 else (JUMP, 0, return_to, 0, 0, 0.0), None, NOTHING
+        )
 
     def _never(self, line: str) -> Operation:
         self.wrong.append(line)
@@ -336,9 +344,9 @@ class Assembly:
             _, keys = self.state.take("keys", new)
             keys["first"] = keys["last"] = keys["instance"] = -1
 
-    def named(self, worker: int) -> Named:
+    def named(self, worker: int) -> WorkerNames:
         """Return the keys, streams and marks that a worker's program has named so far."""
-        return self._named.setdefault(worker, Named())
+        return self._named.setdefault(worker, WorkerNames())
 
     def port(self, stream: str) -> int:
         """Return the port of worker 0 on a stream; the ports of the other workers follow it."""

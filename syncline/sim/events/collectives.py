@@ -55,7 +55,7 @@ def release(addresses, waits):
 
 
 @core_function("void", "int64, int64")
-def know(addresses, p, i):
+def note_under_way(addresses, p, i):
     """Note that a collective that a program names is under way."""
     part, instance = views.parts(addresses)[p], views.instances(addresses)[i]
     if part.place < 0:
@@ -89,7 +89,7 @@ def number_parts(addresses):
             if port.serving < 0:
                 port.serving = p
         if key.instance >= 0 and views.instances(addresses)[key.instance].what == part.what:
-            know(addresses, p, key.instance)
+            note_under_way(addresses, p, key.instance)
     core.known_parts = core.parts
 
 
@@ -149,7 +149,7 @@ def create(addresses, p):
     other = key.first
     while other >= 0:
         if parts[other].what == kind and not parts[other].state:
-            know(addresses, other, i)
+            note_under_way(addresses, other, i)
         other = parts[other].next_of_key
     return True
 

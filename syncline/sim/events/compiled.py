@@ -60,7 +60,7 @@ def _pointer(typing_context: Any, addresses: Any, index: Any) -> Any:
 pointer: Any = intrinsic(_pointer)
 
 
-def table_at(at: int, kind: Any) -> Any:
+def table_at(index: int, kind: Any) -> Any:
     """Return a function that gives compiled code the table at a place of the addresses.
 
     The addresses are passed as an integer, the address of their array: an array would be reference-counted in every
@@ -68,7 +68,7 @@ def table_at(at: int, kind: Any) -> Any:
     """
 
     def view(addresses: Any) -> Any:
-        return carray(pointer(addresses, at), 1 << 40, kind)
+        return carray(pointer(addresses, index), 1 << 40, kind)
 
     return inlined(view)
 

@@ -33,15 +33,15 @@ NO_HUB = -1
 
 
 @core_function("void", "int64, int64")
-def change(addresses, at, turn):
+def change(addresses, channel_number, turn):
     """Note that the flows on a channel have changed, and schedule the settling of shares."""
-    core, channel = views.core(addresses), views.channels(addresses)[at]
+    core, channel = views.core(addresses), views.channels(addresses)[channel_number]
     if not core.settling:
         core.settling = 1
         push(addresses, core.now, AFTER_ALL, turn, SETTLE, 0, 0)
     if not channel.changed:
         channel.changed = 1
-        views.changed(addresses)[core.changed] = at
+        views.changed(addresses)[core.changed] = channel_number
         core.changed += 1
 
 
@@ -132,7 +132,7 @@ def leave(addresses, m):
 
 
 @core_function("UniTuple(int64, 2)", "int64, int64")
-def connected(addresses, at, hub):
+def connected(addresses, first_channel, hub):
     """Collect the flows connected with this channel through shared channels; return the counts of both.
 
     All flows are on their hub, if they have one, so the search stops at the hub.
@@ -141,8 +141,8 @@ def connected(addresses, at, hub):
     flow_list, ahead, seen_channels = views.found(addresses), views.ahead(addresses), views.asked(addresses)
     links, hops, routes = views.links(addresses), views.hops(addresses), views.routes(addresses)
     visit, shift = core.visit, core.shift
-    channels[at].visit = visit
-    ahead[0], seen_channels[0] = at, at
+    channels[first_channel].visit = visit
+    ahead[0], seen_channels[0] = first_channel, first_channel
     waiting, flows, passed = 1, 0, 1
     while waiting:
         waiting -= 1

@@ -38,9 +38,9 @@ def queue_last(addresses, m):
 
 
 @core_function("void", "int64, int64")
-def post(addresses, r, at):
+def post(addresses, r, entry_number):
     """Send a clear-to-send to the sender of each message of a round."""
-    entry = views.entries(addresses)[at]
+    entry = views.entries(addresses)[entry_number]
     rank, sources, messages = views.rank_table(addresses)[r], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.what]
@@ -56,9 +56,9 @@ def post(addresses, r, at):
 
 
 @core_function("void", "int64, int64")
-def issue(addresses, r, at):
+def issue(addresses, r, entry_number):
     """Issue a round's sends; messages that are clear to send queue at once."""
-    entry = views.entries(addresses)[at]
+    entry = views.entries(addresses)[entry_number]
     rank, ranks, messages = views.rank_table(addresses)[r], views.rank_table(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.what]
@@ -103,7 +103,7 @@ def gloo_advance(addresses, r):
 
 
 @core_function("void", "int64")
-def cleared(addresses, m):
+def process_clear_to_send(addresses, m):
     """Process that a message is clear to send."""
     message = views.messages(addresses)[m]
     if message.sent != ISSUED:
@@ -117,7 +117,7 @@ def cleared(addresses, m):
 
 
 @core_function("boolean", "int64")
-def gloo_left(addresses, m):
+def gloo_departure(addresses, m):
     """Process that a rank's message has left; return whether the rank has nothing more to do."""
     message = views.messages(addresses)[m]
     views.rank_table(addresses)[message.sender].sent += 1
@@ -126,7 +126,7 @@ def gloo_left(addresses, m):
 
 
 @core_function("boolean", "int64, int64")
-def gloo_got(addresses, r, turn):
+def gloo_arrival(addresses, r, turn):
     """Process that a message to a rank has arrived; return whether the rank has nothing more to do."""
     note_arrival(addresses, r, turn)
     return gloo_advance(addresses, r)

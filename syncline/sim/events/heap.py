@@ -34,15 +34,15 @@ def number(addresses):
 
 
 @inlined
-def compete(heap, at, time, key, place):
+def compete(heap, node, time, key, place):
     """Put an event, or an empty one, on a leaf and play its games up to the top."""
-    heap[at].time, heap[at].key, heap[at].place = time, key, place
-    while at > 1:
-        other = heap[at ^ 1]
+    heap[node].time, heap[node].key, heap[node].place = time, key, place
+    while node > 1:
+        other = heap[node ^ 1]
         if other.time < time or (other.time == time and other.key < key):
             time, key, place = other.time, other.key, other.place
-        at >>= 1
-        heap[at].time, heap[at].key, heap[at].place = time, key, place
+        node >>= 1
+        heap[node].time, heap[node].key, heap[node].place = time, key, place
 
 
 @core_function("void")

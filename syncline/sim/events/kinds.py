@@ -46,27 +46,27 @@ class CollectiveKind(NamedTuple):
     places: dict[int, int]
 
 
-class Kinds:
+class CollectiveKinds:
     """The kinds of collectives of a simulation.
 
     Args:
         state: the core's tables.
-        over: the topology.
+        topology: the topology.
         routes: routes between workers.
         workers: P.
     """
 
-    def __init__(self, state: CoreState, over: Topology, routes: Routes, workers: int) -> None:
-        self._state, self._over, self._routes, self._workers = state, over, routes, workers
-        self._inner_sizes = inner_sizes(over, workers)
+    def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
+        self._state, self._over, self._routes, self._workers = state, topology, routes, workers
+        self._inner_sizes = inner_sizes(topology, workers)
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
         self._last: tuple[Collective | None, int] = None, -1
 
-    def __getitem__(self, what: int) -> CollectiveKind:
-        return self._kinds[what]
+    def __getitem__(self, kind_number: int) -> CollectiveKind:
+        return self._kinds[kind_number]
 
-    def of(self, collective: Collective) -> int:
+    def number_of(self, collective: Collective) -> int:
         """Return the number of a collective's kind.
 
         Raises:
@@ -106,18 +106,18 @@ class Kinds:
             {worker: place for place, worker in enumerate(collective.group)},
         )
 
-    def place(self, what: int, worker: int) -> int:
+    def place(self, kind_number: int, worker: int) -> int:
         """Return the place of a worker in the group, -1 if it is not in the group."""
-        kind = self._kinds[what]
+        kind = self._kinds[kind_number]
         return worker if kind.group is None else kind.places.get(worker, -1)
 
-    def is_numbered(self, of: Collective, place: int) -> bool:
+    def is_numbered(self, collective: Collective, place: int) -> bool:
         """Return whether a port in serves this collective in turn; a collective of all workers always takes a turn."""
-        if of.takes_s is not None:
+        if collective.takes_s is not None:
             return False
-        if of.group is None or place < 0:
+        if collective.group is None or place < 0:
             return True
-        plan = plan_of(self._rounds(of), len(of.group))
+        plan = plan_of(self._rounds(collective), len(collective.group))
         return bool(plan.places["receives"][place] > 0)
 
     def _rounds(self, collective: Collective) -> Sequence[Round]:
@@ -135,36 +135,36 @@ class Kinds:
             nccl,
         )
 
-    def plan(self, what: int) -> None:
+    def plan(self, kind_number: int) -> None:
         """Make the plan of a kind, if there is none yet."""
         state = self._state
-        if state["plans"][what]["workers"]:
+        if state["plans"][kind_number]["workers"]:
             return
-        kind = self._kinds[what]
+        kind = self._kinds[kind_number]
         collective, group = kind.collective, kind.group
         ranks = self._workers if group is None else len(group)
         if collective.takes_s is not None:
-            self._take(what, collective, ranks)
+            self._take(kind_number, collective, ranks)
             return
         by_gloo = is_gloo(collective.kind, collective.algorithm)
         if collective.rounds is None:
-            self._open(what, collective, ranks)
+            self._open(kind_number, collective, ranks)
         rounds_of_kind = self._rounds(collective)
         plan = plan_of(rounds_of_kind, ranks)
         senders, receivers = plan.senders, plan.receivers
         if by_gloo:
             one_by_one = plan_of(rounds_of_kind, ranks, one_by_one=True)
-            self._plan_gloo(what, collective, one_by_one, group, len(rounds_of_kind))
-            rank0 = int(state["plans"][what]["rank0"])
+            self._plan_gloo(kind_number, collective, one_by_one, group, len(rounds_of_kind))
+            rank0 = int(state["plans"][kind_number]["rank0"])
             state["places"]["nbytes"][rank0 : rank0 + ranks] = plan.places["nbytes"]  # summed by round
         else:
             if group is not None:
                 senders, receivers = group[senders], group[receivers]
             by_nccl = is_nccl(collective.kind, collective.algorithm)
             route0 = self._routes.add(senders, receivers, eager=by_nccl)
-            self._store(what, plan, route0)
+            self._store(kind_number, plan, route0)
             if by_nccl and rounds_of_kind:
-                self._plan_nccl(what, collective)
+                self._plan_nccl(kind_number, collective)
 
     def _take(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective without messages, which takes a fixed time."""
@@ -196,7 +196,7 @@ class Kinds:
             places["entry1"] += entry0
         places["from0"] = from0 + places["place0"]
         record = state["plans"][kind]
-        record["workers"], record["rank0"], record["total"] = ranks, rank0, len_of(plan)
+        record["workers"], record["rank0"], record["total"] = ranks, rank0, num_messages(plan)
         record["messages"] = ranks
 
     def _open(self, kind: int, collective: Collective, ranks: int) -> None:
@@ -252,7 +252,7 @@ class Kinds:
             entries[name] = counted[before] - counted[begins] if waits else 0
 
 
-def len_of(plan: Plan) -> int:
+def num_messages(plan: Plan) -> int:
     """Return the number of messages that all ranks receive."""
     last = plan.places[-1] if len(plan.places) else None
     return 0 if last is None else int(last["place0"]) + int(last["receives"])

@@ -25,10 +25,10 @@ from syncline.sim.events.collectives import (
 )
 from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
-from syncline.sim.events.gloo import cleared, gloo_got, gloo_left
+from syncline.sim.events.gloo import gloo_arrival, gloo_departure, process_clear_to_send
 from syncline.sim.events.heap import KIND_MASK, NORMAL, close, compete_all, number, push
 from syncline.sim.events.messages import ask_for, free, put, start_late
-from syncline.sim.events.ranks import got, left, took
+from syncline.sim.events.ranks import free_port_in, process_arrival, process_departure
 from syncline.sim.events.state import (
     ARRIVED,
     BEGIN,
@@ -193,7 +193,7 @@ def run_core(addresses, until, until_key):
         if core.take:
             r = core.take - 1
             core.take = 0
-            took(addresses, r)
+            free_port_in(addresses, r)
         if core.late:
             return LATE
         if core.hole >= 0:
@@ -223,12 +223,12 @@ def run_core(addresses, until, until_key):
                 push(addresses, after, NORMAL, number(addresses), ARRIVED, message.receiver, message.turn)
                 if message.kind == OF_RANK:
                     core.take = message.receiver + 1
-                    if left(addresses, sender):
+                    if process_departure(addresses, sender):
                         r = sender
-                elif gloo_left(addresses, a):
+                elif gloo_departure(addresses, a):
                     r = sender
         elif kind == ARRIVED:
-            if gloo_got(addresses, a, b) if ranks[a].gloo else got(addresses, a, b):
+            if gloo_arrival(addresses, a, b) if ranks[a].gloo else process_arrival(addresses, a, b):
                 r = a
         elif kind == FLOW:
             carry(addresses, a, number(addresses))
@@ -257,7 +257,7 @@ def run_core(addresses, until, until_key):
             if begin_rounds(addresses, a):
                 r = a
         elif kind == CLEARED:
-            cleared(addresses, messages[a].turn)
+            process_clear_to_send(addresses, messages[a].turn)
         elif kind == TAKEN:
             finish_all(addresses, a)
         elif kind == QUEUE:

@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     messages: list[int]
 
 
-class Taken(NamedTuple):
+class ChosenOption(NamedTuple):
     """The result of a `First`: the chosen option, and the operation to return to."""
 
     first: First
@@ -54,7 +54,7 @@ class Names:
         return Words((np.cumsum(used, dtype=np.int32) - 1)[numbers], np.array(table, dtype=np.str_))
 
 
-class Named:
+class WorkerNames:
     """The keys, streams and marks that a worker's program has named so far."""
 
     __slots__ = ("joined", "lane", "marks", "parts", "sends", "streams")

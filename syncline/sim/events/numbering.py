@@ -20,7 +20,7 @@ class Numbers(dict[Hashable, int]):
         number = self[name] = len(self)
         return number
 
-    def of(self, column: Iterable[Hashable]) -> Ints:
+    def numbers_of(self, column: Iterable[Hashable]) -> Ints:
         """Return the numbers of a column."""
         return np.array(list(map(self.__getitem__, column)), dtype=np.int64)
 

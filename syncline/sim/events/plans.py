@@ -111,23 +111,23 @@ def _by_rank(first, times, senders, receivers, sizes, ranks):
 _kept: OrderedDict[tuple[int, int, bool], tuple[Sequence[Round], Plan]] = OrderedDict()
 
 
-def plan_of(of: Sequence[Round], ranks: int, one_by_one: bool = False) -> Plan:
+def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Plan:
     """Return the plan of these rounds among ``ranks`` ranks; the plan of a tuple of rounds is cached.
 
     Args:
-        of: the rounds.
+        rounds: the rounds.
         ranks: number of ranks.
         one_by_one: whether each round is a run of its own.
     """
-    key = id(of), ranks, one_by_one
+    key = id(rounds), ranks, one_by_one
     cached = _kept.get(key)
     if cached is not None:
         _kept.move_to_end(key)
         return cached[1]
-    plan = _plan(of, ranks, one_by_one)
-    lasting = isinstance(of, (tuple, RoundTable))
+    plan = _plan(rounds, ranks, one_by_one)
+    lasting = isinstance(rounds, (tuple, RoundTable))
     if lasting and len(plan.senders) <= LARGEST_KEPT:  # the rounds are kept too, so that their id stays theirs
-        _kept[key] = of, plan
+        _kept[key] = rounds, plan
         if len(_kept) > KEPT:
             _kept.popitem(last=False)
     return plan
@@ -140,7 +140,7 @@ def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
             rounds.senders.astype(np.int64),
             rounds.receivers.astype(np.int64),
         )
-        return _made(
+        return _build_plan(
             num_messages,
             np.ones(len(num_messages), np.int64),
             senders,
@@ -170,10 +170,10 @@ def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
         sizes = np.repeat(np.array([round_.nbytes for round_ in runs], dtype=np.float64), num_messages)
     else:
         sizes = _joined([np.broadcast_to(round_.nbytes, round_.senders.shape) for round_ in runs], np.float64)
-    return _made(num_messages, np.array(times, dtype=np.int64), senders, receivers, sizes, ranks)
+    return _build_plan(num_messages, np.array(times, dtype=np.int64), senders, receivers, sizes, ranks)
 
 
-def _made(
+def _build_plan(
     num_messages: Ints, times: Ints, senders: Ints, receivers: Ints, sizes: NDArray[np.float64], ranks: int
 ) -> Plan:
     first = np.zeros(len(num_messages) + 1, dtype=np.int64)

@@ -106,7 +106,7 @@ def serve(addresses, p):
 
 
 @core_function("void", "int64")
-def took(addresses, r):
+def free_port_in(addresses, r):
     """Free the port in of a rank, because the bytes of a message to it are through."""
     rank = views.rank_table(addresses)[r]
     if (views.core(addresses).eager or rank.nccl) and not rank.gloo:
@@ -119,7 +119,7 @@ def took(addresses, r):
 
 
 @core_function("boolean", "int64")
-def left(addresses, r):
+def process_departure(addresses, r):
     """Process that a message of a rank has left; return whether the rank has nothing more to do."""
     rank = views.rank_table(addresses)[r]
     rank.unsent -= 1
@@ -146,7 +146,7 @@ def note_arrival(addresses, r, turn):
 
 
 @core_function("boolean", "int64, int64")
-def got(addresses, r, turn):
+def process_arrival(addresses, r, turn):
     """Process that a message to a rank has arrived; return whether the rank has nothing more to do."""
     rank = views.rank_table(addresses)[r]
     return note_arrival(addresses, r, turn) and rank.have + rank.ahead >= rank.need and advance(addresses, r)

@@ -17,13 +17,13 @@ class Routes:
 
     Args:
         state: the tables.
-        over: the topology.
+        topology: the topology.
         eager: whether the latency comes after the bytes have flown, or before.
     """
 
-    def __init__(self, state: CoreState, over: Topology, eager: bool) -> None:
-        self._state, self._over, self._eager = state, over, eager
-        self._bandwidth = np.array(over.bandwidth_bytes_per_s, dtype=np.float64)
+    def __init__(self, state: CoreState, topology: Topology, eager: bool) -> None:
+        self._state, self._over, self._eager = state, topology, eager
+        self._bandwidth = np.array(topology.bandwidth_bytes_per_s, dtype=np.float64)
         self.longest = 1
 
     def add(self, senders: Ints, receivers: Ints, added_s: float | None = None, eager: bool = False) -> int:

@@ -12,7 +12,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
-from syncline.sim.program.instructions import Alike, Collective, Delay, Program
+from syncline.sim.program.instructions import Collective, Delay, Program, SharedProgram
 from syncline.sim.program.starts import Floats
 from syncline.sim.program.timeline import Timeline
 
@@ -60,19 +60,19 @@ def run_events(
     return _simulation(programs, network, starts_s, rule, delay).run()
 
 
-def events_finish_s(join: Collective, over: Topology, starts_s: Floats, rule: Rule = "eager") -> Floats:
+def events_finish_s(join: Collective, topology: Topology, starts_s: Floats, rule: Rule = "eager") -> Floats:
     """Return the time at which each worker is done with one collective among all, ``(P,)`` seconds.
 
     Args:
         join: the collective.
-        over: the topology of the workers.
+        topology: the topology of the workers.
         starts_s: time at which each worker joins it, ``(P,)`` seconds.
         rule: ``eager`` or ``rendezvous``.
 
     Raises:
         SpecError: as in ``run_events``.
     """
-    return _simulation(Alike([join], over.workers), over, starts_s, rule).finish_s()
+    return _simulation(SharedProgram([join], topology.workers), topology, starts_s, rule).finish_s()
 
 
 def _simulation(

@@ -21,7 +21,7 @@ from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.clock import SharedClock
-from syncline.sim.events.kinds import Kinds
+from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.loop import SPARE, run_core
 from syncline.sim.events.records import write_starts
 from syncline.sim.events.routes import Routes
@@ -60,7 +60,7 @@ class Simulation:
     def __init__(
         self,
         programs: Sequence[Program],
-        over: Topology,
+        topology: Topology,
         starts_s: ArrayLike | None,
         eager: bool,
         delay: Delay | None,
@@ -73,11 +73,11 @@ class Simulation:
             self.core[name] = -1
         self.core["eager"], self.core["delays"], self.core["width"] = eager, delay is not None, 1
         self.env = SharedClock(self.core)
-        self._channels(over.bandwidth_bytes_per_s)
-        self.routes = Routes(self.state, over, eager)
-        self.kinds = Kinds(self.state, over, self.routes, self.workers)
+        self._channels(topology.bandwidth_bytes_per_s)
+        self.routes = Routes(self.state, topology, eager)
+        self.kinds = CollectiveKinds(self.state, topology, self.routes, self.workers)
         self.starts_s = start_times(starts_s, self.workers)
-        self.assembly = Assembly(self.state, over, self.routes, self.kinds, self.starts_s)
+        self.assembly = Assembly(self.state, topology, self.routes, self.kinds, self.starts_s)
         first = self.assembly.all(programs, assemble_by_columns)
         if first is not None:
             self._plan(first)
@@ -211,7 +211,7 @@ class Simulation:
                 messages[message]["reader"] = 0
             self._take()
             operation = int(self.state["workers"][worker]["at"])
-            begin = self.assembly.taking(worker, choice, option, operation + 1)
+            begin = self.assembly.assemble_option(worker, choice, option, operation + 1)
             self._give()
             self._resume(worker, begin, keeps_start=True)
             return
@@ -228,7 +228,7 @@ class Simulation:
 
     def _go_on(self, worker: int, program: Program, return_to: int) -> None:
         self._take()
-        begin = self.assembly.more(worker, program, return_to)
+        begin = self.assembly.assemble_more(worker, program, return_to)
         self._give()
         self._resume(worker, begin)
 
@@ -371,13 +371,13 @@ class Simulation:
 
     def _timeline(self) -> Timeline:
         spans = self.state["spans"][: int(self.core["spans"])]
-        span_names = self.assembly.told_columns()[spans["operation"]]
+        span_names = self.assembly.span_name_columns()[spans["operation"]]
         columns: dict[str, Any] = dict(zip(("worker", "start_s", "end_s", "nbytes"), _columns(spans), strict=True))
         columns["step"] = span_names[:, 3]
         columns |= {
             name: self.assembly.names.words(span_names[:, i]) for i, name in enumerate(("stream", "what", "label"))
         }
-        return Timeline.of_columns(columns, self.workers)
+        return Timeline.from_columns(columns, self.workers)
 
 
 def _power(number: int) -> int:

@@ -152,9 +152,9 @@ NO_RECORDS: dict[str, Records] = {name: np.zeros(0, dtype=kind) for name, kind i
 AT = {name: at for at, name in enumerate(TABLES)}
 
 
-def copy_records(to: Records, of: Records) -> None:
+def copy_records(target: Records, source: Records) -> None:
     """Copy records byte by byte: NumPy copies bytes faster than fields with gaps between them."""
-    to.view(np.uint8)[:] = of.view(np.uint8)
+    target.view(np.uint8)[:] = source.view(np.uint8)
 
 
 class CoreState:

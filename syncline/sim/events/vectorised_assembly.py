@@ -22,7 +22,7 @@ FEWEST = 64
 """Number of instructions below which assembly one by one takes less time."""
 
 
-class Ends(NamedTuple):
+class MessageEnds(NamedTuple):
     """The senders, receivers and tags of sends or receives."""
 
     senders: Ints
@@ -30,7 +30,7 @@ class Ends(NamedTuple):
     tags: Ints
 
 
-class Plain:
+class PlainInstructions:
     """The instructions of programs that only compute, send and receive, in columns.
 
     Args:
@@ -61,12 +61,12 @@ class Plain:
         """Return whether each instruction of a kind has an effect, ``(N,)``."""
         return np.array(list(map(is_not, self.column(code, "effect"), repeat(None))), dtype=np.bool_)
 
-    def ends(self, code: int, tags: Numbers) -> Ends:
+    def ends(self, code: int, tags: Numbers) -> MessageEnds:
         """Return the senders, receivers and tags of sends or receives."""
-        mine, numbers = self.workers[self.at[code]], tags.of(self.column(code, "tag"))
+        mine, numbers = self.workers[self.at[code]], tags.numbers_of(self.column(code, "tag"))
         if code == SEND:
-            return Ends(mine, self.numbers(SEND, "to"), numbers)
-        return Ends(self.numbers(RECV, "source"), mine, numbers)
+            return MessageEnds(mine, self.numbers(SEND, "to"), numbers)
+        return MessageEnds(self.numbers(RECV, "source"), mine, numbers)
 
 
 def is_plain(program: Program) -> bool:
@@ -111,7 +111,7 @@ def assemble_plain(into: Assembly, workers: list[int], programs: Sequence[Progra
         programs: programs of all workers.
     """
     plain, num_workers, tags = (
-        Plain(workers, [programs[worker] for worker in workers]),
+        PlainInstructions(workers, [programs[worker] for worker in workers]),
         into.workers,
         into.messages.tags,
     )
@@ -149,17 +149,17 @@ def _out_of_range(workers: Ints, num_workers: int) -> bool:
     return bool(len(workers) and (workers.min() < 0 or workers.max() >= num_workers))
 
 
-def _streams(into: Assembly, plain: Plain, sent: Ends) -> Ints:
+def _streams(into: Assembly, plain: PlainInstructions, sent: MessageEnds) -> Ints:
     """Return the port of worker 0 for each send, and note the streams on which each worker sends."""
     names = Numbers()
-    stream = names.of(plain.column(SEND, "stream"))
+    stream = names.numbers_of(plain.column(SEND, "stream"))
     for number, name in enumerate(names):
         for worker in np.unique(sent.senders[stream == number]).tolist():
             into.named(worker).sends.add(str(name))
     return np.array([into.port(str(name)) for name in names], dtype=np.int64)[stream]
 
 
-def _routes(into: Assembly, sent: Ends) -> Ints:
+def _routes(into: Assembly, sent: MessageEnds) -> Ints:
     """Return the route of each send."""
     pairs, pair_index = np.unique(sent.senders * into.workers + sent.receivers, return_inverse=True)
     senders, receivers = np.divmod(pairs, into.workers)
@@ -172,11 +172,11 @@ def _routes(into: Assembly, sent: Ends) -> Ints:
 def _words(column: Iterable[str], names: Callable[[str], int]) -> Ints:
     """Return the numbers of words, of which many are the same."""
     numbering = Numbers()
-    number_of_row = numbering.of(column)
+    number_of_row = numbering.numbers_of(column)
     return np.array([names(str(word)) for word in numbering], dtype=np.int64)[number_of_row]
 
 
-def _told(into: Assembly, plain: Plain, sent: Ends, got: Ends) -> Ints:
+def _told(into: Assembly, plain: PlainInstructions, sent: MessageEnds, got: MessageEnds) -> Ints:
     """Return the names of the spans."""
     span_names, names, rows_of = np.zeros((len(plain.codes), 4), dtype=np.int64), into.names, plain.at
     span_names[:, 0] = names("compute")

@@ -11,7 +11,7 @@ from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.roster import FailingGroup, Roster
 
 
-class Away(NamedTuple):
+class AbsencePeriod(NamedTuple):
     """One absence of a worker; ``back_s`` is infinite if it does not come back."""
 
     from_s: float
@@ -28,9 +28,9 @@ class Absences:
 
     def __init__(self, group: FailingGroup, outages: Iterable[Outage]) -> None:
         self._roster, self._told = Roster(group, 0.0, outages), FailureCosts(group.workers)
-        self._of: list[list[Away]] = [[] for _ in range(group.workers)]
+        self._of: list[list[AbsencePeriod]] = [[] for _ in range(group.workers)]
 
-    def next_of(self, worker: int, now_s: float, until_s: float) -> Away | None:
+    def next_of(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
         """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
         while self._roster.next_s() < until_s:
             self._read()
@@ -47,6 +47,6 @@ class Absences:
     def _read(self) -> None:
         change = self._roster.change(self._told)
         for worker in change.left:
-            self._of[worker].append(Away(change.at_s, math.inf))
+            self._of[worker].append(AbsencePeriod(change.at_s, math.inf))
         for worker in change.joined:
             self._of[worker][-1] = self._of[worker][-1]._replace(back_s=change.at_s)

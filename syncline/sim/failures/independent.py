@@ -12,7 +12,7 @@ from syncline.sim.failures.outcome import FailureCosts, no_progress
 from syncline.sim.failures.roster import FailingGroup, Roster
 
 
-def play_alone(
+def play_independent_workers(
     group: FailingGroup,
     steps: int,
     step_s: float,

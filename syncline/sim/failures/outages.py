@@ -52,11 +52,11 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
 
 
 def all_outages(
-    rates: Sequence[FailureRate], given: Iterable[Outage], workers: int, node: int, sites: int, seed: int
+    rates: Sequence[FailureRate], scheduled: Iterable[Outage], workers: int, node: int, sites: int, seed: int
 ) -> Iterator[Outage]:
     """Return all outages in the order of time; the outages of each rate are a random stream of their own."""
     streams = [
         drawn_outages(rate, workers, node, sites, generator(seed, "failures", number))
         for number, rate in enumerate(rates)
     ]
-    return heapq.merge(sorted(given), *streams)
+    return heapq.merge(sorted(scheduled), *streams)

@@ -28,7 +28,7 @@ def play_reforms(
     *,
     whole_steps: bool = False,
     period: int = 1,
-    made: Made | None = None,
+    on_steps: Made | None = None,
 ) -> FailureCosts:
     """Play a training that goes on with the present workers, and return the costs.
 
@@ -44,9 +44,9 @@ def play_reforms(
         until_s: time at which the simulation stops.
         whole_steps: whether every step counts as one, with any number of workers.
         period: number of steps between two exchanges; a failed worker loses its steps since the last.
-        made: function that is called with the completed steps, see `Made`.
+        on_steps: function that is called with the completed steps, see `Made`.
     """
-    return _Reforms(group, steps, work_of, Roster(group, 0.0, outages), until_s, whole_steps, period, made).play()
+    return _Reforms(group, steps, work_of, Roster(group, 0.0, outages), until_s, whole_steps, period, on_steps).play()
 
 
 class _Reforms:
@@ -59,12 +59,12 @@ class _Reforms:
         until_s: float,
         whole_steps: bool,
         period: int,
-        made: Made | None,
+        on_steps: Made | None,
     ) -> None:
         self.group, self.steps, self.work_of, self.roster = group, steps, work_of, roster
         self.until_s, self.whole_steps, self.period = until_s, whole_steps, period
         self.joined: dict[int, int] = {}  # step with which each returned worker began
-        self.tell, self.at_work = made, roster.here.copy()
+        self.tell, self.at_work = on_steps, roster.here.copy()
         self.work = work_of(self.at_work)
         roster.again_s += self.work.saving.load_s
         self.told = FailureCosts(group.workers)

@@ -75,8 +75,8 @@ class Roster:
         """Return the time of the next change; infinite if there is none."""
         return min(self._next.at_s, self._places.next_s(), self._joins[0][0] if self._joins else math.inf)
 
-    def change(self, told: FailureCosts) -> Change:
-        """Return the next change, and add the costs of returning workers to ``told``."""
+    def change(self, costs: FailureCosts) -> Change:
+        """Return the next change, and add the costs of returning workers to ``costs``."""
         now_s, leaving, joined = self.next_s(), list[int](), list[int]()
         self._refill(now_s)
         while self._joins and self._joins[0][0] <= now_s:
@@ -84,13 +84,13 @@ class Roster:
             if life == self._life[place]:
                 joined.append(place)
                 away_s = now_s - self._away_s.pop(place)
-                told.restart_s += self.again_s
-                told.down_s += away_s - self.again_s
+                costs.restart_s += self.again_s
+                costs.down_s += away_s - self.again_s
         while self._next.at_s <= now_s:
             for place in self._places.fail(self._next):
                 self._life[place] += 1
                 if place in self._away_s:
-                    told.down_s += now_s - self._away_s[place]
+                    costs.down_s += now_s - self._away_s[place]
                 else:
                     leaving.append(place)
                 self._away_s[place] = now_s
@@ -103,12 +103,12 @@ class Roster:
         self.here[joined] = True
         self.here[leaving] = False
         self.count += len(joined) - len(leaving)
-        told.interruptions += bool(leaving)
+        costs.interruptions += bool(leaving)
         return Change(now_s, leaving, joined)
 
-    def end(self, now_s: float, told: FailureCosts) -> None:
+    def end(self, now_s: float, costs: FailureCosts) -> None:
         """Add the costs of workers that are still away."""
-        told.down_s += sum(now_s - away_s for away_s in self._away_s.values())
+        costs.down_s += sum(now_s - away_s for away_s in self._away_s.values())
 
     def _refill(self, now_s: float) -> None:
         for place in self._places.settle(now_s):

@@ -11,7 +11,7 @@ from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
-class Saving:
+class CheckpointTimes:
     """Settings of a training's checkpoints.
 
     Args:
@@ -48,7 +48,7 @@ class SavedSteps:
         saving: settings of the checkpoints; the end is always saved.
     """
 
-    def __init__(self, steps: int, until_s: Callable[[int], float], saving: Saving) -> None:
+    def __init__(self, steps: int, until_s: Callable[[int], float], saving: CheckpointTimes) -> None:
         self.steps, self.until_s, self.saving = steps, until_s, saving
         self.every = steps if saving.every is None else min(saving.every, steps)
 
@@ -62,21 +62,21 @@ class SavedSteps:
         before = max(step - 1, 0) // self.every
         return self.until_s(step) + self.saving.stop_s * before
 
-    def saved_by(self, begun: int, elapsed_s: float) -> int:
-        """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``begun``."""
-        left_s = elapsed_s + self.ready_s(begun) - self.saving.lag_s
-        first = begun // self.every
+    def saved_by(self, saved_step: int, elapsed_s: float) -> int:
+        """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``saved_step``."""
+        left_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
+        first = saved_step // self.every
         numbers = range(first + 1, self.steps // self.every + 1)
         number = first + bisect_right(numbers, left_s, key=lambda n: self.ready_s(n * self.every))
-        return max(begun, number * self.every)
+        return max(saved_step, number * self.every)
 
-    def done_by(self, begun: int, elapsed_s: float) -> int:
-        """Return the number of steps that are completed ``elapsed_s`` seconds after ``begun``."""
-        left_s = elapsed_s + self.ready_s(begun)
-        return begun + bisect_right(range(begun + 1, self.steps + 1), left_s, key=self.end_s)
+    def done_by(self, saved_step: int, elapsed_s: float) -> int:
+        """Return the number of steps that are completed ``elapsed_s`` seconds after ``saved_step``."""
+        left_s = elapsed_s + self.ready_s(saved_step)
+        return saved_step + bisect_right(range(saved_step + 1, self.steps + 1), left_s, key=self.end_s)
 
 
-def steady(step_s: float) -> Callable[[int], float]:
+def equal_step_ends(step_s: float) -> Callable[[int], float]:
     """Return the end times of steps of equal length, as a function of their number."""
     return lambda step: step * step_s
 

@@ -36,7 +36,7 @@ def _rendezvous_round(before: Any, local: Any, after: Any, cost_before: Any, cos
 
 
 @compiled
-def _around(x: Any, before: int, after: int) -> Any:
+def _padded(x: Any, before: int, after: int) -> Any:
     """Return the array with ``before`` elements more in front and ``after`` behind, around the ring."""
     result, source = np.empty(before + len(x) + after), -before % len(x)
     for i in range(len(result)):
@@ -50,12 +50,12 @@ def eager_ring(x: Any, stay: Any, go: Any, next_to: int, times: int) -> Any:
     """Apply ``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring ``times`` times; ``next_to`` is s."""
     deep = max(1, DEEP // next_to)
     reach = deep * next_to
-    stay, go, x = _around(stay, reach, 0), _around(go, reach, 0), x.copy()
+    stay, go, x = _padded(stay, reach, 0), _padded(go, reach, 0), x.copy()
     now, then = np.empty(BLOCK + reach), np.empty(BLOCK + reach)
     for done in range(0, times, deep):
         count = min(deep, times - done)
         halo = count * next_to
-        wide = _around(x, halo, 0)
+        wide = _padded(x, halo, 0)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + halo
             now[:end] = wide[first : first + end]
@@ -78,12 +78,12 @@ def rendezvous_ring(x: Any, cost: Any, next_to: int, times: int) -> Any:
     """Apply ``x_i <- max(e_i, e_(i-s))``, ``e_i = max(x_i, x_(i+s)) + cost_i`` around a ring ``times`` times."""
     deep = max(1, DEEP // next_to)
     reach = deep * next_to
-    cost, x = _around(cost, reach, reach), x.copy()
+    cost, x = _padded(cost, reach, reach), x.copy()
     now, then = np.empty(BLOCK + 2 * reach), np.empty(BLOCK + 2 * reach)
     for done in range(0, times, deep):
         count = min(deep, times - done)
         halo = count * next_to
-        wide = _around(x, halo, halo)
+        wide = _padded(x, halo, halo)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + 2 * halo
             now[:end] = wide[first : first + end]

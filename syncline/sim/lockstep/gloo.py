@@ -25,13 +25,13 @@ SAME = 1e-12
 
 
 def run_gloo(
-    kind: str, of: Sequence[Round], topology: Topology, entry_s: Floats, message_s: float = 0.0, call_s: float = 0.0
+    kind: str, rounds: Sequence[Round], topology: Topology, entry_s: Floats, message_s: float = 0.0, call_s: float = 0.0
 ) -> tuple[Floats, Floats]:
     """Return the times at which each worker has received and sent its last message of a collective of gloo.
 
     Args:
         kind: kind of the collective.
-        of: its rounds.
+        rounds: its rounds.
         topology: the network of the workers.
         entry_s: time at which each worker enters, ``(P,)`` seconds.
         message_s: seconds that every message and clear-to-send takes besides its route.
@@ -49,17 +49,17 @@ def run_gloo(
         raise Contention("connections share a link, which only the events can follow")
     if workers == 2 and entry_s[0] != entry_s[1]:
         raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
-    if shared_channels([of], topology).any():
+    if shared_channels([rounds], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
     bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
     in_ring = waits_for_sends(kind)
-    entry_s = entry_s + call_s if of else entry_s
+    entry_s = entry_s + call_s if rounds else entry_s
     complete = [entry_s]  # when a worker has all messages that each round needs; the first entry is before any round
     received, sent = entry_s.copy(), entry_s.copy()
     idle = np.full(workers, -np.inf)
     recent: list[tuple[Floats, Floats]] = [(idle, idle), (idle, idle)]  # start and end of each worker's last messages
     costs: dict[int, tuple[Floats, Floats, Floats]] = {}
-    for round_number, (round_, ahead) in enumerate(zip(of, rounds_ahead(kind, len(of)), strict=True)):
+    for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds)), strict=True)):
         senders, receivers, nbytes = round_
         if id(round_) not in costs:
             forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)

@@ -68,14 +68,16 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     counts = [len(members) for members in worker]
     words = {name: Words.repeated([getattr(spans, name) for spans in spans_list], counts) for name in Spans._fields[:3]}
     joined: dict[str, Any] = {name: np.concatenate(arrays) if arrays else [] for name, arrays in columns.items()}
-    return Timeline.of_columns(joined | words, workers)
+    return Timeline.from_columns(joined | words, workers)
 
 
-def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
+def run_rounds(
+    rounds: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager"
+) -> tuple[Floats, Floats]:
     """Return the times at which each worker has received its last message and sent its last message.
 
     Args:
-        of: the rounds of a collective.
+        rounds: the rounds of a collective.
         topology: the network of the workers.
         entry_s: time at which each worker enters, ``(..., P)`` seconds; -inf for a worker that delays no other.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
@@ -87,13 +89,13 @@ def run_rounds(of: Sequence[Round], topology: Topology, entry_s: Floats, rule: R
         SpecError: an unknown rule.
         Contention: transfers that share a channel, and do not begin and end together.
     """
-    return run_routed_rounds(RoutedRounds.of(of, topology), entry_s, rule)
+    return run_routed_rounds(RoutedRounds.from_rounds(rounds, topology), entry_s, rule)
 
 
-def run_routed_rounds(of: RoutedRounds, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
+def run_routed_rounds(rounds: RoutedRounds, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
     """Run `run_rounds` on rounds that are already routed."""
-    ports = Ports.at(np.asarray(entry_s, dtype=np.float64), len(of.shared))
-    run_routed(of, ports, rule)
+    ports = Ports.at_entry(np.asarray(entry_s, dtype=np.float64), len(rounds.shared))
+    run_routed(rounds, ports, rule)
     return ports.received_s, ports.out_s
 
 
@@ -185,7 +187,7 @@ class CollectiveMaps:
         return self._routed_rounds[key]
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
-        ports = Ports.at(entry_s, len(self._shared), before)
+        ports = Ports.at_entry(entry_s, len(self._shared), before)
         if is_gloo(key[0], key[2]):
             call_s = float(self._gloo.beside_s(key[0], len(entry_s), key[1]))
             ports.received_s, ports.out_s = run_gloo(
@@ -204,7 +206,7 @@ class GroupedMaps:
     """The maps of all collectives of a training: one `CollectiveMaps` per group, on the same ports.
 
     Args:
-        whole: the network of all workers.
+        topology: the network of all workers.
         calls: all calls of the training.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
@@ -214,18 +216,18 @@ class GroupedMaps:
             groups.
     """
 
-    def __init__(self, whole: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
+    def __init__(self, topology: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
         uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
         for call in calls:
-            uses.setdefault(group_ranks(call.group, whole.workers), Counter())[key_of(call)] += 1
-        has_own_links = isinstance(whole, Star) and not whole.half_duplex.any()
+            uses.setdefault(group_ranks(call.group, topology.workers), Counter())[key_of(call)] += 1
+        has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
         if set(uses) - {None} and (
             not has_own_links or any(is_gloo(key[0], key[2]) for counts in uses.values() for key in counts)
         ):
             raise Contention("collectives of parts of the workers meet on shared channels, or are gloo's")
-        self._workers, self._in_s = whole.workers, np.full(whole.workers, -np.inf)
+        self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)
         self._of = {
-            group: CollectiveMaps(whole if group is None else among(whole, group), counts, rule)
+            group: CollectiveMaps(topology if group is None else among(topology, group), counts, rule)
             for group, counts in uses.items()
         }
 

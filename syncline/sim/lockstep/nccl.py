@@ -18,11 +18,11 @@ from syncline.sim.lockstep.recurrences import Ports
 from syncline.sim.lockstep.routed import Contention, RoutedRounds
 
 
-def run_nccl(of: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
+def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
     """Move the ports on to the end of a collective of NCCL's.
 
     Args:
-        of: its rounds on a topology.
+        rounds: its rounds on a topology.
         ports: times at which each worker joins and its ports are free, ``(..., P)`` seconds; changed in place.
         rounds_ahead: a round starts when all messages up to this number of rounds before have arrived; None: no wait.
         call_s: seconds that every worker takes before its first round.
@@ -30,14 +30,14 @@ def run_nccl(of: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: f
     Raises:
         Contention: messages share a channel.
     """
-    if of.shares:
+    if rounds.shares:
         raise Contention("workers share a channel, which only the events can follow")
-    if not of.runs:
+    if not rounds.runs:
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
     come: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)  # a worker waits for the oldest
-    for routed_round, times in of.runs:
+    for routed_round, times in rounds.runs:
         senders, receivers, _ = routed_round.of
         occupied_s = routed_round.overhead_s + routed_round.flow_s
         for _ in range(times):

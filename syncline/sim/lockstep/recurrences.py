@@ -42,7 +42,7 @@ class Ports:
     busy_s: Floats
 
     @classmethod
-    def at(cls, entry_s: Floats, channels: int, before: Ports | None = None) -> Ports:
+    def at_entry(cls, entry_s: Floats, channels: int, before: Ports | None = None) -> Ports:
         """Return the ports of workers that enter a collective at these times, ``(..., P)``, after another."""
         if before is None:
             ports_in, busy_s = np.full(entry_s.shape, -np.inf), np.full(channels + 1, -np.inf)
@@ -82,7 +82,7 @@ class Ports:
         return np.maximum(self.received_s, self.out_s)
 
 
-def run_routed(of: RoutedRounds, ports: Ports, rule: Rule) -> None:
+def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
     """Move the ports on to the end of a collective.
 
     Raises:
@@ -94,13 +94,13 @@ def run_routed(of: RoutedRounds, ports: Ports, rule: Rule) -> None:
     round_, run_rings = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
     if rule == "rendezvous":
         ports.received_s = np.full_like(ports.out_s, -np.inf)  # one time per worker is the whole state
-    for routed_round, times in of.runs:
+    for routed_round, times in rounds.runs:
         if routed_round.rings is not None and not routed_round.shared and times >= MANY_ROUNDS:
-            run_rings(routed_round, routed_round.rings, ports, times, of)
+            run_rings(routed_round, routed_round.rings, ports, times, rounds)
             continue
         for remaining in reversed(range(times)):
             before = ports.copy() if remaining and routed_round.shared else None
-            round_(routed_round, ports, of)
+            round_(routed_round, ports, rounds)
             shift_s = None if before is None else ports.moved_s(before)
             if shift_s is not None:  # every later round moves all times by the same shift
                 ports.move(remaining * shift_s)

@@ -64,11 +64,13 @@ class RoutedRounds:
     shared: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, of: Sequence[Round], topology: Topology, shared: NDArray[np.bool_] | None = None) -> RoutedRounds:
+    def from_rounds(
+        cls, rounds: Sequence[Round], topology: Topology, shared: NDArray[np.bool_] | None = None
+    ) -> RoutedRounds:
         """Return these rounds on a topology.
 
         Args:
-            of: the rounds; the routes of a repeated round are looked up once.
+            rounds: the rounds; the routes of a repeated round are looked up once.
             topology: the network.
             shared: the shared channels, if other rounds alternate with these; by default those of these rounds by
                 themselves.
@@ -76,7 +78,7 @@ class RoutedRounds:
         Raises:
             Contention: a worker sends twice or receives twice in one round.
         """
-        runs = [(next(repeats), 1 + sum(1 for _ in repeats)) for _, repeats in groupby(of, key=id)]
+        runs = [(next(repeats), 1 + sum(1 for _ in repeats)) for _, repeats in groupby(rounds, key=id)]
         if shared is None:
             shared = shared_channels([[round_ for round_, _ in runs]], topology)
         bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
@@ -118,19 +120,19 @@ def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None
         Contention: as in `RoutedRounds.of`.
     """
     marks = None if shared is None else shared.tobytes()
-    return _kept_rounds(key, topology, marks) if is_hashed_by_value(topology) else _made_rounds(key, topology, marks)
+    return _kept_rounds(key, topology, marks) if is_hashed_by_value(topology) else _build_rounds(key, topology, marks)
 
 
-def _made_rounds(key: Key, topology: Topology, marks: bytes | None) -> RoutedRounds:
+def _build_rounds(key: Key, topology: Topology, marks: bytes | None) -> RoutedRounds:
     kind, nbytes, algorithm = key
     shared = None if marks is None else np.frombuffer(marks, np.bool_)
-    return RoutedRounds.of(rounds_on(kind, topology.workers, nbytes, topology, algorithm), topology, shared)
+    return RoutedRounds.from_rounds(rounds_on(kind, topology.workers, nbytes, topology, algorithm), topology, shared)
 
 
-_kept_rounds = bounded_cache(128e6, lambda made: made.memory_bytes)(_made_rounds)
+_kept_rounds = bounded_cache(128e6, lambda made: made.memory_bytes)(_build_rounds)
 
 
-def forget() -> None:
+def clear_round_caches() -> None:
     """Clear the caches of rounds, to measure the time of building them."""
     _kept_rounds.cache_clear()
     rounds.cache_clear()
@@ -178,9 +180,9 @@ def _routed(
     paths = topology.paths(senders, receivers)
     return RoutedRound(
         round_,
-        _one(paths.overhead_s),
-        _one(nbytes / narrowest(paths, bandwidth)),
-        _one(paths.latency_s),
+        _scalar_if_equal(paths.overhead_s),
+        _scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
+        _scalar_if_equal(paths.latency_s),
         marks is not None and bool(marks[paths.channels].any()),
         rings(senders, receivers, workers) if repeated else None,
         _inverse(receivers) if np.array_equal(senders, np.arange(workers)) else None,
@@ -204,6 +206,6 @@ def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
     return rate
 
 
-def _one(values: Floats) -> float | Floats:
+def _scalar_if_equal(values: Floats) -> float | Floats:
     """Return one number if all are equal, else the array."""
     return float(values[0]) if np.all(values == values[0]) else values

@@ -9,15 +9,15 @@ from functools import partial
 import numpy as np
 from simpy.events import EventPriority
 
-from syncline.sim.failures.absences import Absences, Away
+from syncline.sim.failures.absences import AbsencePeriod, Absences
 from syncline.sim.online.gates import GatedSimulation, gate
-from syncline.sim.online.hierarchy import ServerAbove
-from syncline.sim.online.server_channels import ServerLanes
-from syncline.sim.online.server_interface import EndPlay, Nobody, PlayedApart, Served, Watching
-from syncline.sim.online.server_policy import Serving
-from syncline.sim.online.server_state import Desk
+from syncline.sim.online.hierarchy import UpperServerPrograms
+from syncline.sim.online.server_channels import ServerTopology
+from syncline.sim.online.server_interface import AsyncResult, EndSimulation, EventObserver, NullObserver, ServerSettings
+from syncline.sim.online.server_policy import ServerPolicy
+from syncline.sim.online.server_state import ServerState
 from syncline.sim.online.timeline import with_servers
-from syncline.sim.online.worker_failures import AWAY, LOST, Fates
+from syncline.sim.online.worker_failures import AWAY, LOST, WorkerFailures
 from syncline.sim.program.instructions import Compute, Delay, First, Instruction, Recv, Send, Stuck
 
 ARRIVALS = EventPriority(10)
@@ -27,17 +27,17 @@ StepSeconds = Callable[[int, int], float]
 """A function of a worker and a step number, from 0, that returns the seconds of that local step."""
 
 
-def play_apart(
-    served: Served,
+def play_async_workers(
+    served: ServerSettings,
     pace: StepSeconds,
-    over: ServerLanes,
-    watching: Watching | None = None,
+    topology: ServerTopology,
+    observer: EventObserver | None = None,
     *,
     starts_s: Sequence[float] | None = None,
     delay: Delay | None = None,
     keep_steps: int | None = None,
     absences: Absences | None = None,
-) -> PlayedApart:
+) -> AsyncResult:
     """Play workers and their servers message by message, and report the events to an observer in their order.
 
     Updates and models are eager messages, as those of `syncline.sim.run_events`: they share channels max-min fairly.
@@ -46,8 +46,8 @@ def play_apart(
     Args:
         served: settings of the workers and servers.
         pace: seconds of each worker's steps.
-        over: the network, see `syncline.sim.online.server_channels.server_lanes`.
-        watching: observer of the events; None if only times are wanted.
+        topology: the network, see `syncline.sim.online.server_channels.server_topology`.
+        observer: observer of the events; None if only times are wanted.
         starts_s: beginning of each worker, ``(P,)`` seconds; 0 by default.
         delay: lateness of a message between places, as in `syncline.sim.run_events`.
         keep_steps: number of each worker's steps to keep in the timeline; None: all.
@@ -55,29 +55,31 @@ def play_apart(
             hand out its steps again; after its return it asks for a model. A machine that fails while an update or a
             model is on its way is away from the arrival of the model.
     """
-    return _Play(served, pace, watching or Nobody(), absences).run(over, starts_s, delay, keep_steps)
+    return _Play(served, pace, observer or NullObserver(), absences).run(topology, starts_s, delay, keep_steps)
 
 
 class _Play:
-    def __init__(self, served: Served, pace: StepSeconds, watching: Watching, absences: Absences | None) -> None:
-        self.served, self.pace, self.watching = served, pace, watching
+    def __init__(
+        self, served: ServerSettings, pace: StepSeconds, observer: EventObserver, absences: Absences | None
+    ) -> None:
+        self.served, self.pace, self.watching = served, pace, observer
         workers = served.workers
-        self.fates = Fates(workers, pace, absences)
-        self.serving = Serving(served, watching, self)
+        self.fates = WorkerFailures(workers, pace, absences)
+        self.serving = ServerPolicy(served, observer, self)
         self.made, self.round = [0] * workers, [0] * workers
         self.arrived: list[int] = []  # workers whose updates arrived at this instant
-        self.above = ServerAbove(self, served.above) if served.above is not None else None
+        self.above = UpperServerPrograms(self, served.above) if served.above is not None else None
         self.step_end_s: list[float] = []
         self.step_worker: list[int] = []
 
     def run(
-        self, over: ServerLanes, starts_s: Sequence[float] | None, delay: Delay | None, keep_steps: int | None
-    ) -> PlayedApart:
+        self, topology: ServerTopology, starts_s: Sequence[float] | None, delay: Delay | None, keep_steps: int | None
+    ) -> AsyncResult:
         """Play to the end and return the results."""
         workers, serving = self.served.workers, self.serving
         first_workers = serving.begin()
-        lateness = None if delay is None else lambda a, b: delay(over.place_of(a), over.place_of(b))
-        begins = None if starts_s is None else [*starts_s, *[0.0] * len(over.places)]
+        lateness = None if delay is None else lambda a, b: delay(topology.place_of(a), topology.place_of(b))
+        begins = None if starts_s is None else [*starts_s, *[0.0] * len(topology.places)]
         serving.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
         if self.fates.absences is not None:
             serving.asleep = {m for m in first_workers if not serving.granted[m]}
@@ -85,12 +87,12 @@ class _Play:
         programs = [self._work(m) if begin[m] else self._waiting(m, -1, -1) for m in range(workers)]
         programs += [self._lane(m) if begin[m] else self._replying(m, -1, -1) for m in range(workers)]
         programs += self.above.programs() if self.above else []
-        self.simulation = GatedSimulation(programs, over, begins, True, lateness)
+        self.simulation = GatedSimulation(programs, topology, begins, True, lateness)
         interrupted = self.is_through = False
         try:
             timeline = self.simulation.run()
             self.is_through = True
-        except (EndPlay, KeyboardInterrupt) as end:
+        except (EndSimulation, KeyboardInterrupt) as end:
             timeline, interrupted = self.simulation.timeline_so_far(), isinstance(end, KeyboardInterrupt)
         except Stuck:
             # Nothing else comes for sleeping workers, nor for a local server whose workers are gone for good: it
@@ -98,7 +100,7 @@ class _Play:
             if self.fates.absences is None or not (serving.asleep or self.above):
                 raise
             timeline, self.is_through = self.simulation.timeline_so_far(), True
-        return PlayedApart(
+        return AsyncResult(
             np.array(self.step_end_s),
             np.array(self.step_worker, dtype=np.int64),
             tuple(serving.noted),
@@ -128,11 +130,11 @@ class _Play:
 
         self.simulation.env.later(seconds, called, ARRIVALS)
 
-    def let_go(self, worker: int) -> None:
+    def release_model(self, worker: int) -> None:
         """Open the gate of a worker's lane."""
         self.simulation.let_through(self.served.workers + worker)
 
-    def went_on(self, desk: Desk) -> None:
+    def updates_taken(self, desk: ServerState) -> None:
         """Send the update that is due above."""
         if self.above:
             self.above.go_on(desk)
@@ -159,7 +161,7 @@ class _Play:
         self.round[worker] += 1
         return program + self._waiting(worker, number, last)
 
-    def _fails(self, worker: int, away: Away) -> list[Instruction]:
+    def _fails(self, worker: int, away: AbsencePeriod) -> list[Instruction]:
         """Return the instructions of a worker that fails before its update, and then asks for a model."""
         begun_s, number, first_step = self.serving.begun_s[worker], self.round[worker], self.made[worker]
         lane, from_s = self.served.workers + worker, max(away.from_s, begun_s)
@@ -177,7 +179,7 @@ class _Play:
             *self._waiting(worker, number, first_step),
         ]
 
-    def _failed(self, worker: int, away: Away) -> None:
+    def _failed(self, worker: int, away: AbsencePeriod) -> None:
         self.fates.fail(worker, self.serving.begun_s[worker], away)
         self.serving.fail(worker, for_good=math.isinf(away.back_s))
         if self.serving.asleep:

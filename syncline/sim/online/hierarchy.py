@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Protocol
 from simpy.events import EventPriority
 
 from syncline.sim.online.gates import gate
-from syncline.sim.online.server_interface import Above, Merge, Served, Watching
+from syncline.sim.online.server_interface import EventObserver, Merge, ServerSettings, UpperServer
 from syncline.sim.program.instructions import First, Instruction, Recv, Send
 
 if TYPE_CHECKING:
     from syncline.sim.online.gates import GatedSimulation
-    from syncline.sim.online.server_policy import Serving
-    from syncline.sim.online.server_state import Desk
+    from syncline.sim.online.server_policy import ServerPolicy
+    from syncline.sim.online.server_state import ServerState
 
 ARRIVALS_ABOVE = EventPriority(10)
 """Priority of arrivals above: the server takes them after all of one instant have come, as those of workers."""
 
 
-class Playing(Protocol):
+class AsyncSimulation(Protocol):
     """The simulation of the workers and their local servers."""
 
-    served: Served
-    watching: Watching
-    serving: Serving
+    served: ServerSettings
+    watching: EventObserver
+    serving: ServerPolicy
     simulation: GatedSimulation
 
 
-class ServerAbove:
+class UpperServerPrograms:
     """The programs of the local servers that send updates up, and the lanes of the server above; both wait at gates.
 
     Args:
@@ -38,7 +38,7 @@ class ServerAbove:
         above: settings of the servers.
     """
 
-    def __init__(self, play: Playing, above: Above) -> None:
+    def __init__(self, play: AsyncSimulation, above: UpperServer) -> None:
         self.play, self.above = play, above
         self.noted: list[Merge] = []
         self.versions = 0
@@ -55,7 +55,7 @@ class ServerAbove:
         sending = [[] if self.over[s] else self._sending(s, 0) for s in numbers]
         return sending + [[] if self.over[s] else self._lane(s, 0) for s in numbers]
 
-    def go_on(self, desk: Desk) -> None:
+    def go_on(self, desk: ServerState) -> None:
         """Send the update that is due; if no further update can come, send the rest and then end.
 
         With the last steps the other local servers do the same, because they may have no worker left that triggers it.
@@ -66,7 +66,7 @@ class ServerAbove:
                 if other is not desk:
                     self._go_on(other)
 
-    def _go_on(self, desk: Desk) -> None:
+    def _go_on(self, desk: ServerState) -> None:
         number = desk.number
         if desk.away or self.over[number]:
             return

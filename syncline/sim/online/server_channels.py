@@ -12,7 +12,7 @@ from syncline.errors import SpecError
 
 
 @dataclass(frozen=True, eq=False)
-class ServerLanes(DerivedTopology):
+class ServerTopology(DerivedTopology):
     """A network of P workers and the lanes of their servers.
 
     Lane m, numbered P + m, is the program of the server for worker m. With S local servers below a server above, S
@@ -85,7 +85,7 @@ def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tup
     return (*local, *firsts, *[place] * len(groups))
 
 
-def server_lanes(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerLanes:
+def server_topology(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerTopology:
     """Return the workers with the lanes of their servers; `with_server` places the only server or the server above."""
     full_network, place = with_server(network, workers)
-    return ServerLanes(full_network, workers, places_of_lanes(workers, place, groups))
+    return ServerTopology(full_network, workers, places_of_lanes(workers, place, groups))

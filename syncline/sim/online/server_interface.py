@@ -16,7 +16,7 @@ from syncline.sim.program.timeline import Timeline
 
 
 @dataclass(frozen=True)
-class Above:
+class UpperServer:
     """A server above local servers, each of which serves a group of workers.
 
     After every ``every`` versions of its own, a local server sends the difference since it last received the model from
@@ -42,7 +42,7 @@ class Above:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerSettings:
     """Settings of workers and the server that they share.
 
     A worker fetches the server's model, makes its local steps, sends its update, and waits for the next model. The
@@ -81,7 +81,7 @@ class Served:
     grace_s: float = 0.0
     participants: int | None = None
     seed: int = 0
-    above: Above | None = None
+    above: UpperServer | None = None
 
     def __post_init__(self) -> None:
         for name in ("workers", "steps", "buffer"):
@@ -113,11 +113,11 @@ class Served:
         return self.workers if self.participants is None else self.participants
 
 
-class EndPlay(Exception):
+class EndSimulation(Exception):
     """An exception that an observer raises to end the simulation."""
 
 
-class Watching(Protocol):
+class EventObserver(Protocol):
     """An observer of the events, called in their order: the math. It may raise `EndPlay`."""
 
     def step(self, worker: int, number: int) -> None:
@@ -148,7 +148,7 @@ class Watching(Protocol):
         """Process a failure: the worker loses all that it has not sent, and begins again with a new model."""
 
 
-class Nobody:
+class NullObserver:
     """An observer that ignores all events, if only times are wanted."""
 
     def step(self, worker: int, number: int) -> None:
@@ -228,7 +228,7 @@ class Merge(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PlayedApart:
+class AsyncResult:
     """The result of a simulation of workers at their own pace.
 
     Args:

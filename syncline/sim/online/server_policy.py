@@ -8,11 +8,11 @@ from functools import partial
 from typing import Protocol
 
 from syncline.seeds import generator
-from syncline.sim.online.server_interface import Contribution, Served, Watching
-from syncline.sim.online.server_state import Desk, desks_of
+from syncline.sim.online.server_interface import Contribution, EventObserver, ServerSettings
+from syncline.sim.online.server_state import ServerState, server_states
 
 
-class ServerTime(Protocol):
+class ServerClock(Protocol):
     """A clock that also carries models."""
 
     def time_s(self) -> float:
@@ -21,29 +21,29 @@ class ServerTime(Protocol):
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call a function after ``seconds``, once the servers have taken all updates that arrived by then."""
 
-    def let_go(self, worker: int) -> None:
+    def release_model(self, worker: int) -> None:
         """Release a worker's next model; `Serving.replied` is called when it leaves."""
 
-    def went_on(self, desk: Desk) -> None:
+    def updates_taken(self, desk: ServerState) -> None:
         """Process that a server has taken all arrived updates and may have an update to send above."""
 
 
-class Serving:
+class ServerPolicy:
     """The servers of workers at their own pace, in the simulator or between processes.
 
     Args:
         served: settings of the workers and servers.
-        watching: observer of the events.
+        observer: observer of the events.
         timing: the clock.
     """
 
-    def __init__(self, served: Served, watching: Watching, timing: ServerTime) -> None:
-        self.served, self.watching, self.timing = served, watching, timing
+    def __init__(self, served: ServerSettings, observer: EventObserver, timing: ServerClock) -> None:
+        self.served, self.watching, self.timing = served, observer, timing
         workers = served.workers
         self.left = served.steps  # steps that no worker has been handed
         self.granted, self.model = [0] * workers, [0] * workers
         self.begun_s, self.sent_s = [0.0] * workers, [0.0] * workers
-        self.desks = desks_of(workers, served.groups)
+        self.desks = server_states(workers, served.groups)
         self.of = [desk for desk in self.desks for _ in desk.idle]
         self.at: dict[int, int] = {}  # index of each worker's last update among all
         self.noted: list[Contribution] = []
@@ -55,7 +55,7 @@ class Serving:
 
     def begin(self) -> list[int]:
         """Hand out the first steps; return the workers that take part at once with the first model."""
-        at_once = [worker for desk in self.desks for worker in self._chosen(desk)]
+        at_once = [worker for desk in self.desks for worker in self._idle_to_start(desk)]
         for worker in at_once:
             self._grant(worker)
         return at_once
@@ -82,9 +82,9 @@ class Serving:
             desk.buffered.append(worker)
             if not self.served.waits:
                 desk.idle.append(worker)
-            self._has_come(desk)
+            self._apply_updates_if_ready(desk)
         for desk in self.desks:
-            self._go_on(desk)
+            self._send_due(desk)
 
     def fail(self, worker: int, *, for_good: bool) -> None:
         """Return the steps of a worker to the pool, because it failed before its update was made."""
@@ -107,7 +107,7 @@ class Serving:
             for worker in asleep:
                 self.of[worker].idle.append(worker)
         for desk in self.desks:
-            self._go_on(desk)
+            self._send_due(desk)
 
     def replied(self, worker: int) -> None:
         """Send a worker the current model and its next steps."""
@@ -124,11 +124,11 @@ class Serving:
         self._grant(worker)
         # Others may have been handed the last steps meanwhile.
         if (self.served.above is not None or has_returned) and not self.granted[worker]:
-            if desk.buffered and self._is_over(desk):
+            if desk.buffered and self._is_last_version(desk):
                 self._version(desk)
-            self._go_on(desk)
+            self._send_due(desk)
 
-    def _chosen(self, desk: Desk) -> list[int]:
+    def _idle_to_start(self, desk: ServerState) -> list[int]:
         """Return the idle workers that go on: as many as there are free places, or all if no steps are left."""
         idle, present = desk.idle, self.served.workers - len(self.gone)
         places = self.served.at_a_time - present + len(idle)
@@ -152,39 +152,39 @@ class Serving:
             desk.idle.append(worker)
             return
         desk.under_way -= 1
-        self.timing.let_go(worker)
+        self.timing.release_model(worker)
         if desk.buffered:
-            self._has_come(desk)
+            self._apply_updates_if_ready(desk)
 
-    def _is_over(self, desk: Desk) -> bool:
+    def _is_last_version(self, desk: ServerState) -> bool:
         """Return whether no further update can arrive, because no worker is under way or can get more steps."""
         return not desk.under_way and (self.served.waits or not self.left)
 
-    def _has_come(self, desk: Desk) -> None:
+    def _apply_updates_if_ready(self, desk: ServerState) -> None:
         """Make a version once the quorum has arrived or no further update can arrive."""
         full = len(desk.buffered) >= self.served.buffer
-        if self._is_over(desk) or (full and not self.served.grace_s):
+        if self._is_last_version(desk) or (full and not self.served.grace_s):
             self._version(desk)
         elif full and desk.closing != desk.versions + 1:
             desk.closing = desk.versions + 1
             self.timing.later(self.served.grace_s, partial(self._close, desk, desk.closing))
 
-    def _close(self, desk: Desk, version: int) -> None:
+    def _close(self, desk: ServerState, version: int) -> None:
         """End the grace of a version."""
         if desk.versions < version:
             self.end_s = self.timing.time_s()
             self._version(desk)
-            self._go_on(desk)
+            self._send_due(desk)
 
-    def _version(self, desk: Desk) -> None:
+    def _version(self, desk: ServerState) -> None:
         self.watching.version(len(desk.buffered), desk.number)
         desk.versions += 1
         contributed, desk.buffered = desk.buffered, []
         if self.served.waits:
             desk.idle += [worker for worker in contributed if worker not in self.gone]
 
-    def _go_on(self, desk: Desk) -> None:
+    def _send_due(self, desk: ServerState) -> None:
         """Send the update that is due above, and give models to idle workers."""
-        self.timing.went_on(desk)
-        for worker in self._chosen(desk) if desk.idle else ():
-            self.timing.let_go(worker)
+        self.timing.updates_taken(desk)
+        for worker in self._idle_to_start(desk) if desk.idle else ():
+            self.timing.release_model(worker)

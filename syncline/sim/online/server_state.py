@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Desk:
+class ServerState:
     """The state of one server, the only one or a local one.
 
     Args:
@@ -32,10 +32,11 @@ class Desk:
     away: bool = False
 
 
-def desks_of(workers: int, groups: tuple[int, ...]) -> list[Desk]:
+def server_states(workers: int, groups: tuple[int, ...]) -> list[ServerState]:
     """Return one server state for all workers, or one for each group of them."""
     sizes = groups or (workers,)
     firsts = [sum(sizes[:s]) for s in range(len(sizes))]
     return [
-        Desk(s, list(range(first, first + size))) for s, (first, size) in enumerate(zip(firsts, sizes, strict=True))
+        ServerState(s, list(range(first, first + size)))
+        for s, (first, size) in enumerate(zip(firsts, sizes, strict=True))
     ]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from syncline.sim.online.gates import GATE
-from syncline.sim.online.server_interface import Served
+from syncline.sim.online.server_interface import ServerSettings
 from syncline.sim.program.timeline import Timeline, Words
 
 
-def with_servers(timeline: Timeline, served: Served, keep_steps: int | None) -> Timeline:
+def with_servers(timeline: Timeline, served: ServerSettings, keep_steps: int | None) -> Timeline:
     """Return the timeline with the lanes as further workers, one per server, with only their sends.
 
     Each server has a stream for each receiver; the last worker is the only server or the server above.
@@ -29,8 +29,8 @@ def with_servers(timeline: Timeline, served: Served, keep_steps: int | None) -> 
     stream_names += [f"send to server {s}" for s in range(len(groups))]
     columns: dict[str, Any] = dict(spans.columns())
     lanes = (spans.worker - workers).tolist()
-    columns["stream"] = Words.of(
+    columns["stream"] = Words.from_words(
         stream if lane < 0 else stream_names[lane] for stream, lane in zip(spans.stream.tolist(), lanes, strict=True)
     )
     columns["worker"] = np.array(worker_of, dtype=np.int64)[spans.worker]
-    return Timeline.of_columns(columns, last + 1)
+    return Timeline.from_columns(columns, last + 1)

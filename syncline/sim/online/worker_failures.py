@@ -8,14 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from syncline.costmodel.network.topology import Floats
-from syncline.sim.failures.absences import Absences, Away
+from syncline.sim.failures.absences import AbsencePeriod, Absences
 from syncline.sim.failures.outcome import FailureCosts, no_progress
 
 LOST, AWAY = "lost", "away"
 """Names of spans of failed workers in a timeline: steps that are lost, and absence."""
 
 
-class Fates:
+class WorkerFailures:
     """The failures of workers at work, and their costs.
 
     Args:
@@ -27,11 +27,11 @@ class Fates:
     def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
         self.workers, self.pace, self.absences = workers, pace, absences
         self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)
-        self.spells: list[Away] = []
+        self.spells: list[AbsencePeriod] = []
         self.lost_steps = 0
         self.last_s = 0.0
 
-    def next_of(self, worker: int, now_s: float, numbers: range) -> Away | None:
+    def next_of(self, worker: int, now_s: float, numbers: range) -> AbsencePeriod | None:
         """Return the next absence of a worker that begins before the worker has finished these steps."""
         if self.absences is None:
             return None
@@ -45,11 +45,11 @@ class Fates:
         ends_s = np.cumsum([self.pace(worker, number) for number in numbers])
         return int(np.searchsorted(ends_s, seconds, side="right"))
 
-    def fail(self, worker: int, begun_s: float, away: Away) -> None:
+    def fail(self, worker: int, begun_s: float, away: AbsencePeriod) -> None:
         """Count a failure of a worker's machine, during its steps or while it waited."""
         from_s = max(away.from_s, begun_s)
         self.lost_s[worker] += from_s - begun_s
-        self.spells.append(Away(from_s, away.back_s))
+        self.spells.append(AbsencePeriod(from_s, away.back_s))
         self.last_s = from_s
         if not math.isinf(away.back_s):
             self.away_s[worker] += away.back_s - from_s
@@ -59,8 +59,8 @@ class Fates:
         seconds: Floats = self.lost_s + self.away_s
         return seconds
 
-    def outcome(self, wall_s: float, steps: int, left: int) -> FailureCosts | None:
-        """Return the costs of failures until the end; ``left`` is the number of steps that no worker made."""
+    def outcome(self, wall_s: float, steps: int, remaining_steps: int) -> FailureCosts | None:
+        """Return the costs of failures until the end; ``remaining_steps`` is the number of steps that no worker made."""
         if self.absences is None:
             return None
         costs = FailureCosts(self.workers, wall_s, steps / self.workers)
@@ -68,6 +68,6 @@ class Fates:
         costs.down_s = sum(min(away.back_s, wall_s) - away.from_s for away in self.spells if away.from_s < wall_s)
         costs.useful_s = self.workers * wall_s - costs.lost_s - costs.down_s
         costs.interruptions, costs.lost_steps = len(self.spells), self.lost_steps / self.workers
-        if left:
+        if remaining_steps:
             costs.stuck = no_progress(self.last_s)
         return costs

@@ -29,20 +29,24 @@ KERNELS = Kernels("syncline.sim.pipelines.compiled", worth=2**16)
 """The compiled loop over tasks and messages; its work is the number of both."""
 
 
-def played(of: Pipeline, network: NetworkLike) -> Timeline | None:
+def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     """Return the timeline of stages that play a schedule with checked orders; None if this is left to the events.
 
     Raises:
         SpecError: invalid times, or a network that does not fit the number of stages.
     """
-    schedule, stages = of.schedule, of.stages
+    schedule, stages = pipeline.schedule, pipeline.stages
     kinds, fixed = len(schedule.kinds), len(schedule.orders) > 0
     tasks = schedule.microbatches * schedule.chunks * kinds
-    if of.effects or of.replicas > 1 or not (math.isfinite(of.activation_bytes) and of.activation_bytes >= 0):
+    if (
+        pipeline.effects
+        or pipeline.replicas > 1
+        or not (math.isfinite(pipeline.activation_bytes) and pipeline.activation_bytes >= 0)
+    ):
         return None
     if not fixed and (schedule.chunks > 1 or schedule.splits_backward):
         return None
-    seconds = of.durations.of(stages, schedule.microbatches)
+    seconds = pipeline.durations.seconds_by_kind(stages, schedule.microbatches)
     joined = topology(network, stages)
     if not isinstance(joined, Star) or joined.half_duplex.any():
         return None
@@ -51,7 +55,9 @@ def played(of: Pipeline, network: NetworkLike) -> Timeline | None:
         return None
     tasks_table = np.zeros((stages, tasks), dtype=kernels.TASK)
     if fixed:
-        tasks_table["number"] = Orders.of(schedule.orders, Numbering(schedule.microbatches, schedule.chunks)).numbers
+        tasks_table["number"] = Orders.from_lists(
+            schedule.orders, Numbering(schedule.microbatches, schedule.chunks)
+        ).numbers
     for number, kind in enumerate(schedule.kinds):
         task_s = np.tile(seconds[kind], (1, schedule.chunks))
         tasks_table["seconds"][:, number * task_s.shape[1] : (number + 1) * task_s.shape[1]] = task_s
@@ -61,10 +67,10 @@ def played(of: Pipeline, network: NetworkLike) -> Timeline | None:
         schedule.chunks,
         not fixed,
     )
-    pipeline_table["nbytes"], pipeline_table["left_over"] = of.activation_bytes, LEFT_OVER
+    pipeline_table["nbytes"], pipeline_table["left_over"] = pipeline.activation_bytes, LEFT_OVER
     if kernels.play(pipeline_table, _stages(joined, schedule.limits, kernels.STAGE), tasks_table):
         return None
-    return _timeline(schedule, tasks_table, float(of.activation_bytes))
+    return _timeline(schedule, tasks_table, float(pipeline.activation_bytes))
 
 
 def _stages(joined: Star, limits: Sequence[int], kind: np.dtype[Any]) -> NDArray[Any]:

@@ -204,7 +204,7 @@ def _change(pipeline: Any, stages: Any, heap: Any, link: int, now: float) -> Non
 
 
 @compiled
-def _way_in(stages: Any, i: int) -> int:
+def _incoming_stage(stages: Any, i: int) -> int:
     """Return the stage whose incoming link the i-th change concerns."""
     link = stages[i // 2].changed[i % 2]
     return link - len(stages) if link >= len(stages) else stages[link].to
@@ -215,9 +215,9 @@ def _settle(pipeline: Any, stages: Any, heap: Any, now: float) -> None:
     """Compute new shares on all incoming links whose messages have changed."""
     count, pipeline.changes = pipeline.changes, 0
     for i in range(count):
-        receiver, fresh = _way_in(stages, i), True
+        receiver, fresh = _incoming_stage(stages, i), True
         for before in range(i):
-            fresh = fresh and _way_in(stages, before) != receiver
+            fresh = fresh and _incoming_stage(stages, before) != receiver
         first, other, link = stages[receiver].on, stages[receiver].on_too, stages[i // 2].changed[i % 2]
         if fresh and first >= 0:
             if link == other:
@@ -283,15 +283,15 @@ def _arrived(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, numb
 
 
 @compiled
-def play(of: Any, stages: Any, tasks: Any) -> int:
+def play(pipeline_table: Any, stages: Any, tasks: Any) -> int:
     """Play to the end, or until nothing goes on; return the number of tasks that are not done.
 
     Args:
-        of: ``(1,)`` of ``WHOLE``.
+        pipeline_table: ``(1,)`` of ``WHOLE``.
         stages: ``(K,)`` of ``STAGE``.
         tasks: ``(K, N)`` of ``TASK``.
     """
-    pipeline = of[0]
+    pipeline = pipeline_table[0]
     heap = [(0.0, NORMAL * SOONEST + stage, BEGIN, stage, 0) for stage in range(len(stages))]
     pipeline.turns = len(stages)
     while heap:

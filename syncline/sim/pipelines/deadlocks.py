@@ -78,11 +78,11 @@ def check_orders(schedule: Schedule, stages: int) -> None:
                 )
 
 
-def deadlock(at: Mapping[int, Instruction], stages: int) -> SynclineError | None:
+def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> SynclineError | None:
     """Return the error that names the stages that wait for each other; None if no stage waits for another.
 
     Args:
-        at: the current instruction of each worker that has not finished.
+        current_instructions: the current instruction of each worker that has not finished.
         stages: K; worker ``r K + k`` is stage k of replica r.
     """
 
@@ -90,10 +90,14 @@ def deadlock(at: Mapping[int, Instruction], stages: int) -> SynclineError | None
         replica, stage = divmod(worker, stages)
         return f"stage {stage + 1}" + f" of replica {replica + 1}" * (replica > 0)
 
-    for worker, instruction in at.items():
+    for worker, instruction in current_instructions.items():
         if isinstance(instruction, First) and not instruction.options:
             return SynclineError(f"{label(worker)} never runs forward 1: its in-flight limit is 0; expected at least 1")
-    wanted = {worker: recv for worker, instruction in at.items() if (recv := _awaited(instruction)) is not None}
+    wanted = {
+        worker: recv
+        for worker, instruction in current_instructions.items()
+        if (recv := _awaited(instruction)) is not None
+    }
     worker, seen = min(wanted, default=-1), set[int]()
     while worker not in seen:
         if worker not in wanted:

@@ -37,7 +37,7 @@ class Durations:
     backward_s: ArrayLike = 2.0
     weight_s: ArrayLike = 0.0
 
-    def of(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
+    def seconds_by_kind(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
         """Return the seconds by kind, each ``(K, M)``.
 
         Raises:

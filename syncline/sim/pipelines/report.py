@@ -123,7 +123,7 @@ def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("i
         updates = tasks.worker != np.append(tasks.worker[1:], -1)  # after a worker's last task
     shown = tasks.end_s <= until_s
     tasks, updates = tasks[shown], updates[shown]
-    kind = Words.of(word.partition(".")[0] for word in tasks.what.words.tolist())
+    kind = Words.from_words(word.partition(".")[0] for word in tasks.what.words.tolist())
     _, chunk = _kinds_and_chunks(tasks.what.words)
     codes = tasks.what.codes
     columns = (tasks.worker, kind[codes], tasks.step, chunk[codes], tasks.start_s, tasks.end_s, updates)

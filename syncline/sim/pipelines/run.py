@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from syncline.allocator import no_collection
 from syncline.costmodel.network.paths import Floats
 from syncline.sim.events.run import run_events
-from syncline.sim.pipelines.array_pipeline import played
+from syncline.sim.pipelines.array_pipeline import array_timeline
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
 from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
 from syncline.sim.pipelines.report import PipelineReport, StageReport, TaskSpan, report, task_spans
@@ -32,43 +32,43 @@ from syncline.sim.program.timeline import Timeline
 __all__ = ["PipelineReport", "StageReport", "TaskSpan", "pipeline_programs", "report", "run_pipeline", "task_spans"]
 
 
-def pipeline_programs(of: Pipeline) -> list[list[Instruction]]:
+def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
     """Return one program per worker; the programs of a greedy schedule grow while they run."""
-    seconds = of.durations.of(of.stages, of.schedule.microbatches)
+    seconds = pipeline.durations.seconds_by_kind(pipeline.stages, pipeline.schedule.microbatches)
     programs = []
-    for worker in range(of.replicas * of.stages):
-        stage = _Stage(of, seconds, *divmod(worker, of.stages))
-        if of.schedule.orders:
-            programs.append(stage.in_order(of.schedule.orders[stage.number]))
+    for worker in range(pipeline.replicas * pipeline.stages):
+        stage = _Stage(pipeline, seconds, *divmod(worker, pipeline.stages))
+        if pipeline.schedule.orders:
+            programs.append(stage.in_order(pipeline.schedule.orders[stage.number]))
         else:
-            programs.append(_Greedy(stage, of.schedule).next())
+            programs.append(_Greedy(stage, pipeline.schedule).next())
     return programs
 
 
 class _Stage:
     """The instructions of one stage of one replica."""
 
-    def __init__(self, of: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
-        self.of, self.replica, self.number = of, replica, stage
+    def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
+        self.of, self.replica, self.number = pipeline, replica, stage
         self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
-        self.effects = of.effects if replica == 0 else None
-        schedule = of.schedule
-        chunks, first = schedule.chunks, replica * of.stages
+        self.effects = pipeline.effects if replica == 0 else None
+        schedule = pipeline.schedule
+        chunks, first = schedule.chunks, replica * pipeline.stages
         self.released_by = schedule.released_by
         self.sources: dict[tuple[Kind, int], int] = {}
         self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
         for kind in TASK_KINDS:
             for chunk in range(chunks):
                 task = PipelineTask(kind, 0, chunk)
-                source, target = (end(task, stage, of.stages, chunks) for end in (source_stage, target_stage))
+                source, target = (end(task, stage, pipeline.stages, chunks) for end in (source_stage, target_stage))
                 if source is not None:
                     self.sources[kind, chunk] = first + source
                 if target is not None:
-                    part = chunk * of.stages + stage + (1 if kind == "forward" else -1)
-                    self.targets[kind, chunk] = first + target, part // of.stages
-        nbytes = of.gradient_bytes[stage] if of.gradient_bytes else 0.0
-        self.averaged_bytes = nbytes if of.replicas > 1 else 0.0
-        self.group = tuple(range(stage, of.replicas * of.stages, of.stages))
+                    part = chunk * pipeline.stages + stage + (1 if kind == "forward" else -1)
+                    self.targets[kind, chunk] = first + target, part // pipeline.stages
+        nbytes = pipeline.gradient_bytes[stage] if pipeline.gradient_bytes else 0.0
+        self.averaged_bytes = nbytes if pipeline.replicas > 1 else 0.0
+        self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))
 
     def in_order(self, order: Order) -> list[Instruction]:
         """Return the program of an order."""
@@ -139,19 +139,19 @@ class _Greedy:
         return [*self.stage.run(PipelineTask(kind, i)), *average, *self.next()]
 
 
-def run_pipeline(of: Pipeline, network: NetworkLike) -> Timeline:
+def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:
     """Return the timeline of a pipeline whose stages play its schedule.
 
     Raises:
         SpecError: invalid times.
         SynclineError: a schedule that cannot finish; names the waiting stage and its missing input.
     """
-    check_orders(of.schedule, of.stages)
-    timeline = played(of, network)
+    check_orders(pipeline.schedule, pipeline.stages)
+    timeline = array_timeline(pipeline, network)
     if timeline is not None:
         return timeline
-    with nullcontext() if of.effects else no_collection():
+    with nullcontext() if pipeline.effects else no_collection():
         try:
-            return run_events(pipeline_programs(of), network)
+            return run_events(pipeline_programs(pipeline), network)
         except Stuck as stuck:
-            raise deadlock(stuck.at, of.stages) or stuck from None
+            raise deadlock(stuck.at, pipeline.stages) or stuck from None

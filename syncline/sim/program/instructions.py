@@ -143,7 +143,7 @@ Instruction: TypeAlias = Compute | Send | Recv | First | Collective | Wait
 Program: TypeAlias = Sequence[Instruction]
 
 
-class Alike(Sequence[Program]):
+class SharedProgram(Sequence[Program]):
     """The programs of workers that all run the same program.
 
     Args:
@@ -157,8 +157,8 @@ class Alike(Sequence[Program]):
     def __len__(self) -> int:
         return self._workers
 
-    def __getitem__(self, at: Any) -> Any:
-        return ([self.program] * self._workers)[at]
+    def __getitem__(self, index: Any) -> Any:
+        return ([self.program] * self._workers)[index]
 
 
 class Stuck(SynclineError):
@@ -166,12 +166,12 @@ class Stuck(SynclineError):
 
     Args:
         line: the error message about one of them.
-        at: the current instruction of each worker that has not finished.
+        current_instructions: the current instruction of each worker that has not finished.
     """
 
-    def __init__(self, line: str, at: dict[int, Instruction]) -> None:
-        super().__init__(line, at)
-        self.line, self.at = line, at
+    def __init__(self, line: str, current_instructions: dict[int, Instruction]) -> None:
+        super().__init__(line, current_instructions)
+        self.line, self.at = line, current_instructions
 
     def __str__(self) -> str:
         return self.line

@@ -71,8 +71,8 @@ class Queued(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.instructions)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self.instructions[at]
+    def __getitem__(self, index: Any) -> Any:
+        return self.instructions[index]
 
     def lanes(self) -> dict[str, list[OnStream]]:
         """Return the instructions of each stream, ``compute`` first.
@@ -109,7 +109,7 @@ class _Host:
             return
         lane = self.lanes[stream]
         if self._waits and self._seen.get(stream, (0,))[0] < self._waits:
-            lane += self._held(stream)
+            lane += self._missing_waits(stream)
         if kind is StreamMark:
             if self._marked.setdefault(instruction.key, stream) is not stream:
                 raise SynclineError(f"{instruction} is named twice; expected a key of its own for each mark")
@@ -152,7 +152,7 @@ class _Host:
             self._waited["under way", key] = Wait(key)
         self._under_way.clear()
 
-    def _held(self, stream: str) -> Iterator[OnStream]:
+    def _missing_waits(self, stream: str) -> Iterator[OnStream]:
         """Yield the waits of the host that a stream has not yet made itself."""
         _, seen = self._seen.get(stream, (0, {}))
         for source, wait in self._waited.items():

@@ -30,7 +30,7 @@ class Words:
     words: Strings
 
     @classmethod
-    def of(cls, column: Words | Iterable[str]) -> Words:
+    def from_words(cls, column: Words | Iterable[str]) -> Words:
         """Return a column of these words; a `Words` is returned as it is."""
         if isinstance(column, Words):
             return column
@@ -42,7 +42,7 @@ class Words:
     @classmethod
     def repeated(cls, words: Sequence[str], counts: Sequence[int]) -> Words:
         """Return a column with each word repeated as often as its count says."""
-        distinct = cls.of(words)
+        distinct = cls.from_words(words)
         return distinct[np.repeat(np.arange(len(words)), counts)]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -146,18 +146,18 @@ class Timeline:
     step: Ints
 
     @classmethod
-    def of(cls, spans: Iterable[tuple[Any, ...]], workers: int) -> Timeline:
+    def from_spans(cls, spans: Iterable[tuple[Any, ...]], workers: int) -> Timeline:
         """Return the timeline of spans, each a `Span` or such a row, in order of time on each stream of each worker."""
         columns = list(zip(*spans, strict=True)) or [()] * len(Span._fields)
-        return cls.of_columns(dict(zip(Span._fields, columns, strict=True)), workers)
+        return cls.from_columns(dict(zip(Span._fields, columns, strict=True)), workers)
 
     @classmethod
-    def of_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
+    def from_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
         """Return the timeline of the columns of such spans."""
         kinds: dict[str, type] = {name: np.float64 for name in ("start_s", "end_s", "nbytes")}
         kinds |= {"worker": np.int64, "step": np.int64}
         arrays: dict[str, Any] = {name: np.asarray(columns[name], dtype=kind) for name, kind in kinds.items()}
-        arrays |= {name: Words.of(columns[name]) for name in ("stream", "what", "label")}
+        arrays |= {name: Words.from_words(columns[name]) for name in ("stream", "what", "label")}
         return cls(workers, **arrays)[np.lexsort((arrays["stream"].rank(), arrays["worker"]))]
 
     def __getitem__(self, rows: NDArray[Any]) -> Timeline:

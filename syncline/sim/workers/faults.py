@@ -99,7 +99,7 @@ class _Slowed(DerivedTopology):
         """Return each channel's bandwidth; a channel that is the own one of several workers is slowed by each."""
         factor = np.ones(len(self.whole.bandwidth_bytes_per_s))
         for worker in np.flatnonzero(self.bandwidth_factor != 1):
-            factor[self._own(int(worker))] *= self.bandwidth_factor[worker]
+            factor[self._own_channels(int(worker))] *= self.bandwidth_factor[worker]
         return self.whole.bandwidth_bytes_per_s / factor
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
@@ -108,7 +108,7 @@ class _Slowed(DerivedTopology):
         factor = (self.latency_factor[senders] + self.latency_factor[receivers]) / 2
         return paths._replace(latency_s=paths.latency_s * factor)
 
-    def _own(self, worker: int) -> Ints:
+    def _own_channels(self, worker: int) -> Ints:
         """Return the first channels of a worker's outgoing routes and the last of its incoming routes, each once."""
         others = np.delete(np.arange(self.workers), worker)
         repeated = np.full(len(others), worker)

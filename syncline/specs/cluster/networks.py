@@ -20,7 +20,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.registry import PYTHON, called_as, is_reference, name_of_call, said
+from syncline.registry import PYTHON, called_as, error_text, is_reference, name_of_call
 from syncline.specs.cluster.described import NetworkDescribed, by_its_fields
 from syncline.specs.cluster.files import AS_IN, fields_of, is_file, section_of
 from syncline.specs.cluster.levels import LevelsDescribed
@@ -261,7 +261,9 @@ class Referred:
         except SpecError:
             raise
         except Exception as error:  # whatever a user's class raises is told as what is wrong with this network
-            raise SpecError("workers", workers, f"workers that {self.name} can join; it says: {said(error)}") from error
+            raise SpecError(
+                "workers", workers, f"workers that {self.name} can join; it says: {error_text(error)}"
+            ) from error
 
     def describe(self) -> str:
         """What it is, for people."""

@@ -131,7 +131,7 @@ def _played_s(parts: Sequence[VotePart], workers: int, link: Link, simulator: st
     starts_s = np.zeros(workers)
     for part in parts:
         starts_s = collective_finish_s(
-            part.collective, workers, part.nbytes, link, part.algorithm, starts_s=starts_s, by=simulator
+            part.collective, workers, part.nbytes, link, part.algorithm, starts_s=starts_s, evaluator=simulator
         )
     return float(starts_s.max())
 

@@ -5,7 +5,7 @@ rows, such as ``curvadion.yaml``, and a module of functions that compute its num
 that take minutes or a GPU are stored in ``measured/`` with the command that computed them.
 """
 
-from syncline.studies.scoreboard.board import board_of, counts, scored
+from syncline.studies.scoreboard.board import board_of, counts, scored_row
 from syncline.studies.scoreboard.rows import PAPERS, PaperRow, computed, paper_rows
 from syncline.studies.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, verdict_of
 
@@ -20,6 +20,6 @@ __all__ = [
     "computed",
     "counts",
     "paper_rows",
-    "scored",
+    "scored_row",
     "verdict_of",
 ]

@@ -129,7 +129,7 @@ def finite_frequencies(stages: int) -> int:
     return sum(1 - n / mid > 0 for n in offsets)
 
 
-def renewals_kept(stages: int, base: int = 10) -> float:
+def relative_renewals(stages: int, base: int = 10) -> float:
     """Return the renewals of all stages by the corrected rule over those with the period ``base`` at every stage."""
     periods = stage_frequencies([int(tau) for tau in stage_delays(stages)], base)
     return sum(1 / period for period in periods if period) * base / stages

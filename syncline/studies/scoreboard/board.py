@@ -21,7 +21,7 @@ def _value(row: PaperRow) -> Any:
     return row.value()
 
 
-def scored(row: PaperRow) -> Scored:
+def scored_row(row: PaperRow) -> Scored:
     """Return a row with our value and its verdict, as ``--json`` prints it."""
     value = _value(row)
     paper = number_in(row.printed)
@@ -36,7 +36,7 @@ def scored(row: PaperRow) -> Scored:
         "tolerance": row.tolerance or ("text" if paper is None else "rounding"),
         "verdict": verdict_of(row.printed, value, row.tolerance),
         "finding": row.finding,
-        "command": row.told_command(),
+        "command": row.printing_command(),
         "reason": row.reason,
         "follows": row.follows,
     }
@@ -48,7 +48,7 @@ def board_of(paper: str | None = None) -> list[Scored]:
     Raises:
         SpecError: there is no such paper.
     """
-    return [scored(row) for name in ([paper] if paper is not None else PAPERS) for row in paper_rows(name)]
+    return [scored_row(row) for name in ([paper] if paper is not None else PAPERS) for row in paper_rows(name)]
 
 
 def counts(rows: list[Scored]) -> list[dict[str, Any]]:

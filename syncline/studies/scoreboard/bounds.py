@@ -59,7 +59,7 @@ def bias_exponent(law: str, k: int = 16) -> float:
     return float(np.log(biases[1] / biases[0]) / np.log(64))
 
 
-def needed_by_more(workers: int, fewer: int, dimension: int) -> float:
+def constant_ratio(workers: int, fewer: int, dimension: int) -> float:
     """Return the constant that Lemma 2 needs for more workers, over the constant for fewer workers.
 
     Each worker sends all but one of d entries. For n well below d, at most one worker omits a coordinate, and the mean
@@ -94,8 +94,8 @@ def signum_exponent(k: int, beta: float, noise: float = 0.0) -> float:
     short, long = (
         float(
             signum_bound(
-                signum_step(t, **problem), t, **problem, noise=noise, workers=4, beta=beta, kept=momentum_bound
-            ).whole
+                signum_step(t, **problem), t, **problem, noise=noise, workers=4, beta=beta, kept_momentum=momentum_bound
+            ).total
         )
         for t in (1e4, 1e6)
     )

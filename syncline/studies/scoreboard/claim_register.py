@@ -127,7 +127,7 @@ def plural_state(state: str) -> str:
     return {HOLDS: "hold", FAILS: "fail", HOLDS_UNDER: "hold under a condition", UNKNOWN: "unknown"}[state]
 
 
-def told_claims(paper: str | None = None) -> list[dict[str, Any]]:
+def claim_fields(paper: str | None = None) -> list[dict[str, Any]]:
     """Return the claims of the register, or those of one paper, as ``--json`` prints them."""
     return [asdict(claim) | {"rows": list(claim.rows)} for claim in claims_of(paper)]
 

@@ -27,14 +27,14 @@ BATCH_TOKENS = {"160M": 2**20, "350M": 2**21, "1.3B": 2**21}
 STEPS = {"160M": 3_000, "350M": 9_000, "1.3B": 47_000}
 
 
-def printed_ratio(part: float, whole: float, scale: float = 100.0) -> float:
+def printed_ratio(part: float, total: float, scale: float = 100.0) -> float:
     """Return a printed number over another, times ``scale``; by default in percent."""
-    return scale * part / whole
+    return scale * part / total
 
 
-def printed_cut(part: float, whole: float) -> float:
-    """Return the saving of ``part`` in place of ``whole``, in percent."""
-    return 100 * (1 - part / whole)
+def printed_cut(part: float, total: float) -> float:
+    """Return the saving of ``part`` in place of ``total``, in percent."""
+    return 100 * (1 - part / total)
 
 
 def printed_gap(high: float, low: float) -> float:

@@ -87,7 +87,7 @@ def _adam_way(degrees: float, delay: int, lr: float, steps: int = 60) -> FloatAr
     return np.array(x)
 
 
-def parted(delay: int = 4, lr: float = 0.1) -> dict[str, float]:
+def delay_distance(delay: int = 4, lr: float = 0.1) -> dict[str, float]:
     """Return the distance of the positions with and without delay after 60 steps, in learning rates.
 
     The quadratic is aligned with the axes or rotated by 45 degrees.
@@ -98,7 +98,7 @@ def parted(delay: int = 4, lr: float = 0.1) -> dict[str, float]:
     }
 
 
-def parted_over_predicted(degrees: float, delay: int = 4, lr: float = 0.1) -> float:
+def delay_distance_over_predicted(degrees: float, delay: int = 4, lr: float = 0.1) -> float:
     """Return the distance of the positions with and without delay over the prediction of Appendix B.
 
     The induction of Appendix B predicts it from the updates without delay.

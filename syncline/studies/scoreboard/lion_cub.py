@@ -118,7 +118,7 @@ def sign_rates(rate: str, distribution: str) -> dict[str, float]:
     }
 
 
-def fates(distribution: str, quantiser: str) -> dict[str, float]:
+def sign_outcomes(distribution: str, quantiser: str) -> dict[str, float]:
     """Return the shares of entries whose sum keeps its sign, flips and vanishes, in percent."""
     return {rate: sign_rate(rate, distribution, quantiser) for rate in ("match", "flip", "zero")}
 

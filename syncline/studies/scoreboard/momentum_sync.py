@@ -37,10 +37,10 @@ def sync_losses(beta2: float, vote: str = "one-bit", skew: float = 0.5) -> dict[
     return {layers: _loss(layers, beta2, vote, skew) for layers in ("none", "all")}
 
 
-def sync_ratio(beta2: float, vote: str, one: str, other: str, skew: float = 0.5) -> float:
-    """Return the loss with the momenta of layers ``one`` averaged, over that with the momenta of layers ``other``."""
+def sync_ratio(beta2: float, vote: str, layers: str, reference_layers: str, skew: float = 0.5) -> float:
+    """Return the loss with the momenta of layers ``layers`` averaged, over that with the momenta of layers ``reference_layers``."""
     losses = sync_losses(beta2, vote, skew)
-    return losses[one] / losses[other]
+    return losses[layers] / losses[reference_layers]
 
 
 @cache

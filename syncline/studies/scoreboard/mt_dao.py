@@ -62,7 +62,7 @@ def nearest_power_of_two(beta: float) -> float:
     return 2.0 ** round(float(np.log2(half_life(beta))))
 
 
-def kept_of_a_momentum(beta: float, period: int = PERIOD) -> float:
+def remaining_momentum(beta: float, period: int = PERIOD) -> float:
     """Return the share ``beta^K`` of a momentum that is left after K steps."""
     return beta**period
 
@@ -314,7 +314,7 @@ def rate_exponent() -> float:
     return float(np.log(long / short) / np.log(100))
 
 
-def overlap_takes_off(gbit_per_s: float) -> float:
+def overlap_saving(gbit_per_s: float) -> float:
     """Return the share of the unified methods' total time that one step of overlap per average saves, in percent."""
     cell: dict[str, Any] = {"panel": "Adam", "method": "Local Adam", "bandwidth_bytes_per_s": gbit_per_s * 1e9 / 8}
     overlapped, exposed = (

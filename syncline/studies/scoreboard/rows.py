@@ -71,7 +71,7 @@ class PaperRow:
         name, *arguments = shlex.split(self.ours)
         return _read(stored(self.paper)[arguments[0]]["value"]) if name == MEASURED else computed(self.paper, self.ours)
 
-    def told_command(self) -> str:
+    def printing_command(self) -> str:
         """Return the command that prints our value."""
         name, *arguments = shlex.split(self.ours) or [""]
         if name == MEASURED and not self.command:

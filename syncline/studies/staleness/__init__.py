@@ -11,5 +11,5 @@ STUDY = Study(
     rows=deferred("syncline.studies.staleness.study:staleness_rows"),
     tables=deferred("syncline.studies.staleness.tables:staleness_tables"),
     figures=deferred("syncline.studies.staleness.figures:staleness_figures"),
-    jobs=deferred("syncline.studies.staleness.study:one_on_a_gpu"),
+    jobs=deferred("syncline.studies.staleness.study:max_processes"),
 )

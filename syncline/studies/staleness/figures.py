@@ -113,7 +113,7 @@ def _drawn(
     times = {
         network.name: clocks(spec, delayed_method, stages, network)[synchronous] for network in spec.clock.networks
     }
-    clock_s = {name: updates.at(path.step) for name, updates in times.items()}
+    clock_s = {name: updates.seconds_until(path.step) for name, updates in times.items()}
     return [(Curve(label, path.step, path.loss, clock_s), style)]
 
 

@@ -42,7 +42,7 @@ class LateMethod(Spec):
         return self.label or " ".join(part for part in parts if part and part != "stashed")
 
 
-def _late(value: Any) -> Any:
+def _with_method_field(value: Any) -> Any:
     """Return the fields of a `LateMethod`; a method alone becomes one without a remedy."""
     if isinstance(value, LateMethod) or (isinstance(value, dict) and "method" in value):
         return value
@@ -62,7 +62,7 @@ class StalenessSpec(Experiment):
     kind: Literal["staleness"]
     problem: ProblemField
     stages: tuple[StageCount, ...] = Field(min_length=1)
-    methods: tuple[Annotated[LateMethod, BeforeValidator(_late)], ...] = Field(min_length=1)
+    methods: tuple[Annotated[LateMethod, BeforeValidator(_with_method_field)], ...] = Field(min_length=1)
     steps: Steps
     seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
     eval_every: int = Field(default=0, ge=0)
@@ -76,14 +76,14 @@ class StalenessSpec(Experiment):
     threads: Threads = 1
     device: Literal["cpu", "cuda"] = "cpu"
 
-    def rates_of(self, late: LateMethod) -> tuple[float, ...]:
+    def rates_of(self, delayed_method: LateMethod) -> tuple[float, ...]:
         """Return the learning rates at which a method is trained."""
-        factors = tuple(factor * late.method.lr for factor in self.rate_factors)
-        return late.rates or self.rates or factors or (late.method.lr,)
+        factors = tuple(factor * delayed_method.method.lr for factor in self.rate_factors)
+        return delayed_method.rates or self.rates or factors or (delayed_method.method.lr,)
 
-    def tunes(self, late: LateMethod) -> bool:
+    def tunes_rate(self, delayed_method: LateMethod) -> bool:
         """Return whether the learning rate of a method is chosen on ``tuning_seeds``."""
-        return bool(self.tuning_seeds) and len(self.rates_of(late)) > 1
+        return bool(self.tuning_seeds) and len(self.rates_of(delayed_method)) > 1
 
     @model_validator(mode="after")
     def _distinct(self) -> StalenessSpec:
@@ -99,7 +99,7 @@ class StalenessSpec(Experiment):
             raise refusal("rate_factors", self.rate_factors, "none beside rates: the one or the other")
         if shared := sorted(set(self.tuning_seeds) & set(self.seeds)):
             raise refusal("tuning_seeds", self.tuning_seeds, f"seeds that are not among seeds, as {shared[0]} is")
-        if self.tuning_seeds and not any(self.tunes(delayed_method) for delayed_method in self.methods):
+        if self.tuning_seeds and not any(self.tunes_rate(delayed_method) for delayed_method in self.methods):
             raise refusal("tuning_seeds", self.tuning_seeds, "none without rates to choose from")
         return self
 

@@ -81,14 +81,14 @@ def staleness_pieces(spec: StalenessSpec) -> list[Piece]:
     """
     return [
         Piece(
-            spec.steps * (len(spec.rates_of(lates[0])) + spec.tunes(lates[0])),
+            spec.steps * (len(spec.rates_of(lates[0])) + spec.tunes_rate(lates[0])),
             partial(late_records, spec, lates, stages),
         )
         for lates, stages in _trainings(spec)
     ]
 
 
-def one_on_a_gpu(spec: StalenessSpec) -> int | None:
+def max_processes(spec: StalenessSpec) -> int | None:
     """Return the number of parallel processes: one on a GPU, otherwise None for the default.
 
     Raises:
@@ -114,7 +114,9 @@ def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
     return sorted(out.values(), key=lambda training: training[0][0].weights == "stashed" or training[1] == 1)
 
 
-def late_records(spec: StalenessSpec, lates: Sequence[LateMethod], stages: int, report: Report) -> list[Record]:
+def late_records(
+    spec: StalenessSpec, delayed_methods: Sequence[LateMethod], stages: int, report: Report
+) -> list[Record]:
     """Train the first of these methods at one depth, at each of its rates, and record it for all of them.
 
     If rates are tuned, trainings of the tuning seeds are evaluated only at their ends.
@@ -122,18 +124,18 @@ def late_records(spec: StalenessSpec, lates: Sequence[LateMethod], stages: int, 
     Returns:
         A record per method, rate, seed and evaluation; after Ctrl-C the existing records, marked as interrupted.
     """
-    first, records = lates[0], []
+    first, records = delayed_methods[0], []
     before, finals = 0, dict[float, float]()
 
     def trained(seeds_spec: StalenessSpec, lr: float) -> History:
         nonlocal before
         start, before = before, before + spec.steps
         history = train_late(seeds_spec, first, stages, lr=lr, on_step=lambda done: report(start + done))
-        for delayed_method in lates:
+        for delayed_method in delayed_methods:
             records.extend(_records(delayed_method, stages, lr, history))
         return history
 
-    tuning = spec.model_copy(update={"seeds": spec.tuning_seeds, "eval_every": 0}) if spec.tunes(first) else spec
+    tuning = spec.model_copy(update={"seeds": spec.tuning_seeds, "eval_every": 0}) if spec.tunes_rate(first) else spec
     for lr in spec.rates_of(first):
         history = trained(tuning, lr)
         if history.interrupted:
@@ -290,14 +292,16 @@ def work_of(spec: StalenessSpec, method: MethodBase, stages: int) -> StageWork:
     return stage_work(method, model, tokens, spec.clock.hardware, stages)
 
 
-def clocks(spec: StalenessSpec, late: LateMethod, stages: int, network: Network) -> tuple[UpdateTimes, UpdateTimes]:
+def clocks(
+    spec: StalenessSpec, delayed_method: LateMethod, stages: int, network: Network
+) -> tuple[UpdateTimes, UpdateTimes]:
     """Return the times of a method's updates in an asynchronous and in a synchronous pipeline of ``stages`` stages."""
     assert spec.clock is not None
-    work = work_of(spec, late.method, stages)
+    work = work_of(spec, delayed_method.method, stages)
     return asynchronous(work, network), synchronous(work, network, spec.clock.microbatches)
 
 
 def time_to(path: Path, times: UpdateTimes, target: float | None) -> float:
     """Return the seconds until the median loss of a path reaches the target; infinite if it never does."""
     steps = path.steps_to(target)
-    return float(times.at(steps)) if math.isfinite(steps) else math.inf
+    return float(times.seconds_until(steps)) if math.isfinite(steps) else math.inf

@@ -28,7 +28,7 @@ def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
         ("loss", lambda row: _loss(row["loss"])),
         ("lowest\nseed", lambda row: _loss(row["loss_min"])),
         ("highest\nseed", lambda row: _loss(row["loss_max"])),
-        (f"steps\n{to_target}", lambda row: f"{row['steps_to_target']:,.0f}" if _known(row) else "-"),
+        (f"steps\n{to_target}", lambda row: f"{row['steps_to_target']:,.0f}" if _reaches_target(row) else "-"),
         ("slowdown", times_of("slowdown")),
     ]
     seeds = f"{len(spec.seeds)} seeds" if len(spec.seeds) > 1 else "one seed"
@@ -68,7 +68,7 @@ def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
     ]
 
 
-def _known(row: Record) -> bool:
+def _reaches_target(row: Record) -> bool:
     return row["steps_to_target"] is not None and math.isfinite(row["steps_to_target"])
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from syncline.runs.training.delayed_gradients.config import LateTraining
-from syncline.runs.training.delayed_gradients.delay_line import late_parts
+from syncline.runs.training.delayed_gradients.config import DelayedTraining
+from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
 from syncline.runs.training.delayed_gradients.event_driven import train_by_events
 from syncline.runs.training.sequential_seeds import histories_in_turn
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
@@ -39,15 +39,17 @@ def at_rate(method: MethodBase, lr: float) -> MethodBase:
     return method if lr == method.lr else method.model_copy(update={"lr": lr, "other_lr": other_lr})
 
 
-def late_training(spec: StalenessSpec, late: LateMethod, stages: int, lr: float | None = None) -> LateTraining:
+def late_training(
+    spec: StalenessSpec, delayed_method: LateMethod, stages: int, lr: float | None = None
+) -> DelayedTraining:
     """Return the training of one method at one depth, at its own learning rate or at ``lr``."""
-    return LateTraining(
+    return DelayedTraining(
         spec.problem,
-        late.method if lr is None else at_rate(late.method, lr),
+        delayed_method.method if lr is None else at_rate(delayed_method.method, lr),
         stages,
         spec.steps,
-        late.remedy,
-        late.weights,
+        delayed_method.remedy,
+        delayed_method.weights,
         spec.delay,
         spec.schedule,
         spec.eval_every,
@@ -57,7 +59,7 @@ def late_training(spec: StalenessSpec, late: LateMethod, stages: int, lr: float 
 
 def train_late(
     spec: StalenessSpec,
-    late: LateMethod,
+    delayed_method: LateMethod,
     stages: int,
     *,
     lr: float | None = None,
@@ -68,7 +70,7 @@ def train_late(
 
     Args:
         spec: the spec with the problem, the steps and the schedule.
-        late: the method and its remedy.
+        delayed_method: the method and its remedy.
         stages: number of stages K of the pipeline.
         lr: learning rate in place of the method's; ``other_lr`` is scaled in proportion.
         seeds: seeds in place of those of the spec.
@@ -81,17 +83,17 @@ def train_late(
 
     torch.set_num_threads(spec.threads)
     chosen_seeds = tuple(spec.seeds if seeds is None else seeds)
-    training = late_training(spec, late, stages, lr)
-    if late.weights != "stashed" and stages > 1:
+    training = late_training(spec, delayed_method, stages, lr)
+    if delayed_method.weights != "stashed" and stages > 1:
         return train_by_events(training, chosen_seeds, on_step)
     if training.method.one_seed_at_a_time and len(chosen_seeds) > 1:
 
         def train_seed(seed: int, report: Callable[[int], None] | None) -> History:
-            return train_late(spec, late, stages, lr=lr, seeds=(seed,), on_step=report)
+            return train_late(spec, delayed_method, stages, lr=lr, seeds=(seed,), on_step=report)
 
         return histories_in_turn(train_seed, chosen_seeds, spec.steps, on_step)
     comm = SimulatedCommunicator(1, replicas=len(chosen_seeds))
-    parts = late_parts(training, spec.problem.build(rows_of(comm, chosen_seeds), device=spec.device), comm)
+    parts = delayed_parts(training, spec.problem.build(rows_of(comm, chosen_seeds), device=spec.device), comm)
     return train(
         parts.task, parts.optimizer, chosen_seeds, spec.steps,
         eval_every=spec.eval_every, schedule=parts.schedule, on_step=on_step,

@@ -18,4 +18,4 @@ def swing_figures(spec: SwingsSpec, records: list[Record], rows: list[Record]) -
             for label, name in zip(styles, ("along", "beside"), strict=True):
                 lines[label].append(record[name])
     if panels:
-        yield "swings", swings(panels, styles, label="size of a step", most=spec.window)
+        yield "swings", swings(panels, styles, label="size of a step", num_steps=spec.window)

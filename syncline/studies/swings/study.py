@@ -44,7 +44,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     import torch
 
     from syncline.analysis.theory.hessian import oscillation
-    from syncline.analysis.theory.products import cauchy_norm_11, direction_beside, dominant_pair
+    from syncline.analysis.theory.products import cauchy_norm_11, dominant_pair, orthogonal_direction
     from syncline.comm import SimulatedCommunicator
     from syncline.problems import DelayedTask
     from syncline.problems.streams import torch_generator
@@ -72,7 +72,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
             step(t)
         products = products_of(task, spec.batches)
         dominant = dominant_pair(products, spec.iterations, torch_generator(seed, "power iteration"))
-        orthogonal = direction_beside(dominant.vector, torch_generator(seed, "beside"))
+        orthogonal = orthogonal_direction(dominant.vector, torch_generator(seed, "beside"))
         norms = [
             cauchy_norm_11(hessian, spec.draws, torch_generator(seed, "cauchy"))
             for hessian in (products, in_own_basis(products, task, optimizer))

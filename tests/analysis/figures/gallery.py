@@ -41,7 +41,7 @@ from syncline.analysis.figures.step_times import step_times
 from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.analysis.figures.votes import votes_over_workers
-from syncline.analysis.figures.waits import waits_for_whom
+from syncline.analysis.figures.waits import waiting_matrix
 from syncline.analysis.figures.wall_clock import time_over_bandwidth
 from syncline.costmodel.network.link import Link
 from syncline.sim.pipelines.report import TaskSpan
@@ -191,7 +191,7 @@ def _ages(labels, workers: int = 8, *, oldest: int = 12) -> Figure:
 def _waits(labels, workers: int = 8, *, seconds: float = 1.0) -> Figure:
     slower = np.arange(workers, dtype=np.float64)
     waits = np.maximum(slower[None] - slower[:, None], 0.0) * seconds
-    return waits_for_whom({name: waits / (i + 1) for i, name in enumerate(labels)})
+    return waiting_matrix({name: waits / (i + 1) for i, name in enumerate(labels)})
 
 
 def _shares(panels: int, bars) -> Figure:

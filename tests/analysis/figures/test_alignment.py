@@ -60,7 +60,7 @@ def test_more_than_three_panels_are_two_across():
 
 
 def test_swings_show_the_first_steps():
-    fig = swings({"Adam": {"on time": np.ones(100), "late": -np.ones(10)}}, STYLES, label="step", most=60)
+    fig = swings({"Adam": {"on time": np.ones(100), "late": -np.ones(10)}}, STYLES, label="step", num_steps=60)
     lengths = [len(line.get_ydata()) for line in fig.axes[0].lines if not line.get_label().startswith("_")]
     assert lengths == [60, 10]
 

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from syncline.analysis.figures import save
-from syncline.analysis.figures.axes import TICK_GAP, draw_line, kept_apart, new_figure, thinned, time_ticks, time_unit
+from syncline.analysis.figures.axes import (
+    TICK_GAP,
+    draw_line,
+    new_figure,
+    spread_positions,
+    thinned,
+    time_ticks,
+    time_unit,
+)
 from syncline.analysis.figures.style import method_styles
 from syncline.errors import SpecError
 
@@ -18,7 +26,7 @@ HEIGHTS = hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1))
 
 @given(HEIGHTS, st.floats(0.01, 0.1))
 def test_spread_keeps_neighbours_apart_in_their_order_and_inside(wanted, gap):
-    moved = kept_apart(wanted, gap, lowest=0.0, highest=1.0)
+    moved = spread_positions(wanted, gap, lowest=0.0, highest=1.0)
     order = np.argsort(wanted, kind="stable")
     assert (np.diff(moved[order]) >= gap - 1e-12).all()
     assert moved.min() >= -1e-12
@@ -28,12 +36,12 @@ def test_spread_keeps_neighbours_apart_in_their_order_and_inside(wanted, gap):
 @given(HEIGHTS)
 def test_spread_leaves_alone_what_is_far_enough_apart(wanted):
     apart = np.sort(wanted) + np.arange(wanted.size)
-    np.testing.assert_allclose(kept_apart(apart, 0.5), apart)
+    np.testing.assert_allclose(spread_positions(apart, 0.5), apart)
 
 
 def test_spread_moves_a_cluster_about_its_mean():
-    np.testing.assert_allclose(kept_apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
-    np.testing.assert_allclose(kept_apart([0.9, 0.1], 0.1), [0.9, 0.1])
+    np.testing.assert_allclose(spread_positions([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
+    np.testing.assert_allclose(spread_positions([0.9, 0.1], 0.1), [0.9, 0.1])
 
 
 @given(st.floats(1e-8, 1e7), st.floats(3.0, 1e7))

@@ -11,11 +11,11 @@ from scipy.optimize import minimize_scalar
 from syncline.analysis.theory import (
     constant_gradient_step,
     delay_deviation,
+    delay_step_factor,
     delayed_adam_bound,
     delayed_adam_step,
-    late_factor,
     momentum_adam_bound,
-    momentum_late_factor,
+    momentum_delay_step_factor,
     trap_radius,
 )
 from syncline.costmodel.pipeline.closed_form import effective_delay
@@ -46,7 +46,7 @@ def test_it_grows_with_delay_and_with_curvature_and_falls_with_steps(delay, more
 @given(delays, st.integers(1, 8), positive, positive)
 def test_without_noise_so_many_more_steps_make_up_for_the_delay(delay, d, smoothness, gap):
     on_time = delayed_adam_bound(1e3, 0, smoothness, gap, 0, d)
-    assert delayed_adam_bound(1e3 * late_factor(delay, d), delay, smoothness, gap, 0, d) == pytest.approx(on_time)
+    assert delayed_adam_bound(1e3 * delay_step_factor(delay, d), delay, smoothness, gap, 0, d) == pytest.approx(on_time)
 
 
 def staged_adam_bound(steps, delays, smoothness, gap, noise):
@@ -88,7 +88,7 @@ def test_the_trap_s_curvature_and_slope_are_the_spiral_s():
 @given(delays, st.integers(1, 50), positive, positive)
 def test_with_momentum_the_bound_is_that_of_more_steps(delay, d, smoothness, gap):
     """Without noise only R differs: (1 + d tau) becomes d (1 + tau), by as many times fewer steps."""
-    fewer = late_factor(delay, d) / (d * (1 + delay))
+    fewer = delay_step_factor(delay, d) / (d * (1 + delay))
     plain = delayed_adam_bound(1e6 * fewer, delay, smoothness, gap, 0, d)
     assert momentum_adam_bound(1e6, delay, smoothness, gap, 0, d, 1.0) == pytest.approx(plain)
     assert momentum_adam_bound(1e6, 0, smoothness, gap, 0, d, 1.0) == pytest.approx(
@@ -115,12 +115,12 @@ def test_momentum_adds_its_lag_to_the_delay(beta1):
 
         return minimize_scalar(terms, bounds=(-8, 8), method="bounded", options={"xatol": 1e-10}).fun
 
-    assert momentum_late_factor(beta1, tau, d) == pytest.approx(
+    assert momentum_delay_step_factor(beta1, tau, d) == pytest.approx(
         (least(beta1, tau, d) / least(0.0, 0, 1)) ** 2, rel=1e-6
     )
-    assert momentum_late_factor(0.0, tau, d) == late_factor(tau, d)
+    assert momentum_delay_step_factor(0.0, tau, d) == delay_step_factor(tau, d)
     with pytest.raises(SpecError, match="beta1: got 1"):
-        momentum_late_factor(1.0, 1, 1)
+        momentum_delay_step_factor(1.0, 1, 1)
 
 
 @pytest.mark.parametrize(("beta1", "beta2"), [(0.0, 0.9), (0.9, 0.999), (0.5, 0.5)])

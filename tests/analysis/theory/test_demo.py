@@ -149,9 +149,9 @@ def test_sign_updates_are_within_their_bound(k, beta):
         x = x - eta * np.sign(sent.mean(0))
     kept = kept_momentum_bound(beta, k, d, largest)
     bound = signum_bound(
-        eta, steps, gap=gap, smoothness=1.0, dimension=d, noise=sigma, workers=workers, beta=beta, kept=kept
+        eta, steps, gap=gap, smoothness=1.0, dimension=d, noise=sigma, workers=workers, beta=beta, kept_momentum=kept
     )
-    assert np.mean(norms) <= bound.whole
+    assert np.mean(norms) <= bound.total
     assert (bound.left_out == 0) == (k == d)
     if k == d and beta == 0:
         assert np.mean(norms) <= bound.descent + bound.noise

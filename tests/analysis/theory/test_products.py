@@ -14,9 +14,9 @@ from syncline.analysis.theory.hessian import norm_11
 from syncline.analysis.theory.products import (
     Products,
     cauchy_norm_11,
-    direction_beside,
     dominant_pair,
     hessian_products,
+    orthogonal_direction,
 )
 from syncline.errors import SpecError
 from syncline.problems.gpt import GPT
@@ -146,6 +146,6 @@ def test_of_no_curvature_every_vector_is_an_eigenvector():
 
 def test_the_direction_beside_is_at_a_right_angle():
     vector = torch.randn(50, generator=source(0), dtype=torch.float64)
-    beside = direction_beside(vector, source(1))
+    beside = orthogonal_direction(vector, source(1))
     assert beside.norm().item() == pytest.approx(1.0)
     assert (beside @ vector).item() == pytest.approx(0.0, abs=1e-12)

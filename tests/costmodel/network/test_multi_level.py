@@ -38,7 +38,7 @@ def the_same(one: Network, other: Network, workers: int) -> None:
     assert_same(one.among(workers), other.among(workers))
     for kind, algorithm in [("all_reduce", "hierarchical"), ("all_reduce", "leader"), ("all_gather", "ring")]:
         for by in ("auto", "events"):
-            times = [collective_finish_s(kind, workers, 1e6, on, algorithm, by=by) for on in (one, other)]
+            times = [collective_finish_s(kind, workers, 1e6, on, algorithm, evaluator=by) for on in (one, other)]
             np.testing.assert_allclose(*times, rtol=1e-12)
     for algorithm in HIERARCHICAL["all_reduce"]:
         told = [closed_form_s("all_reduce", workers, 1e6, on, algorithm) for on in (one, other)]
@@ -131,7 +131,7 @@ def test_an_all_to_all_across_leaves_is_slowed_by_the_oversubscription(k: float)
     size, nbytes = 4, 1e3
     tree = MultiLevel((Level(size, CARD), Level(2, SPINE, oversubscription=k)))
     for by in ("lockstep", "events"):
-        finish_s = rounds_finish_s(across(2, size, nbytes), 2 * size, tree, by=by)
+        finish_s = rounds_finish_s(across(2, size, nbytes), 2 * size, tree, evaluator=by)
         np.testing.assert_allclose(finish_s, size * (3e-6 + k * nbytes / 50.0), rtol=1e-12)
 
 
@@ -195,7 +195,7 @@ def test_across_rails_everybody_pays_the_oversubscription_or_nvlink(k: float) ->
     other = Round(worker, (worker + 4) % 8 // 4 * 4 + (worker + 1) % 4, nbytes)
     for cross_rail, alpha_s, rate in (("spine", 3e-6, 50.0 / k), ("inside", 3e-6, 50.0), (None, 2e-6, 50.0)):
         for by in ("lockstep", "events"):
-            finish_s = rounds_finish_s([other], 8, rail_optimised(cross_rail, k), by=by)
+            finish_s = rounds_finish_s([other], 8, rail_optimised(cross_rail, k), evaluator=by)
             np.testing.assert_allclose(finish_s, alpha_s + nbytes / rate, rtol=1e-12)
 
 

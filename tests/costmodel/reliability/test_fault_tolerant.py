@@ -14,7 +14,7 @@ from syncline.errors import SpecError
 from syncline.sim.failures.outages import all_outages
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.failures.work import SavedSteps, Saving, steady
+from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from syncline.sim.failures.work import SavedSteps, Saving, steady
 )
 def test_events_agree(copies: int, mtbf_s: float, repair_s: float, period: int) -> None:
     group = FailingGroup(copies, timeout_s=60.0, restart_s=300.0, reform_s=30.0)
-    endless = SavedSteps(10**9, steady(10.0), Saving(100))
+    endless = SavedSteps(10**9, equal_step_ends(10.0), CheckpointTimes(100))
     rate = FailureRate(mtbf_s, repair_s=repair_s)
     told = []
     for seed in range(6):

@@ -21,7 +21,7 @@ def measured(made: Schedule, durations: Durations, update_s: float = 0.0) -> Tim
     played = run_pipeline(Pipeline(made, STAGES, durations), FREE)
     spans = [tuple(row) for row in zip(*played.to_columns().values(), strict=True)]
     updates = [(stage, "compute", UPDATE, "", 0.0, update_s, 0.0, 0) for stage in range(STAGES)]
-    return Timeline.of([*(updates if update_s else []), *spans], STAGES)
+    return Timeline.from_spans([*(updates if update_s else []), *spans], STAGES)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "async-1f1b", "zb-h1", "interleaved"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.planner.advice.advice import Advice, advised
+from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 
 
@@ -15,7 +15,7 @@ def question() -> AdviceQuestion:
 
 @pytest.fixture(scope="session")
 def advice(question: AdviceQuestion) -> Advice:
-    return advised(question)
+    return compute_advice(question)
 
 
 @pytest.fixture(scope="session")

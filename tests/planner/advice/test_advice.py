@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import syncline as sl
-from syncline.planner.advice.advice import Advice, advised
+from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.runs.folders.json_values import plain
 
@@ -79,17 +79,17 @@ def test_rows_are_plain_and_have_the_fields(advice: Advice) -> None:
 
 
 def test_a_deadline_and_a_budget_refuse_with_the_reason(small: AdviceQuestion) -> None:
-    free = advised(small)
+    free = compute_advice(small)
     slowest = max(row["time_s"] for row in free.ranked)
-    late = advised(replace(small, deadline_s=0.9 * slowest))
+    late = compute_advice(replace(small, deadline_s=0.9 * slowest))
     assert len(late.ranked) < len(free.ranked)
     assert any(row["infeasible"].startswith("deadline") for row in late.infeasible)
     from syncline.costmodel.prices import Prices
 
-    dear = advised(replace(small, prices=Prices(accelerator_hour=3.0), budget=0.01))
+    dear = compute_advice(replace(small, prices=Prices(accelerator_hour=3.0), budget=0.01))
     assert not dear.ranked and all(row["infeasible"].startswith("budget") for row in dear.infeasible if row["time_s"])
 
 
 def test_without_extrapolation_long_periods_are_refused(advice: Advice) -> None:
-    told = advised(replace(advice.question, extrapolate=False, methods=(advice.ranked[0]["plan"].method,)))
+    told = compute_advice(replace(advice.question, extrapolate=False, methods=(advice.ranked[0]["plan"].method,)))
     assert not told.ranked and "--extrapolate" in " ".join(told.unknown)

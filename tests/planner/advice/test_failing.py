@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import syncline as sl
-from syncline.planner.advice.advice import Advice, advised
-from syncline.planner.advice.plan_costs import priced
+from syncline.planner.advice.advice import Advice, compute_advice
+from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.tables import advice_tables
 from syncline.specs.failures import failures_of
@@ -26,11 +26,11 @@ def near() -> AdviceQuestion:
 
 @pytest.fixture(scope="module")
 def never(near: AdviceQuestion) -> Advice:
-    return advised(near)
+    return compute_advice(near)
 
 
 def failing(question: AdviceQuestion, rates: Any, **more: Any) -> Advice:
-    return advised(replace(question, failures=failures_of(MACHINES | {"rates": rates} | more)))
+    return compute_advice(replace(question, failures=failures_of(MACHINES | {"rates": rates} | more)))
 
 
 def test_where_nothing_fails_nothing_changes(near: AdviceQuestion, never: Advice) -> None:
@@ -57,7 +57,7 @@ def test_the_goodput_is_that_of_the_same_machines(near: AdviceQuestion) -> None:
     (told,) = sl.goodput(fields | {"rates": "50 h"}, 2, row["step_time_s"], duration="1 d").rows
     assert row["goodput"] == pytest.approx(told["expected_goodput"], rel=1e-9)
     assert row["checkpoint_interval_s"] == pytest.approx(told["interval_s"])
-    (without,) = priced(near, [row["plan"]])
+    (without,) = price_plans(near, [row["plan"]])
     assert row["time_s"] * row["goodput"] == pytest.approx(without["time_s"], rel=1e-12)
     (projected,) = sl.project(
         [row["plan"].spec(near)], tokens=row["tokens"], thresholds=False, failures=fields | {"rates": "50 h"}

@@ -8,7 +8,7 @@ import syncline as sl
 from syncline.costmodel import NETWORKS
 from syncline.costmodel.layouts.layout import Layout
 from syncline.methods import method_of
-from syncline.planner.advice.plan_costs import priced
+from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, unit_sizes
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.specs import named_cluster
@@ -23,7 +23,7 @@ PLANS = [
 
 
 def test_each_plan_equals_the_projection_of_it(question: AdviceQuestion) -> None:
-    for plan, row in zip(PLANS, priced(question, PLANS), strict=True):
+    for plan, row in zip(PLANS, price_plans(question, PLANS), strict=True):
         asked = {"tokens": row["tokens"], "prices": question.prices, "extrapolate": True, "thresholds": False}
         (told,) = sl.project([plan.spec(question)], **asked).rows
         same = {"time_s": "training_s", "utilisation": "utilisation", "memory_bytes": "memory_bytes", "cost": "cost",
@@ -38,7 +38,7 @@ def test_a_plan_is_written_as_a_projection_s_fields(question: AdviceQuestion) ->
     plan = PLANS[3]
     setting = {"model": "llama-7b", "cluster": "two-sites-a100", "tokens_per_worker": question.tokens_per_worker}
     (row,) = sl.project(**setting, **plan.fields, steps=question.steps, thresholds=False).rows
-    assert row["step_time_s"] == priced(question, [plan])[0]["step_time_s"]
+    assert row["step_time_s"] == price_plans(question, [plan])[0]["step_time_s"]
 
 
 def test_units_of_levels() -> None:
@@ -53,6 +53,6 @@ def test_what_leaves_sites_is_paid_as_a_projection_does(network: str, workers: i
     prices = {"egress_gb": 0.02, "accelerator_hour": 2.0}
     asked = advice_question("gpt-160m", network=network, hardware="a100", workers=workers, prices=prices)
     for plan in (TrainingPlan(method_of("ddp-adam")), TrainingPlan(method_of("diloco"))):
-        (row,) = priced(asked, [plan])
+        (row,) = price_plans(asked, [plan])
         (told,) = sl.project([plan.spec(asked)], tokens=row["tokens"], prices=asked.prices, thresholds=False).rows
         assert row["cost"] == pytest.approx(told["cost"], rel=1e-12)

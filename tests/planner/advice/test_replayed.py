@@ -9,10 +9,10 @@ import pytest
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.traffic.call import Call
 from syncline.methods import method_of
-from syncline.planner.advice.plan_costs import priced
+from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.replayed import by_level, groups_like, level_groups, replayed
+from syncline.planner.advice.replayed import calls_by_level, groups_like, level_groups, replay_by_events
 
 OF = (8, 32, 64)
 
@@ -30,15 +30,15 @@ OF = (8, 32, 64)
 def test_events_take_what_the_closed_form_says(
     question: AdviceQuestion, fields: dict[str, Any], layout: Layout, most: float
 ) -> None:
-    (row,) = priced(question, [TrainingPlan(method_of({"lr": 0.003} | fields), layout)])
-    told = replayed(question, row)
+    (row,) = price_plans(question, [TrainingPlan(method_of({"lr": 0.003} | fields), layout)])
+    told = replay_by_events(question, row)
     assert abs(told["events_difference"]) < most
 
 
 def test_a_cycle_that_is_too_long_is_not_played(question: AdviceQuestion) -> None:
     long = method_of({"kind": "diloco", "lr": 0.003, "period": 1500})
-    (row,) = priced(question, [TrainingPlan(long, Layout(data=32))])
-    assert replayed(question, row)["events_step_s"] is None
+    (row,) = price_plans(question, [TrainingPlan(long, Layout(data=32))])
+    assert replay_by_events(question, row)["events_step_s"] is None
 
 
 def test_groups_of_levels() -> None:
@@ -49,7 +49,7 @@ def test_groups_of_levels() -> None:
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "gather", "broadcast"])
 def test_each_worker_takes_part_once_at_each_level(kind: str) -> None:
-    calls = list(by_level(Call(0, kind, 64.0), range(64), 64, OF))
+    calls = list(calls_by_level(Call(0, kind, 64.0), range(64), 64, OF))
     kinds: dict[tuple[str, int, int], list[int]] = {}
     for call in calls:
         assert isinstance(call.group, range)

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from syncline.planner.advice.equal_loss import tokens_needed
-from syncline.planner.advice.plans import TrainingPlan, layouts_tried, possible_plans, sequences_short
+from syncline.planner.advice.plans import TrainingPlan, batch_misfit, candidate_layouts, possible_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.planner.advice.search import glanced, least_bytes, plans_searched
+from syncline.planner.advice.search import least_bytes, quick_estimates, search_plans
 
 METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "streaming-diloco", "powersgd"]
 
@@ -24,17 +24,17 @@ def eight() -> AdviceQuestion:
 
 def test_nothing_that_is_left_out_is_faster(eight: AdviceQuestion) -> None:
     least: dict[str, float] = {}
-    for layout in layouts_tried(eight):
+    for layout in candidate_layouts(eight):
         replicas = layout.replicas(eight.workers)
         methods = [one for one in eight.methods if one.sends_in_backward or replicas > 1]
-        for one in glanced(eight, TrainingPlan(methods[0], layout), methods):
+        for one in quick_estimates(eight, TrainingPlan(methods[0], layout), methods):
             needed = tokens_needed(eight, one.plan.method, replicas)
             if one.fits and (needed.unknown is None or one.plan.method.kind == "powersgd"):
                 name = one.plan.method.name
                 least[name] = min(least.get(name, math.inf), one.step_s * needed.tokens)
     found: dict[str, float] = {}
-    for plan in plans_searched(eight)[0]:
-        (one,) = glanced(eight, plan, [plan.method])
+    for plan in search_plans(eight)[0]:
+        (one,) = quick_estimates(eight, plan, [plan.method])
         tokens = tokens_needed(eight, plan.method, plan.layout.replicas(eight.workers)).tokens
         if one.fits:
             found[plan.method.name] = min(found.get(plan.method.name, math.inf), one.step_s * tokens)
@@ -44,7 +44,7 @@ def test_nothing_that_is_left_out_is_faster(eight: AdviceQuestion) -> None:
 
 
 def test_what_does_not_divide_is_told(eight: AdviceQuestion) -> None:
-    _, refused = plans_searched(eight)
+    _, refused = search_plans(eight)
     assert refused and all(row["infeasible"].startswith("a divisor") for row in refused)  # 25 heads
     assert {row["method"] for row in refused} == {"any method"}
 
@@ -53,17 +53,17 @@ def test_all_compositions_divide(question: AdviceQuestion) -> None:
     plans = possible_plans(question)
     assert len(plans) > 1000
     assert all(question.workers % plan.layout.workers == 0 for plan in plans)
-    assert not any(sequences_short(question, plan.layout) for plan in plans)
+    assert not any(batch_misfit(question, plan.layout) for plan in plans)
 
 
 def test_the_least_memory_is_no_more_than_what_is_held(eight: AdviceQuestion) -> None:
-    for layout in layouts_tried(eight):
+    for layout in candidate_layouts(eight):
         methods = [one for one in eight.methods if one.sends_in_backward or layout.replicas(8) > 1]
-        for one in glanced(eight, TrainingPlan(methods[0], layout, "recomputed"), methods):
+        for one in quick_estimates(eight, TrainingPlan(methods[0], layout, "recomputed"), methods):
             assert least_bytes(eight, layout, one.plan.method) <= one.memory_bytes
 
 
 def test_a_model_that_is_too_large_for_a_replica_is_told_so() -> None:
     asked = advice_question("llama-2-70b", "two-sites-a100", methods=["ddp-adam", "diloco"])
-    _, refused = plans_searched(asked)
+    _, refused = search_plans(asked)
     assert any("at least of 85.9 GB" in row["infeasible"] for row in refused)

@@ -9,10 +9,10 @@ import pytest
 
 from syncline.costmodel.layouts.layout import Layout
 from syncline.methods import method_of
-from syncline.planner.advice.plan_costs import priced
+from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.significance import different, told_apart
+from syncline.planner.advice.significance import compare_with_first, fastest_by_loss
 
 
 def plan(kind: str, **fields: Any) -> TrainingPlan:
@@ -22,8 +22,8 @@ def plan(kind: str, **fields: Any) -> TrainingPlan:
 
 def test_a_plan_against_itself_is_one(question: AdviceQuestion) -> None:
     one = plan("streaming-diloco", period=100)
-    rows = priced(question, [one, replace(one, overlap="none")])
-    first, second = told_apart(question, rows)
+    rows = price_plans(question, [one, replace(one, overlap="none")])
+    first, second = compare_with_first(question, rows)
     assert (first["over_first"], first["over_first_low"], first["over_first_high"], first["tied"]) == (1, 1, 1, False)
     assert second["over_first"] == pytest.approx(rows[1]["time_s"] / rows[0]["time_s"])
     # The same loss and machine: the ratio is far surer than either time.
@@ -31,15 +31,15 @@ def test_a_plan_against_itself_is_one(question: AdviceQuestion) -> None:
 
 
 def test_losses_of_other_periods_are_off_by_themselves(question: AdviceQuestion) -> None:
-    rows = priced(question, [plan("streaming-diloco", period=100), plan("streaming-diloco", period=30)])
-    _, other = told_apart(question, rows)
+    rows = price_plans(question, [plan("streaming-diloco", period=100), plan("streaming-diloco", period=30)])
+    _, other = compare_with_first(question, rows)
     step = rows[1]["step_time_s"] / rows[0]["step_time_s"]
     assert other["over_first"] == pytest.approx(step * rows[1]["tokens_factor"] / rows[0]["tokens_factor"])
     assert other["tied"] and other["over_first_low"] < 1 < other["over_first_high"]
 
 
 def test_of_the_same_loss_the_first_alone_is_different(question: AdviceQuestion) -> None:
-    rows = priced(
+    rows = price_plans(
         question,
         [
             plan("streaming-diloco", period=100, wire="bf16"),
@@ -49,11 +49,11 @@ def test_of_the_same_loss_the_first_alone_is_different(question: AdviceQuestion)
             replace(plan("ddp"), overlap="none"),
         ],
     )
-    assert different(rows) == [rows[0], rows[2], rows[3], rows[4]]
+    assert fastest_by_loss(rows) == [rows[0], rows[2], rows[3], rows[4]]
 
 
 def test_only_the_first_ones_are_compared_where_so_many_are_asked_for(question: AdviceQuestion) -> None:
-    rows = priced(question, [plan("diloco", period=period, compressor="lp") for period in (1000, 300, 100)])
-    told = told_apart(question, rows, most=2)
+    rows = price_plans(question, [plan("diloco", period=period, compressor="lp") for period in (1000, 300, 100)])
+    told = compare_with_first(question, rows, limit=2)
     assert [row["over_first_low"] is None for row in told] == [False, False, True]
     assert told[1]["over_first_low"] > 1 and not told[1]["tied"]

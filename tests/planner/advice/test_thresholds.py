@@ -6,9 +6,9 @@ import pytest
 
 from syncline.costmodel import NETWORKS
 from syncline.costmodel.network.scaled_links import scaled
-from syncline.planner.advice.plan_costs import PlanRow, priced
+from syncline.planner.advice.plan_costs import PlanRow, price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.planner.advice.search import plans_searched
+from syncline.planner.advice.search import search_plans
 from syncline.planner.advice.thresholds import first_changes, outermost_link, prepared
 from syncline.specs import named_cluster
 
@@ -22,7 +22,7 @@ def two() -> AdviceQuestion:
 
 @pytest.fixture(scope="module")
 def rows(two: AdviceQuestion) -> list[PlanRow]:
-    known = [row for row in priced(two, plans_searched(two)[0]) if row["loss_unknown"] is None]
+    known = [row for row in price_plans(two, search_plans(two)[0]) if row["loss_unknown"] is None]
     return sorted(known, key=lambda row: row["time_s"])
 
 

@@ -14,15 +14,23 @@ from syncline.planner.explore import markup
 from syncline.planner.explore.answers import crossing, curves, ranking_of, round_of, shown_method
 from syncline.planner.explore.pictures import (
     Lane,
-    by_itself,
     interval_picture,
     round_picture,
+    standalone_svg,
     style_of,
     utilisation_picture,
 )
 from syncline.planner.explore.settings import BASELINE, OFFERED, PageSettings
-from syncline.planner.explore.settings_spec import ask
-from syncline.planner.explore.words import caveat, computing_now, headline, leading, percent, threshold_rows, ties
+from syncline.planner.explore.settings_spec import explored_spec
+from syncline.planner.explore.words import (
+    caveat,
+    computing_now,
+    headline,
+    leading_methods,
+    percent,
+    threshold_rows,
+    ties,
+)
 
 SMALL = PageSettings(model="gpt-160m", workers=1, sites=4, replica="worker", bandwidth=1.25e9, latency=50e-6)
 SITES = PageSettings(model="gpt-160m", workers=8, sites=2, replica="site", batch=4096)
@@ -40,7 +48,7 @@ def test_rows_are_ranked_by_time_and_what_does_not_fit_comes_after():
 def test_curves_are_what_is_projected_at_each_bandwidth(settings):
     over = curves(settings)
     for bandwidth in (2e6, 1.25e8, 3.3e9, 1e11):
-        rows = sl.project(ask(replace(settings, bandwidth=bandwidth)).fields, thresholds=False).rows
+        rows = sl.project(explored_spec(replace(settings, bandwidth=bandwidth)).fields, thresholds=False).rows
         for row in rows:
             told = np.interp(-1 / bandwidth, -1 / over.bandwidths, over.step_s[row["method"]])
             # Between bandwidths that are priced a corner may be cut: no more than can be seen.
@@ -64,9 +72,9 @@ def test_on_one_link_thresholds_are_the_rows():
     told = {name: faster for name, faster, _ in threshold_rows(found, curves(SMALL))}
     rows = {row["method"]: row for row in found.rows}
     assert rows["diloco"]["faster_by_5_percent"] == "below" and told["diloco"].startswith("below ")
-    assert sl.project(ask(SMALL).fields).rows[1]["faster_by_5_percent_bandwidth_bytes_per_s"] == pytest.approx(
-        rows["diloco"]["faster_by_5_percent_bandwidth_bytes_per_s"]
-    )
+    assert sl.project(explored_spec(SMALL).fields).rows[1][
+        "faster_by_5_percent_bandwidth_bytes_per_s"
+    ] == pytest.approx(rows["diloco"]["faster_by_5_percent_bandwidth_bytes_per_s"])
 
 
 def test_thresholds_of_sites_are_where_projections_cross():
@@ -74,7 +82,9 @@ def test_thresholds_of_sites_are_where_projections_cross():
     over = curves(settings)
     at = crossing(over.bandwidths, over.step_s[BASELINE] / over.step_s["diloco"], 1.05)
     assert at is not None
-    rows = [sl.project(ask(replace(settings, bandwidth=at * k)).fields).rows[1]["speedup"] for k in (0.8, 1.25)]
+    rows = [
+        sl.project(explored_spec(replace(settings, bandwidth=at * k)).fields).rows[1]["speedup"] for k in (0.8, 1.25)
+    ]
     assert rows[0] > 1.05 > rows[1]
 
 
@@ -82,9 +92,9 @@ def test_words_say_who_is_first_and_what_is_not_known():
     found = ranking_of(SITES)
     assert headline(found).startswith(f"{found.rows[0]['method']} is first: ") or " tie: " in headline(found)
     assert "not at equal loss" in caveat(found)
-    assert leading(found, curves(SITES)).startswith("First is ")
+    assert leading_methods(found, curves(SITES)).startswith("First is ")
     alone = replace(SITES, sites=1)
-    assert leading(ranking_of(alone), curves(alone)).startswith("One site: ")
+    assert leading_methods(ranking_of(alone), curves(alone)).startswith("One site: ")
     assert threshold_rows(ranking_of(alone), curves(alone)) == []
     none = ranking_of(replace(LARGE, model="llama-3.1-405b", methods=("diloco",), workers=8))
     assert headline(none).startswith("None of these methods fits") or none.rows[0]["fits"]
@@ -94,9 +104,9 @@ def test_a_method_without_a_time_is_told_apart_and_in_no_curve():
     settings = PageSettings(sites=16, workers=512, replica="worker", methods=("diloco",))
     found, over = ranking_of(settings), curves(settings)
     assert found.baseline["wall_clock_s"] is None and list(over.step_s) == ["diloco"]
-    assert "messages are too many to play" in markup.ranking(found)
+    assert "messages are too many to play" in markup.ranking_table(found)
     assert threshold_rows(found, over)[0][1] == "unknown" and list(computing_now(found)) == ["diloco"]
-    assert shown_method(found) == "diloco" and headline(found) and leading(found, over)
+    assert shown_method(found) == "diloco" and headline(found) and leading_methods(found, over)
 
 
 def test_ties_are_told():
@@ -128,7 +138,7 @@ def test_pictures_are_whole_and_have_their_axes(width):
     now = computing_now(found)
     used = utilisation_picture(over, SITES.bandwidth, now, width)
     strip = round_picture([Lane(name, round_of(SITES, name)) for name in ("streaming-diloco", BASELINE)], width)
-    for picture in (used, strip, by_itself([("One", used), ("Two", strip)], "A <title> & more", ["line"], True)):
+    for picture in (used, strip, standalone_svg([("One", used), ("Two", strip)], "A <title> & more", ["line"], True)):
         root = ET.fromstring(picture)
         assert root.attrib["viewBox"]
         ends = [float(one.attrib["x"]) for one in root.iter() if one.tag.endswith("}text")]
@@ -145,6 +155,6 @@ def test_every_method_on_the_page_is_drawn_in_its_own_way():
 def test_text_of_others_is_escaped():
     row = dict(ranking_of(SITES).rows[0]) | {"method": "<script>x</script>"}
     found = replace(ranking_of(SITES), rows=(row,))
-    assert "<script>" not in markup.ranking(found) and "&lt;script&gt;" in markup.ranking(found)
+    assert "<script>" not in markup.ranking_table(found) and "&lt;script&gt;" in markup.ranking_table(found)
     assert "<b>" not in markup.bulleted(["<b>"], "problems") + markup.paragraph("<b>")
     assert "<script" not in interval_picture(1.0, 2.0, 3.0, (1.0, 3.0), "<script>")

@@ -12,7 +12,7 @@ pytest.importorskip("nicegui", reason="the extra 'explore' is not installed")
 
 import uvicorn
 
-from syncline.planner.explore.server import application, bound
+from syncline.planner.explore.server import application, bound_socket
 
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport="
 UPGRADE = {
@@ -37,7 +37,7 @@ OWN = [{}, {"Origin": "http://127.0.0.1:PORT"}, {"Host": "localhost:PORT", "Orig
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with bound(0) as listening:
+    with bound_socket(0) as listening:
         listening.listen()
         server = uvicorn.Server(uvicorn.Config(application(), log_level="critical", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

@@ -18,7 +18,7 @@ import syncline as sl
 from syncline.errors import SpecError
 from syncline.planner.explore.advice import advice_on
 from syncline.planner.explore.settings import BY_NAME, PageSettings, from_query, to_query
-from syncline.planner.explore.settings_spec import ask as asked_of
+from syncline.planner.explore.settings_spec import explored_spec as asked_of
 from tests.browser import WAIT_S, chromium, visits
 
 pytest.importorskip("nicegui", reason="the extra 'explore' is not installed")
@@ -241,9 +241,9 @@ def test_only_this_machine_is_served_and_files_refuse_in_a_line(address):
 
 
 def test_a_port_that_is_taken_is_refused_in_a_line():
-    from syncline.planner.explore.server import bound
+    from syncline.planner.explore.server import bound_socket
 
-    first = bound(0)
+    first = bound_socket(0)
     first.listen()
     with first, pytest.raises(SpecError, match="a port that is free"):
-        bound(first.getsockname()[1])
+        bound_socket(first.getsockname()[1])

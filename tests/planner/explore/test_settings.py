@@ -23,7 +23,7 @@ from syncline.planner.explore.settings import (
     to_query,
     with_text,
 )
-from syncline.planner.explore.settings_spec import ask, network_of, spec_text
+from syncline.planner.explore.settings_spec import explored_spec, network_of, spec_text
 from syncline.units import parse_count
 from syncline.yamls import parse_yaml
 
@@ -110,7 +110,7 @@ def test_the_default_is_the_bundled_cluster():
 def test_periods_and_compression_change_the_methods_that_have_them_alone():
     methods = ("diloco", "demo", "lion-cub")
     settings = PageSettings(replica="worker", model="gpt-160m", methods=methods, workers=4, sites=2)
-    own, changed = ask(settings).spec, ask(replace(settings, period=7, compression="top 1 %"))
+    own, changed = explored_spec(settings).spec, explored_spec(replace(settings, period=7, compression="top 1 %"))
     assert [method.name for method in own.methods] == ["ddp-adam", "diloco", "demo", "lion-cub"]
     assert changed.spec.methods[0] == own.methods[0] and changed.spec.methods[2:] == own.methods[2:]
     assert (changed.spec.methods[1].period, changed.spec.methods[1].compressor.kind) == (7, "top-k")
@@ -118,7 +118,9 @@ def test_periods_and_compression_change_the_methods_that_have_them_alone():
 
 
 def test_a_method_that_cannot_serve_so_many_is_left_out_with_the_reason():
-    found = ask(PageSettings(methods=("lion-cub", "diloco"), replica="worker", model="gpt-160m", workers=256, sites=2))
+    found = explored_spec(
+        PageSettings(methods=("lion-cub", "diloco"), replica="worker", model="gpt-160m", workers=256, sites=2)
+    )
     assert [method.name for method in found.spec.methods] == ["ddp-adam", "diloco"]
     assert found.notes[0].startswith("lion-cub is left out: bits: got 8")
 
@@ -126,7 +128,7 @@ def test_a_method_that_cannot_serve_so_many_is_left_out_with_the_reason():
 def test_settings_that_do_not_go_together_are_told_in_a_line():
     for settings in (PageSettings(workers=12), PageSettings(model="gpt-160m", replica="node", hardware="a100")):
         with pytest.raises(SpecError, match="expected"):
-            ask(settings)
+            explored_spec(settings)
 
 
 def test_networks_are_those_of_the_settings():

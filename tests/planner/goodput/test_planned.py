@@ -8,8 +8,8 @@ import pytest
 
 import syncline as sl
 from syncline.methods import method_of
-from syncline.planner.goodput.goodput import FailingTraining, WhatIsLeft, kept_state, with_failures
-from syncline.planner.goodput.planned import played_goodput, what_is_left
+from syncline.planner.goodput.goodput import FailingTraining, Goodput, kept_state, with_failures
+from syncline.planner.goodput.planned import estimate_goodput, simulated_goodput
 from syncline.specs.failures import failures_of
 
 MACHINES: dict[str, Any] = {
@@ -19,8 +19,8 @@ SYNCHRONOUS = FailingTraining(64, 1, 1, 84e9, 10.0, 30_000.0)
 REPLICAS = FailingTraining(64, 8, 30, 84e9, 10.0, 30_000.0)
 
 
-def left(of: FailingTraining, **more: Any) -> WhatIsLeft:
-    return what_is_left(failures_of(MACHINES | more), of)
+def left(of: FailingTraining, **more: Any) -> Goodput:
+    return estimate_goodput(failures_of(MACHINES | more), of)
 
 
 def test_all_who_need_all_have_the_goodput_of_the_same_machines() -> None:
@@ -42,7 +42,7 @@ def test_copies_of_one_worker_that_go_on_have_the_goodput_of_the_same_machines()
 def test_events_agree(of: FailingTraining) -> None:
     told = left(of, rates="500 h")
     failures = failures_of(MACHINES | {"rates": "500 h", "recovery": told.recovery})
-    played, stuck = played_goodput(failures, of, 12)
+    played, stuck = simulated_goodput(failures, of, 12)
     assert stuck is None and played == pytest.approx(told.goodput, rel=0.01)
 
 
@@ -90,6 +90,6 @@ def test_where_no_formula_holds_it_is_played() -> None:
 
 
 def test_a_time_is_with_what_failures_cost() -> None:
-    half = WhatIsLeft("restart", 60.0, 0.5)
+    half = Goodput("restart", 60.0, 0.5)
     assert with_failures((10.0, 8.0, None), half) == (20.0, 16.0, None)
     assert with_failures(None, half) is None and with_failures((1.0, 1.0, 1.0), None) == (1.0, 1.0, 1.0)

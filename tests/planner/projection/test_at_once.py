@@ -10,7 +10,7 @@ from syncline.costmodel import MODELS
 from syncline.errors import SpecError
 from syncline.methods import METHODS, method_of
 from syncline.planner.projection.columns import ColumnRows
-from syncline.planner.projection.project import FEW, alike, project
+from syncline.planner.projection.project import FEW, group_specs, project
 from syncline.planner.projection.projections import Options, left_out, projection_rows, variants
 from syncline.specs import ProjectSpec, load_spec
 
@@ -70,7 +70,7 @@ def test_settings_and_links_at_once_are_each_alone(fields):
 
 def test_neighbours_share_a_plan_and_methods_may_be_missing():
     specs = variants(spec(), Options("4,300", models=["gpt-160m,olmo-1b"], hardware=["h100,a100"]))
-    groups = list(alike(specs))
+    groups = list(group_specs(specs))
     assert [len(group) for group, _ in groups] == [4, 4]
     assert all([one.name for one in methods] == [one.name for one in spec().methods] for _, methods in groups)
     assert {row["method"] for row in projection_rows(specs) if row["workers"] == 300} == {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link
 from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty
-from syncline.planner.bounds import Factors, between
+from syncline.planner.bounds import Factors, combined_bounds
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project
 from syncline.specs import ProjectSpec, load_spec, validate
@@ -112,5 +112,5 @@ def test_a_renamed_preset_is_a_link_of_a_set_rate() -> None:
 @given(st.lists(st.floats(0.1, 10), min_size=5, max_size=5))
 def test_bounds_hold_the_value(of: list[float]) -> None:
     value, *around = (np.array([one]) for one in of)
-    low, high = between(value, around)
+    low, high = combined_bounds(value, around)
     assert 0 <= low <= value <= high

@@ -16,7 +16,7 @@ from syncline.costmodel.layouts.groups import group_carried
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
 from syncline.errors import SpecError
-from syncline.planner.projection.layout_traffic import parts_of
+from syncline.planner.projection.layout_traffic import parameter_shards
 from syncline.specs import named_cluster
 
 A100 = HARDWARE["a100"]
@@ -127,7 +127,7 @@ def test_experts_beside_contexts_by_hand() -> None:
     # Of an expert two workers of a replica have a copy, every fourth of eight; of all else all eight.
     layout = Layout(context=4, data=2, expert=4)
     own = worker_tensors(MODELS["mixtral-8x7b"], layout)
-    others, copied = parts_of(own, layout)
+    others, copied = parameter_shards(own, layout)
     assert (list(others.group), list(copied.group)) == ([*range(8)], [0, 4])
     assert copied.elements == 32 * 2 * 3 * 4096 * 14336
     assert row["weights_bytes"] == 2 * own.elements

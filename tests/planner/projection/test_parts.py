@@ -9,7 +9,7 @@ import pytest
 import syncline as sl
 from syncline.costmodel import MODELS, calls_of, collective_s
 from syncline.methods import method_of
-from syncline.planner.projection.simulated_cost import played_parts_s
+from syncline.planner.projection.simulated_cost import simulated_groups_s
 from syncline.sim import clock
 from syncline.specs import network
 
@@ -54,5 +54,5 @@ def test_where_links_differ_all_parts_are_played_at_once() -> None:
 
 
 def test_too_many_messages_are_told_and_not_played() -> None:
-    seconds, why = played_parts_s("all_gather", range(0, 2**14, 2), 2**14, 1e6, LINK, "ring")
+    seconds, why = simulated_groups_s("all_gather", range(0, 2**14, 2), 2**14, 1e6, LINK, "ring")
     assert math.isnan(seconds) and "too many to play" in why

@@ -45,9 +45,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is played, as on networks of many thousands."""
     monkeypatch.setattr(simulated_cost, "MOST_PLAYED", {"lockstep": 10, "events": 10})
     monkeypatch.setattr(simulated_cost, "MOST_AROUND", 10)
-    simulated_cost.played_s.cache_clear()
+    simulated_cost.simulated_s.cache_clear()
     yield
-    simulated_cost.played_s.cache_clear()
+    simulated_cost.simulated_s.cache_clear()
 
 
 def test_a_collective_without_a_closed_form_is_played_and_says_so() -> None:
@@ -58,7 +58,7 @@ def test_a_collective_without_a_closed_form_is_played_and_says_so() -> None:
     assert rows["demo"]["not_timed"] is None
     assert {name: row for name, row in rows.items() if name != "demo"} == others
     nbytes = rows["demo"]["bytes_per_worker"]
-    alone = collective_finish_s("all_gather", 64, nbytes, network("dgx-h100"), "ring", by="lockstep")
+    alone = collective_finish_s("all_gather", 64, nbytes, network("dgx-h100"), "ring", evaluator="lockstep")
     assert rows["demo"]["communication_s"] == pytest.approx(alone.max(), rel=1e-12)
 
 
@@ -126,9 +126,9 @@ def test_messages_that_meet_are_played_by_events() -> None:
     hub = network({"latency": "50us", "bandwidth": "1 Gbit/s", "duplex": "half"})
     closed = collective_s("all_reduce", 4, 4 * 162_201_600, hub)
     assert rows["ddp-adam"]["communication_s"] == pytest.approx(closed, rel=1e-12)
-    seconds, by = simulated_cost.played_s("all_reduce", 3, 1e6, hub, "rabenseifner")
+    seconds, by = simulated_cost.simulated_s("all_reduce", 3, 1e6, hub, "rabenseifner")
     assert by == "events"
-    assert seconds == collective_finish_s("all_reduce", 3, 1e6, hub, "rabenseifner", by="events").max()
+    assert seconds == collective_finish_s("all_reduce", 3, 1e6, hub, "rabenseifner", evaluator="events").max()
 
 
 def test_half_duplex_links_of_which_some_have_no_closed_form() -> None:
@@ -152,7 +152,9 @@ def test_half_duplex_links_of_which_some_have_no_closed_form() -> None:
     assert [(row["network"], row["timed_by"]) for row in rows] == [(name, "events") for name in names for _ in "12"]
     assert all(row["faster"] is None for row in rows)
     for row, given in zip(rows[::2], both, strict=True):
-        alone = collective_finish_s("all_reduce", 3, 4 * 162_201_600.0, network(given), "rabenseifner", by="events")
+        alone = collective_finish_s(
+            "all_reduce", 3, 4 * 162_201_600.0, network(given), "rabenseifner", evaluator="events"
+        )
         assert row["communication_s"] == pytest.approx(alone.max(), rel=1e-12)
     assert np.isfinite([row["speedup"] for row in rows]).all()
 

@@ -9,7 +9,7 @@ import pytest
 from syncline.methods import METHODS
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project
-from syncline.planner.projection.sync_round import MOST_STEPS, one_round
+from syncline.planner.projection.sync_round import MOST_STEPS, simulate_round
 from syncline.specs import ProjectSpec, load_spec
 
 
@@ -32,7 +32,7 @@ def test_a_round_takes_as_long_as_its_steps(asked):
     of = spec(**asked)
     plan, rows = ProjectionPlan([of]), project(of)
     for number, row in enumerate(rows):
-        one = one_round(plan, number, of.networks[0])
+        one = simulate_round(plan, number, of.networks[0])
         waits = sum(span.end_s - span.start_s for span in one.spans if span.what == "wait")
         busy = sum(span.end_s - span.start_s for span in one.spans if span.what == "compute")
         assert busy + waits == pytest.approx(one.seconds), row["method"]
@@ -45,7 +45,7 @@ def test_spans_of_a_stream_do_not_overlap():
     of = spec(["wan"], methods=["ddp-adam", "streaming-diloco", "demo"])
     plan = ProjectionPlan([of])
     for number in range(3):
-        one = one_round(plan, number, of.networks[0])
+        one = simulate_round(plan, number, of.networks[0])
         for streams in (("network",), ("compute", "wait")):
             spans = sorted((s.start_s, s.end_s) for s in one.spans if s.what in streams)
             assert all(end <= begin + 1e-12 for (_, end), (begin, _) in itertools.pairwise(spans))
@@ -53,5 +53,5 @@ def test_spans_of_a_stream_do_not_overlap():
 
 def test_a_worker_by_itself_computes():
     of = spec(["wan"], workers=1, methods=["ddp-adam"])
-    one = one_round(ProjectionPlan([of]), 0, of.networks[0])
+    one = simulate_round(ProjectionPlan([of]), 0, of.networks[0])
     assert (one.steps, [span.what for span in one.spans]) == (1, ["compute"])

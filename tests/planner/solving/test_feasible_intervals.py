@@ -11,35 +11,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.planner.projection.training_totals import WholeTraining
-from syncline.planner.solving.evaluations import Trials, Tried
-from syncline.planner.solving.feasible_intervals import Met, MetSpan, found_value, met
+from syncline.planner.solving.evaluations import Evaluation, Trials
+from syncline.planner.solving.feasible_intervals import FeasibleSpan, FeasibleSpans, feasible_spans, solved_value
 from syncline.planner.solving.targets import SolveTargets
-from syncline.planner.solving.variables import CLOSE, Sought
+from syncline.planner.solving.variables import CLOSE, DecisionVariable
 
 
 class Played(Trials):
     """A variable whose margins are a function of it."""
 
-    def __init__(self, sought: Sought, margin: Callable[[float], float]) -> None:
+    def __init__(self, sought: DecisionVariable, margin: Callable[[float], float]) -> None:
         super().__init__(sought, SolveTargets(step_time_s=1.0), WholeTraining())
         self.margin = margin
 
     def at(self, values):
         for one in values:
             three = np.array([self.margin(one), self.margin(one) + 0.5, self.margin(one) - 0.5])
-            self.known.setdefault(one, Tried({}, three, "step_time_s", {}, None))
+            self.known.setdefault(one, Evaluation({}, three, "step_time_s", {}, None))
         return [self.known[one] for one in values]
 
 
-def of(sense="least", whole=None, grid=None) -> Sought:
+def of(sense="least", whole=None, grid=None) -> DecisionVariable:
     grid = grid or tuple(np.geomspace(1.0, 1e6, 31).tolist())
-    return Sought("bandwidth", sense, "", "", grid, whole, lambda value: None, str, None)  # type: ignore[arg-type, return-value]
+    return DecisionVariable("bandwidth", sense, "", "", grid, whole, lambda value: None, str, None)  # type: ignore[arg-type, return-value]
 
 
 @given(st.floats(2.0, 5e5), st.floats(0.05, 5.0))
 def test_a_smooth_crossing_is_found_in_few_values(crossing: float, slope: float) -> None:
     trials = Played(of(), lambda value: slope * np.log(value / crossing))
-    (span,) = met(trials).spans
+    (span,) = feasible_spans(trials).spans
     assert span.last is None and span.first is not None
     assert crossing <= span.first <= crossing * (1 + 2 * CLOSE)
     assert len(trials.known) < 31 + 30
@@ -50,7 +50,7 @@ def test_every_jump_further_apart_than_the_values_that_are_tried_first_is_found(
     if any(b / a < 2.6 for a, b in pairwise(jumps)):
         return
     trials = Played(of(), lambda value: 1.0 if sum(value >= one for one in jumps) % 2 else -1.0)
-    assert met(trials).crossings == pytest.approx(jumps, rel=2 * CLOSE)
+    assert feasible_spans(trials).crossings == pytest.approx(jumps, rel=2 * CLOSE)
 
 
 @given(st.integers(1, 5000))
@@ -58,31 +58,31 @@ def test_whole_numbers_end_at_one(least: int) -> None:
     whole = range(1, 5001)
     grid = tuple(float(n) for n in sorted({*np.geomspace(1, 5000, 20).astype(int).tolist(), 1, 5000}))
     trials = Played(of("fewest", whole, grid), lambda value: float(value - least + 0.25))
-    here = met(trials)
-    assert found_value([here] * 3, "fewest", grid[0]).value == least
+    here = feasible_spans(trials)
+    assert solved_value([here] * 3, "fewest", grid[0]).value == least
 
 
 def test_what_is_met_everywhere_or_nowhere_has_no_value() -> None:
-    assert met(Played(of(), lambda value: 1.0)) == Met("always", (MetSpan(None, None),), ())
-    assert met(Played(of(), lambda value: -1.0)) == Met("never", (), ())
-    assert met(Played(of(), lambda value: float("nan"))) == Met("unknown", (), ())
+    assert feasible_spans(Played(of(), lambda value: 1.0)) == FeasibleSpans("always", (FeasibleSpan(None, None),), ())
+    assert feasible_spans(Played(of(), lambda value: -1.0)) == FeasibleSpans("never", (), ())
+    assert feasible_spans(Played(of(), lambda value: float("nan"))) == FeasibleSpans("unknown", (), ())
 
 
 def test_bounds_are_in_order_whichever_way_a_target_is_met() -> None:
     rising = Played(of(), lambda value: np.log(value / 100.0))
-    up = found_value([met(rising, bound) for bound in range(3)], "least", 1.0)
+    up = solved_value([feasible_spans(rising, bound) for bound in range(3)], "least", 1.0)
     assert (up.low, up.value, up.high) == pytest.approx((100 * np.exp(-0.5), 100.0, 100 * np.exp(0.5)), rel=1e-5)
     falling = Played(of("most"), lambda value: np.log(100.0 / value))
-    down = found_value([met(falling, bound) for bound in range(3)], "most", 1.0)
+    down = solved_value([feasible_spans(falling, bound) for bound in range(3)], "most", 1.0)
     assert (down.low, down.value, down.high) == pytest.approx((100 * np.exp(-0.5), 100.0, 100 * np.exp(0.5)), rel=1e-5)
     assert up.upward and not down.upward
 
 
 def test_of_several_spans_it_is_the_one_that_is_asked_for() -> None:
-    both = [Met("in parts", (MetSpan(2.0, 3.0), MetSpan(5.0, None)), (2.0, 3.0, 5.0))] * 3
-    assert found_value(both, "least", 1.0).value == 5.0
-    assert found_value(both, "fewest", 1.0).value == 2.0
-    below = [Met("in parts", (MetSpan(None, 3.0), MetSpan(5.0, 7.0)), (3.0, 5.0, 7.0))] * 3
-    assert found_value(below, "most", 1.0).value == 3.0
-    assert found_value(below, "longest", 1.0).value == 7.0
-    assert found_value([Met("from", (MetSpan(4.0, None),), (4.0,))] * 3, "longest", 1.0).value == 4.0
+    both = [FeasibleSpans("in parts", (FeasibleSpan(2.0, 3.0), FeasibleSpan(5.0, None)), (2.0, 3.0, 5.0))] * 3
+    assert solved_value(both, "least", 1.0).value == 5.0
+    assert solved_value(both, "fewest", 1.0).value == 2.0
+    below = [FeasibleSpans("in parts", (FeasibleSpan(None, 3.0), FeasibleSpan(5.0, 7.0)), (3.0, 5.0, 7.0))] * 3
+    assert solved_value(below, "most", 1.0).value == 3.0
+    assert solved_value(below, "longest", 1.0).value == 7.0
+    assert solved_value([FeasibleSpans("from", (FeasibleSpan(4.0, None),), (4.0,))] * 3, "longest", 1.0).value == 4.0

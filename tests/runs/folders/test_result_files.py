@@ -10,7 +10,7 @@ import pytest
 
 import syncline as sl
 from syncline.errors import SpecError, SynclineError
-from syncline.files import as_written
+from syncline.files import refuse_changed_files
 from syncline.runs.folders.result_files import CURVES, ROWS, check_rows, is_row, read_object, read_parquet
 from syncline.runs.sweep.folder import read_sweep
 from tests.robustness.damage import folder_files, write_files
@@ -88,7 +88,7 @@ def test_rows_that_no_command_writes_are_refused(row, line, tmp_path):
     "error", [OSError(5, "Input/output error"), AssertionError(), RecursionError("deep"), KeyError("x")]
 )
 def test_what_does_not_fit_together_is_one_line(error, tmp_path):
-    with pytest.raises(SynclineError, match=r"^folder: "), as_written(tmp_path):
+    with pytest.raises(SynclineError, match=r"^folder: "), refuse_changed_files(tmp_path):
         raise error
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from syncline.runs.processes.forked import answers
+from syncline.runs.processes.forked import call_results
 
 
 def square(x):
@@ -34,12 +34,12 @@ def stamped(x):
 
 
 def test_what_calls_return():
-    assert sorted(answers([partial(square, x) for x in range(20)], 3)) == [x * x for x in range(20)]
-    assert list(answers([partial(square, 3)], 2)) == [9]
+    assert sorted(call_results([partial(square, x) for x in range(20)], 3)) == [x * x for x in range(20)]
+    assert list(call_results([partial(square, 3)], 2)) == [9]
 
 
 def test_few_processes_take_many_calls_in_their_order():
-    found = list(answers([partial(stamped, x) for x in range(8)], 2))
+    found = list(call_results([partial(stamped, x) for x in range(8)], 2))
     assert len({process for _, process in found}) <= 2
     assert {x for x, _ in found[:4]} <= set(range(6))
 
@@ -48,14 +48,14 @@ def test_a_process_finds_what_one_of_its_own_would_find(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SYNCLINE_TEST", "here")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    ((told, folder, threads, loaded),) = answers([partial(what_is_here, "SYNCLINE_TEST")], 2)
+    ((told, folder, threads, loaded),) = call_results([partial(what_is_here, "SYNCLINE_TEST")], 2)
     assert (told, folder, loaded) == ("here", str(tmp_path), True)
     assert threads == max(1, (os.cpu_count() or 1) // 2)
 
 
 def test_a_mistake_is_the_callers_with_where_it_was_made():
     with pytest.raises(ValueError, match="not 1") as refused:
-        list(answers([partial(refuse, 1)], 2))
+        list(call_results([partial(refuse, 1)], 2))
     assert "in refuse" in str(refused.value.__cause__)
 
 
@@ -63,7 +63,7 @@ def test_a_process_that_ends_breaks_the_others_off():
     """Also the one that was started last, of which a pool may not know: this waited ten minutes, one time of eight."""
     for _ in range(10):
         with pytest.raises(BrokenProcessPool):
-            list(answers([partial(os._exit, 1), partial(time.sleep, 600)], 2))
+            list(call_results([partial(os._exit, 1), partial(time.sleep, 600)], 2))
 
 
 SCRIPT = """

@@ -28,7 +28,7 @@ def lines_of(whole_s: float) -> list[tuple[float, str]]:
     pace, begun_s, told = Pace(clock), clock.s, []
     while (at_s := pace.wait_s() + clock.s - begun_s) < whole_s:
         clock.s = begun_s + at_s
-        told.append((at_s, pace.told(at_s / whole_s)))
+        told.append((at_s, pace.progress_text(at_s / whole_s)))
     return told
 
 
@@ -54,7 +54,7 @@ def test_where_nothing_is_done_yet_nothing_is_foretold():
     clock = Clock()
     pace = Pace(clock)
     clock.s += 10
-    assert pace.told(0.0) == "0% after 10 s" and pace.wait_s() == 10.0
+    assert pace.progress_text(0.0) == "0% after 10 s" and pace.wait_s() == 10.0
 
 
 def test_a_log_gets_lines_while_a_step_goes_on(monkeypatch):

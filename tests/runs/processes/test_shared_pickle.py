@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import syncline as sl
-from syncline.runs.processes.shared_pickle import LARGE_BYTES, shipped
+from syncline.runs.processes.shared_pickle import LARGE_BYTES, pickle_calls
 from syncline.runs.processes.shared_progress import SharedProgress
 from syncline.runs.sweep import pool
 
@@ -31,7 +31,7 @@ def with_number(data: Data, number: int) -> tuple[Data, int]:
 def test_what_is_large_is_a_file_and_what_is_small_goes_along(tmp_path: Path) -> None:
     large, small = Data(LARGE_BYTES), Data(10)
     calls = [partial(with_number, one, number) for number, one in enumerate((large, large, small))]
-    sent = shipped(calls, [large, small, large], tmp_path)
+    sent = pickle_calls(calls, [large, small, large], tmp_path)
     assert len([file for file in tmp_path.rglob("*") if file.is_file()]) == 1
     assert all(len(pickle.dumps(one)) < 1000 for one in sent)
     first, second, third = (pickle.loads(pickle.dumps(one))() for one in sent)
@@ -47,7 +47,7 @@ def test_a_sweep_ships_the_data_of_a_problem_once(monkeypatch: pytest.MonkeyPatc
     made: list[bytes] = []
 
     def here_by_pickles(calls: list[Any], jobs: int, progress: SharedProgress, shared: list[Any]) -> Iterator[Any]:
-        made.extend(map(pickle.dumps, shipped(calls, shared, progress.path.parent)))
+        made.extend(map(pickle.dumps, pickle_calls(calls, shared, progress.path.parent)))
         return (pickle.loads(one)() for one in made)
 
     monkeypatch.setattr(pool, "in_processes", here_by_pickles)

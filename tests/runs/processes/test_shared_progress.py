@@ -12,7 +12,7 @@ import pytest
 
 from syncline.errors import SynclineError
 from syncline.interrupts import children_without_signals
-from syncline.runs.processes.shared_progress import overseen, shared_progress, side_by_side
+from syncline.runs.processes.shared_progress import run_stoppable, shared_progress, side_by_side
 
 
 def test_what_one_process_reports_another_one_reads():
@@ -66,7 +66,7 @@ def test_a_step_that_is_long_is_interrupted_after_a_stop():
     begun = threading.Event()
     threading.Thread(target=press).start()
     with shared_progress(1) as shared:
-        assert overseen(long_step, shared) is None
+        assert run_stoppable(long_step, shared) is None
         assert shared.stopped
 
 
@@ -78,9 +78,9 @@ def test_a_training_that_has_heard_of_the_stop_is_left_alone():
         return "what it has"
 
     with shared_progress(1) as shared:
-        assert overseen(training, shared) == "what it has"
+        assert run_stoppable(training, shared) == "what it has"
         assert shared.heard
-        assert overseen(training, shared) is None  # one that has not begun
+        assert run_stoppable(training, shared) is None  # one that has not begun
 
 
 def test_of_calls_side_by_side_those_with_nothing_are_left_out_and_a_mistake_stops_the_others():

@@ -75,7 +75,7 @@ def test_times_are_those_of_the_pipeline_that_is_timed(whole):
         over = network(where)
         for setting, microbatches in (("finals", None), ("on-time", 8)):
             row = rows[setting, "rotation", over.name]
-            ends_s = updates_of(work, over, microbatches).at(np.arange(1, 7))
+            ends_s = updates_of(work, over, microbatches).seconds_until(np.arange(1, 7))
             assert row["step_time_s"] == pytest.approx(ends_s[-1] / 6) and row["bytes_per_worker"] > 1e7
             stage = whole.kept["finals" if setting == "finals" else "extra on-time"]
             losses = {}

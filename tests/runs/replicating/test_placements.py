@@ -132,7 +132,7 @@ def test_the_page_tells_when_it_was_averaged_and_what_was_measured(whole):
 
 def test_in_pieces_it_is_the_same(whole, tmp_path):
     """A piece can end between the seeds of an extra."""
-    result = replicate(placed(), tmp_path, jobs=1, allowance=Allowance(most=13))
+    result = replicate(placed(), tmp_path, jobs=1, allowance=Allowance(max_trainings=13))
     assert result.finished == {"search": 4, "again": 4, "finals": 4, "extra as-many": 1}
     assert replicate(placed(), tmp_path, jobs=1).verdicts == whole.verdicts
     for path in whole.folder.glob("*.parquet"):

@@ -89,7 +89,7 @@ def test_in_pieces_it_is_the_same(jobs, whole, tmp_path):
     spec, pieces = tiny(tmp_path), 0
     with counted_trainings() as begun:
         while True:
-            result = replicate(spec, tmp_path / "out", jobs=jobs, allowance=Allowance(most=5))
+            result = replicate(spec, tmp_path / "out", jobs=jobs, allowance=Allowance(max_trainings=5))
             pieces += 1
             assert result.left == max(0, TRAININGS - 5 * pieces)
             if not result.left:
@@ -186,7 +186,7 @@ def test_a_replication_that_cannot_be_trained_leaves_nothing(tmp_path):
 def test_trials_that_cannot_be_trained_are_no_equal_effort(tmp_path):
     changes = {"training.problem": {"kind": "quadratic", "spectrum": [1.0], "noise_std": 0.0}}
     spec = tiny(tmp_path, changes | {"again.best": 1})
-    made = replicate(spec, tmp_path / "out", jobs=1, allowance=Allowance(most=6))
+    made = replicate(spec, tmp_path / "out", jobs=1, allowance=Allowance(max_trainings=6))
     assert made.effort == {"together": 3, "apart": 3}
     from syncline.runs.replicating.choosing import check_effort
 
@@ -234,7 +234,7 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path):
             changes |= {f"methods.{i}.method.averages": 2, f"methods.{i}.method.steps": 4}
     fields = with_overrides(spec.model_dump(mode="json"), changes)
     small = ReplicationSpec.model_validate(fields)
-    piece = replicate(small, tmp_path / "out", jobs=1, allowance=Allowance(most=len(small.methods)))
+    piece = replicate(small, tmp_path / "out", jobs=1, allowance=Allowance(max_trainings=len(small.methods)))
     assert piece.left == sum(small.planned().values()) - len(small.methods)
     result = replicate(small, tmp_path / "out", jobs=1)
     assert result.left == 0 and {row["claim"] for row in result.verdicts} == {one.claim for one in small.claims}

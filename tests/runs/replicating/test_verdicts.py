@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.runs.replicating.verdicts import compared, verdict_rows
+from syncline.runs.replicating.verdicts import compare_sides, verdict_rows
 from syncline.specs.replications import Cell, Comparison, ReplicatedClaim
 
 A, B = Cell("a"), Cell("b")
@@ -33,15 +33,15 @@ def test_it_holds_or_fails_where_all_seeds_say_so(a, b):
 
 def test_differences_of_differences_and_a_margin():
     losses = {A: {0: 2.0, 1: 2.5}, B: {0: 2.1, 1: 2.4}, Cell("a", "K8"): {0: 1.5}, Cell("b", "K8"): {0: 1.9, 1: 2.0}}
-    one = compared(Comparison(less="a - a @ K8", than="b - b @ K8"), losses)
+    one = compare_sides(Comparison(less="a - a @ K8", than="b - b @ K8"), losses)
     assert one.differences == {0: pytest.approx(0.3)}  # the seed that all of them have
-    margin = compared(Comparison(less="a", than="b", within=0.2), losses)
-    assert margin.as_claimed == 2 and margin.told()["difference"] == pytest.approx(-0.2)
+    margin = compare_sides(Comparison(less="a", than="b", within=0.2), losses)
+    assert margin.as_claimed == 2 and margin.record()["difference"] == pytest.approx(-0.2)
 
 
 def test_what_diverged_is_more_than_any_loss_and_neither_than_itself():
     losses = {A: {0: math.inf, 1: 1.0}, B: {0: math.inf, 1: math.inf}}
-    one = compared(Comparison(less="a", than="b"), losses)
+    one = compare_sides(Comparison(less="a", than="b"), losses)
     assert (one.as_claimed, one.other_way_round) == (1, 0) and one.state(2) == "unknown"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import syncline as sl
 from syncline.runs.report.placement import placement_chart
-from syncline.runs.report.provenance import origin_of
+from syncline.runs.report.provenance import provenance_of
 from syncline.runs.report.reported import Reported
 from syncline.runs.report.series import OWN_NETWORK, final_curves, lines_chart
 from syncline.runs.report.shares import ranges_of, time_shares
@@ -128,7 +128,7 @@ def test_code_that_differs_from_its_commit_is_said(tmp_path):
     one = Reported("it", "run", {"rows": [ROW]}, (), folder=tmp_path)
     said = warnings_of(one)
     assert "code that differs from its commit" in said[0] and "Syncline 0.0.1" in said[1]
-    assert ("commit", "0123456789ab+") in origin_of(one)["versions"]
+    assert ("commit", "0123456789ab+") in provenance_of(one)["versions"]
 
 
 def test_a_pipeline_s_tasks_are_drawn_with_their_micro_batches():

@@ -20,7 +20,7 @@ from tests.runs.sweep.small import FIELDS
 
 def made(*texts, overrides=(), fields=FIELDS, seeds=None):
     grids = [Grid.parse(text) for text in texts]
-    base = SweptSpec.of(fields, [Override.parse(one) for one in overrides], grids)
+    base = SweptSpec.from_spec(fields, [Override.parse(one) for one in overrides], grids)
     return configurations(base, [*base.grids, *grids], seeds)
 
 
@@ -92,7 +92,7 @@ def test_a_value_beside_a_grid_over_its_field_is_refused():
 
 def test_other_kinds_of_specs_are_refused():
     with pytest.raises(SpecError, match="kind: got 'project'; expected one of 'compare', 'run'; a spec of kind"):
-        SweptSpec.of("project-gpt-160m", [], [])
+        SweptSpec.from_spec("project-gpt-160m", [], [])
 
 
 def test_a_run_s_name_is_that_of_its_numbers():

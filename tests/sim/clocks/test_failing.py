@@ -13,7 +13,7 @@ from syncline.sim import Call, Clock, clock
 from syncline.sim.clocks.failing import IDLE, failing_clock
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.failures.work import Saving
+from syncline.sim.failures.work import CheckpointTimes
 
 FREE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e15)
 
@@ -23,14 +23,14 @@ def undisturbed(steps: int = 10, compute_s: object = 1.0) -> Clock:
     return clock(calls, compute_s, FREE, 2, steps)
 
 
-def failing(outages: list[Outage], saving: Saving | None = None, of: Clock | None = None) -> Clock:
+def failing(outages: list[Outage], saving: CheckpointTimes | None = None, of: Clock | None = None) -> Clock:
     group = FailingGroup(2, timeout_s=0.5, restart_s=2.0)
-    return failing_clock(of or undisturbed(), group, saving or Saving(3, stop_s=0.25, load_s=0.5), outages, 50)
+    return failing_clock(of or undisturbed(), group, saving or CheckpointTimes(3, stop_s=0.25, load_s=0.5), outages, 50)
 
 
 def test_where_nothing_fails_and_saving_is_free_every_number_is_the_same() -> None:
     base = undisturbed(compute_s=np.random.default_rng(0).uniform(1, 2, (10, 2)))
-    told = failing([], Saving(3), base)
+    told = failing([], CheckpointTimes(3), base)
     assert np.array_equal(told.step_end_s, base.step_end_s) and told.wall_s == base.wall_s
     assert np.array_equal(told.end_s, base.end_s)
     for name, column in told.timeline.to_columns().items():

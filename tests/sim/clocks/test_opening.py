@@ -58,5 +58,8 @@ def test_what_computes_for_long_pays_and_what_is_alone_does_not(by):
     assert clock([call], 2.0, FAR, 4, 1, starts_s=5.0, evaluator=by).wall_s == pytest.approx(
         5 + warm_s + float(opening_s)
     )
-    told = [collective_finish_s("all_reduce", 4, 3e6, link, starts_s=[0, 9, 0, 0], by=by).max() for link in (FAR, bare)]
+    told = [
+        collective_finish_s("all_reduce", 4, 3e6, link, starts_s=[0, 9, 0, 0], evaluator=by).max()
+        for link in (FAR, bare)
+    ]
     assert told[0] == told[1]

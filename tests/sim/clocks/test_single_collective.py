@@ -38,7 +38,8 @@ def test_workers_that_start_together_take_what_the_closed_form_says(of, workers,
 def test_so_say_the_events(of, workers, nbytes, link, rule):
     kind, algorithm = of
     by_lockstep, by_events = (
-        collective_finish_s(kind, workers, nbytes, link, algorithm, by=by, rule=rule) for by in ("lockstep", "events")
+        collective_finish_s(kind, workers, nbytes, link, algorithm, evaluator=by, rule=rule)
+        for by in ("lockstep", "events")
     )
     np.testing.assert_allclose(by_events, by_lockstep, rtol=RTOL)
     np.testing.assert_allclose(
@@ -62,10 +63,10 @@ def test_every_number_of_workers(kind, algorithm, link):
 @given(collectives_anywhere(), rules)
 def test_where_lockstep_answers_the_events_answer_the_same(of, rule):
     try:
-        by_lockstep = collective_finish_s(*of, by="lockstep", rule=rule)
+        by_lockstep = collective_finish_s(*of, evaluator="lockstep", rule=rule)
     except Contention:
         assume(False)
-    np.testing.assert_allclose(collective_finish_s(*of, by="events", rule=rule), by_lockstep, rtol=RTOL)
+    np.testing.assert_allclose(collective_finish_s(*of, evaluator="events", rule=rule), by_lockstep, rtol=RTOL)
 
 
 @settings(deadline=None, max_examples=50)
@@ -79,7 +80,7 @@ def test_hierarchical_all_reduces_take_what_the_closed_form_says(group, nodes, n
     takes_s = collective_s("all_reduce", workers, nbytes, network, algorithm, rule=rule)
     if group % min(nics, group) == 0:  # else cards carry different numbers of workers
         np.testing.assert_allclose(by_lockstep.max(), takes_s, rtol=RTOL)
-    by_events = collective_finish_s("all_reduce", workers, nbytes, network, algorithm, by="events", rule=rule)
+    by_events = collective_finish_s("all_reduce", workers, nbytes, network, algorithm, evaluator="events", rule=rule)
     np.testing.assert_allclose(by_events, by_lockstep, rtol=RTOL)
 
 
@@ -92,21 +93,21 @@ def test_auto_takes_the_events_where_lockstep_cannot_follow():
     finish_s = rounds_finish_s(of, 4, sites, late)
     np.testing.assert_allclose(finish_s, [7.0, 8.0, 7.0, 8.0])
     with pytest.raises(Contention, match="share a channel"):
-        rounds_finish_s(of, 4, sites, late, by="lockstep")
-    np.testing.assert_allclose(rounds_finish_s(of, 4, sites, by="lockstep"), [8.0] * 4)
+        rounds_finish_s(of, 4, sites, late, evaluator="lockstep")
+    np.testing.assert_allclose(rounds_finish_s(of, 4, sites, evaluator="lockstep"), [8.0] * 4)
 
 
 def test_a_worker_that_sends_twice_in_a_round_is_left_to_the_events():
     of = [Round(np.array([0, 0]), np.array([1, 2]), 4.0)]
     with pytest.raises(Contention, match="twice"):
-        rounds_finish_s(of, 3, LINK, by="lockstep")
+        rounds_finish_s(of, 3, LINK, evaluator="lockstep")
     assert rounds_finish_s(of, 3, LINK).tolist() == [8.0, 14.0, 18.0]
 
 
 def test_a_worker_without_messages_is_done_when_it_enters():
     of = [Round(np.array([0]), np.array([1]), 4.0)]
     for by in ("lockstep", "events"):
-        assert rounds_finish_s(of, 3, LINK, [0.0, 0.0, 5.0], by=by).tolist() == [4.0, 14.0, 5.0]
+        assert rounds_finish_s(of, 3, LINK, [0.0, 0.0, 5.0], evaluator=by).tolist() == [4.0, 14.0, 5.0]
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "recursive-doubling", "rabenseifner"])
@@ -123,7 +124,9 @@ def test_lockstep_and_events_agree_for_any_starts_and_links(of, workers, nbytes,
     starts_s = [random.uniform(0.0, 1.0) for _ in range(workers)]
     given_to = kind, workers, nbytes, each[0] if equal else each, algorithm, starts_s
     np.testing.assert_allclose(
-        collective_finish_s(*given_to, by="events"), collective_finish_s(*given_to, by="lockstep"), rtol=RTOL
+        collective_finish_s(*given_to, evaluator="events"),
+        collective_finish_s(*given_to, evaluator="lockstep"),
+        rtol=RTOL,
     )
 
 

@@ -41,7 +41,7 @@ AGREE = 1e-9
 def test_lockstep_is_the_closed_form(kind, algorithm, workers, nbytes, link, rule):
     told_s = collective_s(kind, workers, nbytes, link, algorithm, rule=rule)
     of = rounds(kind, workers, nbytes, algorithm)
-    assert rounds_finish_s(of, workers, link, by="lockstep", rule=rule).max() == pytest.approx(told_s, rel=AGREE)
+    assert rounds_finish_s(of, workers, link, evaluator="lockstep", rule=rule).max() == pytest.approx(told_s, rel=AGREE)
 
 
 @pytest.mark.parametrize(("kind", "algorithm"), EVERY_ALGORITHM)
@@ -50,7 +50,7 @@ def test_lockstep_is_the_closed_form(kind, algorithm, workers, nbytes, link, rul
 def test_events_are_the_closed_form(kind, algorithm, workers, nbytes, link, rule):
     told_s = collective_s(kind, workers, nbytes, link, algorithm, rule=rule)
     of = rounds(kind, workers, nbytes, algorithm)
-    assert rounds_finish_s(of, workers, link, by="events", rule=rule).max() == pytest.approx(told_s, rel=AGREE)
+    assert rounds_finish_s(of, workers, link, evaluator="events", rule=rule).max() == pytest.approx(told_s, rel=AGREE)
 
 
 @pytest.mark.parametrize(("kind", "algorithm"), EVERY_ALGORITHM)
@@ -63,7 +63,7 @@ def test_half_duplex_links_where_there_is_a_closed_form(kind, algorithm, workers
             if told_s is None:
                 continue
             of = rounds(kind, workers, nbytes, algorithm)
-            played_s = rounds_finish_s(of, workers, link, by="events", rule=rule).max()
+            played_s = rounds_finish_s(of, workers, link, evaluator="events", rule=rule).max()
             assert played_s == pytest.approx(told_s, rel=AGREE)
 
 
@@ -94,7 +94,7 @@ def test_hierarchical_ones_on_nodes_and_sites(algorithm, network):
                 continue  # half-duplex, and a number of nodes that is no power of two
             of = rounds_on("all_reduce", workers, nbytes, network, algorithm)
             for by in ("lockstep", "events"):
-                played_s = rounds_finish_s(of, workers, network, by=by, rule=rule).max()
+                played_s = rounds_finish_s(of, workers, network, evaluator=by, rule=rule).max()
                 assert played_s == pytest.approx(told_s, rel=AGREE)
 
 
@@ -103,7 +103,7 @@ def test_hierarchical_ones_on_nodes_and_sites(algorithm, network):
 def test_hierarchical_ones_on_one_link(algorithm, size, nodes, nbytes, link, rule):
     told_s = collective_s("all_reduce", size * nodes, nbytes, link, algorithm, rule=rule, group=size)
     of = rounds("all_reduce", size * nodes, nbytes, algorithm, size)
-    played_s = rounds_finish_s(of, size * nodes, link, by="lockstep", rule=rule).max()
+    played_s = rounds_finish_s(of, size * nodes, link, evaluator="lockstep", rule=rule).max()
     assert played_s == pytest.approx(told_s, rel=AGREE)
 
 
@@ -119,7 +119,7 @@ def test_a_vote_takes_as_long_as_its_collectives_one_after_another(how, workers,
     ]
     told_s = vote_by_collectives_s(how, workers, 10_000, link, rule=rule)
     for by in ("lockstep", "events"):
-        assert rounds_finish_s(of, workers, link, by=by, rule=rule).max() == pytest.approx(told_s, rel=AGREE)
+        assert rounds_finish_s(of, workers, link, evaluator=by, rule=rule).max() == pytest.approx(told_s, rel=AGREE)
 
 
 @given(st.integers(2, 300))
@@ -175,5 +175,5 @@ def test_hierarchical_ones_reach_everybody_and_send_what_the_cost_model_counts(a
 def test_nodes_are_found_on_the_way_to_the_simulators():
     network = TwoLevel(4, INSIDE, BETWEEN)
     for by in ("lockstep", "events"):
-        done_s = collective_finish_s("all_reduce", 8, 1e6, network, "hierarchical", by=by)
+        done_s = collective_finish_s("all_reduce", 8, 1e6, network, "hierarchical", evaluator=by)
         assert done_s.max() == pytest.approx(collective_s("all_reduce", 8, 1e6, network, "hierarchical"), rel=AGREE)

@@ -30,9 +30,9 @@ ALGORITHM = st.sampled_from(HIERARCHICAL["all_reduce"])
 @given(multi_levels(most=4), ALGORITHM, sizes, rules)
 def test_closed_form_lockstep_and_events_agree(joined, algorithm, nbytes, rule) -> None:
     workers, on = joined
-    events_s = collective_finish_s("all_reduce", workers, nbytes, on, algorithm, by="events", rule=rule)
+    events_s = collective_finish_s("all_reduce", workers, nbytes, on, algorithm, evaluator="events", rule=rule)
     with contextlib.suppress(Contention):
-        lockstep_s = collective_finish_s("all_reduce", workers, nbytes, on, algorithm, by="lockstep", rule=rule)
+        lockstep_s = collective_finish_s("all_reduce", workers, nbytes, on, algorithm, evaluator="lockstep", rule=rule)
         np.testing.assert_allclose(lockstep_s, events_s, rtol=1e-9)
     with contextlib.suppress(NoClosedForm):
         closed_s = collective_s("all_reduce", workers, nbytes, on, algorithm, rule=rule)

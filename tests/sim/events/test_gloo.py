@@ -105,8 +105,8 @@ def test_what_lockstep_leaves_to_the_events():
 def test_a_ring_over_two_sites():
     """One message crosses each way at a time, so lockstep follows; each waits for its clear-to-send across."""
     sites = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
-    told = collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", by="lockstep")
-    np.testing.assert_allclose(told, collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", by="events"))
+    told = collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", evaluator="lockstep")
+    np.testing.assert_allclose(told, collective_finish_s("all_reduce", 4, 1e6, sites, "gloo-ring", evaluator="events"))
     assert told.max() > 1.5 * collective_finish_s("all_reduce", 4, 1e6, sites, "ring").max()
 
 
@@ -134,7 +134,7 @@ def test_software_costs_are_the_closed_form_s(kind):
     costs = GlooCosts(0.1, ((2, 0.5), (8, 2.0)), ((kind, 0.01),))
     known = replace(SLOW, gloo=costs)
     for workers in (1, 2, 4):
-        told = collective_finish_s(kind, workers, 64.0, known, GLOO[kind], by="events")
+        told = collective_finish_s(kind, workers, 64.0, known, GLOO[kind], evaluator="events")
         assert told.max() == pytest.approx(float(gloo_s(kind, workers, 64.0, SLOW, costs)))
         by_clock = clock([Call(0, kind, 64.0)], 1.0, known, workers, 1)
         assert by_clock.wall_s == pytest.approx(1 + told.max())

@@ -100,9 +100,9 @@ def test_phases_do_not_forget() -> None:
 @pytest.mark.parametrize("by", ["auto", "events"])
 @pytest.mark.parametrize("kind", COLLECTIVES)
 def test_a_collective_by_itself(kind: str, by: str) -> None:
-    told = collective_finish_s(kind, WORKERS, 1e5, KNOWN, GLOO[kind], by=by)
-    np.testing.assert_array_equal(collective_finish_s(kind, WORKERS, 1e5, KNOWN, by=by), told)
-    np.testing.assert_array_equal(collective_finish_s(kind, 1, 1e5, KNOWN, by=by), 0)
+    told = collective_finish_s(kind, WORKERS, 1e5, KNOWN, GLOO[kind], evaluator=by)
+    np.testing.assert_array_equal(collective_finish_s(kind, WORKERS, 1e5, KNOWN, evaluator=by), told)
+    np.testing.assert_array_equal(collective_finish_s(kind, 1, 1e5, KNOWN, evaluator=by), 0)
 
 
 def test_programs_that_name_no_algorithm_run_gloos() -> None:

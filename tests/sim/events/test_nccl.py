@@ -126,11 +126,13 @@ def test_a_late_worker_finds_what_was_sent_ahead():
 
 def test_workers_that_share_a_channel_are_left_to_the_events():
     sites = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
-    told = collective_finish_s("all_reduce", 4, 1e8, sites, "nccl-ring", by="lockstep")  # one message crosses at a time
-    np.testing.assert_allclose(told, collective_finish_s("all_reduce", 4, 1e8, sites, "nccl-ring", by="events"))
+    told = collective_finish_s(
+        "all_reduce", 4, 1e8, sites, "nccl-ring", evaluator="lockstep"
+    )  # one message crosses at a time
+    np.testing.assert_allclose(told, collective_finish_s("all_reduce", 4, 1e8, sites, "nccl-ring", evaluator="events"))
     assert told.max() < collective_finish_s("all_reduce", 4, 1e8, sites, "ring").max()
     with pytest.raises(Contention, match="share a channel"):
-        collective_finish_s("all_to_all", 4, 1e8, sites, "nccl-posted", by="lockstep")
+        collective_finish_s("all_to_all", 4, 1e8, sites, "nccl-posted", evaluator="lockstep")
     assert collective_finish_s("all_to_all", 4, 1e8, sites, "nccl-posted").max() > 2e8 / 4 / 1e8
 
 

@@ -68,7 +68,7 @@ def test_collectives_that_start_together(name):
         nbytes = contributed(kind, float(row["n_bytes"]), workers)
         evaluators = ["lockstep"] + ["events"] * (workers <= 16 or row["n_bytes"] == "1000000")
         for by in evaluators:
-            finish_s = collective_finish_s(kind, workers, nbytes, link, algorithm, by=by)
+            finish_s = collective_finish_s(kind, workers, nbytes, link, algorithm, evaluator=by)
             np.testing.assert_allclose(finish_s.max(), float(row["sim_time_s"]), rtol=RTOL)
         messages = sum(len(of.senders) for of in rounds(kind, workers, nbytes, algorithm))
         assert messages == int(row["messages"])

@@ -15,16 +15,16 @@ from syncline.costmodel import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
-from syncline.sim.online.async_workers import play_apart
-from syncline.sim.online.server_channels import server_lanes, with_server
-from syncline.sim.online.server_interface import PlayedApart, Served
+from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.online.server_channels import server_topology, with_server
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 
 
-def played(served: Served, seconds: list[float], link: Any = AT_ONCE, **options: Any) -> PlayedApart:
-    over = server_lanes(link, served.workers)
-    return play_apart(served, lambda worker, _: seconds[worker], over, **options)
+def played(served: ServerSettings, seconds: list[float], link: Any = AT_ONCE, **options: Any) -> AsyncResult:
+    over = server_topology(link, served.workers)
+    return play_async_workers(served, lambda worker, _: seconds[worker], over, **options)
 
 
 class Told:
@@ -65,7 +65,7 @@ def test_two_workers_by_hand() -> None:
     there: worker 0 comes first, so worker 1 misses its versions of 3, 4 and 5 s.
     """
     told = Told()
-    out = played(Served(2, 7, [1, 1]), [1.0, 2.5], watching=told)
+    out = played(ServerSettings(2, 7, [1, 1]), [1.0, 2.5], watching=told)
     assert [(one.worker, one.arrived_s, one.model, one.version, one.age) for one in out.contributions] == [
         (0, 1.0, 0, 1, 0), (0, 2.0, 1, 2, 0), (1, 2.5, 0, 3, 2), (0, 3.0, 2, 4, 1),
         (0, 4.0, 4, 5, 0), (0, 5.0, 5, 6, 0), (1, 5.0, 3, 7, 3),
@@ -79,7 +79,7 @@ def test_two_workers_by_hand() -> None:
 
 def test_what_arrives_together_is_taken_by_worker_and_before_any_reply() -> None:
     told = Told()
-    out = played(Served(3, 6, [2, 2, 2]), [1.0, 1.0, 1.0], watching=told)
+    out = played(ServerSettings(3, 6, [2, 2, 2]), [1.0, 1.0, 1.0], watching=told)
     assert out.ages().tolist() == [1, 1, 1]
     assert told.lines[-9:] == [
         "0 is there, 0 late", "version of 1", "1 is there, 1 late", "version of 1", "2 is there, 2 late",
@@ -90,16 +90,16 @@ def test_what_arrives_together_is_taken_by_worker_and_before_any_reply() -> None
 def test_messages_take_latency_and_share_the_servers_way() -> None:
     """Two updates of 1 MB meet on the server's 100 MB/s: each takes 20 ms and 5 ms of latency; so do the models."""
     link = Link(latency_s=5e-3, bandwidth_bytes_per_s=100e6)
-    out = played(Served(2, 4, [1, 1], buffer=2, update_bytes=1e6, model_bytes=1e6), [1.0, 1.0], link)
+    out = played(ServerSettings(2, 4, [1, 1], buffer=2, update_bytes=1e6, model_bytes=1e6), [1.0, 1.0], link)
     assert [one.arrived_s for one in out.contributions] == pytest.approx([1.025, 1.025, 2.075, 2.075])
     assert out.wait_s.tolist() == pytest.approx([0.1, 0.1])
-    alone = played(Served(2, 4, [1, 1], update_bytes=1e6, model_bytes=1e6), [1.0, 1.5], link)
+    alone = played(ServerSettings(2, 4, [1, 1], update_bytes=1e6, model_bytes=1e6), [1.0, 1.5], link)
     assert [one.arrived_s for one in alone.contributions] == pytest.approx([1.015, 1.515, 2.045, 3.045])
 
 
 def test_who_waits_goes_on_with_the_version_that_its_update_is_in() -> None:
     """K-async: of three, the first two make a version, and the third waits for one of them."""
-    out = played(Served(3, 6, [1, 1, 1], buffer=2, waits=True), [1.0, 2.0, 3.0])
+    out = played(ServerSettings(3, 6, [1, 1, 1], buffer=2, waits=True), [1.0, 2.0, 3.0])
     assert [(one.worker, one.arrived_s, one.version, one.replied_s) for one in out.contributions] == [
         (0, 1.0, 1, 2.0), (1, 2.0, 1, 2.0), (0, 3.0, 2, 3.0), (2, 3.0, 2, 3.0), (0, 4.0, 3, 4.0), (1, 4.0, 3, 4.0),
     ]  # fmt: skip
@@ -123,7 +123,7 @@ def test_order_and_ages_are_those_of_the_public_toy() -> None:
         if handed < total:
             took[worker], handed = versions, handed + steps
             heapq.heappush(ready, (now_s + steps * SECONDS_PER_STEP[worker], worker))
-    out = played(Served(4, total, [steps] * 4), SECONDS_PER_STEP)
+    out = played(ServerSettings(4, total, [steps] * 4), SECONDS_PER_STEP)
     assert [(one.worker, one.age) for one in out.contributions] == [(worker, age) for worker, _, age in expected]
     assert [one.arrived_s for one in out.contributions] == pytest.approx([at for _, at, _ in expected], rel=1e-6)
 
@@ -139,7 +139,7 @@ def test_order_and_ages_are_those_of_the_public_toy() -> None:
 def test_what_holds_in_all_cases(seconds: list[float], local: int, steps: int, buffer: int, waits: bool) -> None:
     workers = len(seconds)
     buffer = min(buffer, workers) if waits else buffer
-    served = Served(workers, steps, [local] * workers, buffer, waits, update_bytes=3e8, model_bytes=1e8)
+    served = ServerSettings(workers, steps, [local] * workers, buffer, waits, update_bytes=3e8, model_bytes=1e8)
     out = played(served, seconds, Link(latency_s=0.01, bandwidth_bytes_per_s=1e9))
     columns = out.columns()
     assert columns["steps"].sum() == len(out.step_end_s) == steps
@@ -159,12 +159,12 @@ def test_what_holds_in_all_cases(seconds: list[float], local: int, steps: int, b
 
 def test_the_timeline_has_the_server_after_the_workers() -> None:
     link = Link(latency_s=5e-3, bandwidth_bytes_per_s=100e6)
-    out = played(Served(2, 4, [1, 1], update_bytes=1e6, model_bytes=2e6), [1.0, 1.5], link)
+    out = played(ServerSettings(2, 4, [1, 1], update_bytes=1e6, model_bytes=2e6), [1.0, 1.5], link)
     assert out.timeline.workers == 3
     server = out.timeline[out.timeline.worker == 2]
     assert set(server.stream.tolist()) == {"send to 0", "send to 1"} and (server.nbytes == 2e6).all()
     assert out.timeline.exposed_communication_s()[:2].tolist() == pytest.approx(out.wait_s.tolist())
-    short = played(Served(2, 4, [1, 1]), [1.0, 1.5], link, keep_steps=1)
+    short = played(ServerSettings(2, 4, [1, 1]), [1.0, 1.5], link, keep_steps=1)
     assert set(short.timeline.step.tolist()) == {0}
 
 
@@ -176,13 +176,13 @@ def test_where_the_server_is() -> None:
     sites = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
     whole, place = with_server(sites, 4)
     assert (whole.workers, place) == (4, 0)
-    served = Served(4, 8, [1] * 4, update_bytes=1e6, model_bytes=1e6)
+    served = ServerSettings(4, 8, [1] * 4, update_bytes=1e6, model_bytes=1e6)
     waits = played(served, [1.0] * 4, sites).wait_s
     assert waits[0] == 0.0 < waits[1] < waits[2] == waits[3]
 
 
 def test_who_begins_late() -> None:
-    out = played(Served(2, 2, [1, 1]), [1.0, 1.0], starts_s=[0.0, 3.0])
+    out = played(ServerSettings(2, 2, [1, 1]), [1.0, 1.0], starts_s=[0.0, 3.0])
     assert [(one.worker, one.begun_s, one.arrived_s) for one in out.contributions] == [(0, 0.0, 1.0), (1, 3.0, 4.0)]
 
 
@@ -193,7 +193,7 @@ def test_late_messages_are_late_between_places() -> None:
         asked.add((sender, receiver))
         return 0.5
 
-    out = played(Served(2, 2, [1, 1]), [1.0, 1.0], delay=delay)
+    out = played(ServerSettings(2, 2, [1, 1]), [1.0, 1.0], delay=delay)
     assert asked == {(0, 2), (1, 2), (2, 0), (2, 1)} and out.end_s == 1.5
 
 
@@ -210,10 +210,10 @@ def test_late_messages_are_late_between_places() -> None:
 )
 def test_what_cannot_be(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line):
-        Served(**({"workers": 2, "steps": 4, "local_steps": [1, 1]} | options))
+        ServerSettings(**({"workers": 2, "steps": 4, "local_steps": [1, 1]} | options))
 
 
 def test_nothing_is_replied_where_nothing_is_left() -> None:
     """The last contribution's worker still gets the last model, so that all end with it."""
-    out = played(Served(1, 1, [1]), [1.0])
+    out = played(ServerSettings(1, 1, [1]), [1.0])
     assert not math.isnan(out.contributions[-1].replied_s)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from syncline.costmodel import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.errors import SpecError
-from syncline.sim.online.async_workers import StepSeconds, play_apart
-from syncline.sim.online.server_channels import server_lanes
-from syncline.sim.online.server_interface import Above, PlayedApart, Served
+from syncline.sim.online.async_workers import StepSeconds, play_async_workers
+from syncline.sim.online.server_channels import server_topology
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer
 from tests.sim.online.test_async_workers import Told
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
@@ -31,15 +31,15 @@ TIE_S = 1e-9
 """Times a worker's number, added to each of its rounds there, so that no two end together."""
 
 
-def played(served: Served, pace: StepSeconds, link: Any = AT_ONCE, **options: Any) -> PlayedApart:
-    return play_apart(served, pace, server_lanes(link, served.workers, served.groups), **options)
+def played(served: ServerSettings, pace: StepSeconds, link: Any = AT_ONCE, **options: Any) -> AsyncResult:
+    return play_async_workers(served, pace, server_topology(link, served.workers, served.groups), **options)
 
 
 def test_two_local_servers_by_hand() -> None:
     """Workers of 1 s and 1.5 s, each with a server of its own, which sends every second version. Messages take 0.25 s
     between servers; the second worker's is on the machine of the server above's lane at 0.75 s more each way."""
     told = Told()
-    served = Served(2, 6, [1, 1], above=Above((1, 1), 2))
+    served = ServerSettings(2, 6, [1, 1], above=UpperServer((1, 1), 2))
     out = played(served, lambda m, _: [1.0, 1.5][m], Link(latency_s=0.25, bandwidth_bytes_per_s=1e9), watching=told)
     assert [(one.worker, one.arrived_s, one.version) for one in out.contributions] == [
         (0, 1.0, 1), (1, 1.5, 1), (0, 2.0, 2), (0, 3.0, 3), (1, 3.0, 2), (0, 4.0, 4),
@@ -77,7 +77,7 @@ def test_order_and_times_are_those_of_the_public_event_loop() -> None:
     def pace(worker: int, number: int) -> float:
         return STEP_S / speeds[worker] + (worker * TIE_S if number % local[worker] == 0 else 0.0)
 
-    out = played(Served(16, 20_000, local, above=Above(tuple(groups), every)), pace)
+    out = played(ServerSettings(16, 20_000, local, above=UpperServer(tuple(groups), every)), pace)
     ours = out.contributions[: len(rounds)]
     assert [(one.worker, one.model, one.age) for one in ours] == [(m, v, age) for m, _, v, age in rounds]
     assert [one.arrived_s for one in ours] == pytest.approx([at for _, at, _, _ in rounds], rel=1e-9, abs=1e-6)
@@ -88,7 +88,7 @@ def test_order_and_times_are_those_of_the_public_event_loop() -> None:
 
 def test_local_servers_are_on_the_machine_of_the_first_of_each_group() -> None:
     sites = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
-    served = Served(4, 16, [1] * 4, update_bytes=1e6, model_bytes=1e6, above=Above((2, 2), 2))
+    served = ServerSettings(4, 16, [1] * 4, update_bytes=1e6, model_bytes=1e6, above=UpperServer((2, 2), 2))
     out = played(served, lambda m, _: 1.0, sites)
     assert out.wait_s[0] == out.wait_s[2] == 0.0 and 0 < out.wait_s[1] < 0.2
     far = [one.merged_s - one.sent_s for one in out.merges if one.server == 1]
@@ -115,7 +115,7 @@ def test_what_holds_in_all_cases(
     workers = len(seconds)
     sizes = tuple(len(range(s, workers, groups)) for s in range(groups))
     buffer = min(buffer, *sizes, workers) if waits else buffer
-    served = Served(workers, steps, [local] * workers, buffer, waits, 3e8, 1e8, above=Above(sizes, every))
+    served = ServerSettings(workers, steps, [local] * workers, buffer, waits, 3e8, 1e8, above=UpperServer(sizes, every))
     out = played(served, lambda m, _: seconds[m], Link(latency_s=0.01, bandwidth_bytes_per_s=1e9))
     columns = out.columns()
     assert columns["steps"].sum() == len(out.step_end_s) == steps
@@ -136,4 +136,4 @@ def test_what_holds_in_all_cases(
 )
 def test_what_cannot_be(above: tuple[tuple[int, ...], int], line: str) -> None:
     with pytest.raises(SpecError, match=line):
-        Served(4, 4, [1] * 4, above=Above(*above))
+        ServerSettings(4, 4, [1] * 4, above=UpperServer(*above))

@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Link
 from syncline.errors import SpecError
-from syncline.sim.online.async_workers import play_apart
-from syncline.sim.online.server_channels import server_lanes
-from syncline.sim.online.server_interface import PlayedApart, Served
+from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.online.server_channels import server_topology
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 
 
-def played(served: Served, seconds: list[float], link: Any = AT_ONCE, **options: Any) -> PlayedApart:
-    over = server_lanes(link, served.workers)
-    return play_apart(served, lambda worker, _: seconds[worker], over, **options)
+def played(served: ServerSettings, seconds: list[float], link: Any = AT_ONCE, **options: Any) -> AsyncResult:
+    over = server_topology(link, served.workers)
+    return play_async_workers(served, lambda worker, _: seconds[worker], over, **options)
 
 
-def told(out: PlayedApart) -> list[tuple[int, float, int, int, float]]:
+def told(out: AsyncResult) -> list[tuple[int, float, int, int, float]]:
     return [(one.worker, one.arrived_s, one.version, one.age, one.replied_s) for one in out.contributions]
 
 
-def quorum(grace_s: float) -> Served:
-    return Served(3, 6, [1, 1, 1], buffer=2, waits=True, grace_s=grace_s)
+def quorum(grace_s: float) -> ServerSettings:
+    return ServerSettings(3, 6, [1, 1, 1], buffer=2, waits=True, grace_s=grace_s)
 
 
 def test_a_grace_window_by_hand() -> None:
@@ -43,7 +43,7 @@ def test_who_waited_for_whom_by_hand() -> None:
     """Half a second for the second of a version, and half for the third; the grace after that is nobody's."""
     waited_s = played(quorum(1.0), [1.0, 1.5, 4.0]).waited_for_s(3)
     assert waited_s.tolist() == [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    at_once = Served(3, 6, [1, 1, 1], buffer=2)
+    at_once = ServerSettings(3, 6, [1, 1, 1], buffer=2)
     assert not played(at_once, [1.0, 1.5, 4.0]).waited_for_s(3).any()
 
 
@@ -62,7 +62,7 @@ def test_without_grace_it_is_the_quorum_alone() -> None:
 
 def test_grace_of_a_server_that_nobody_waits_for() -> None:
     """The version of the update at 1 s is made at 1.7 s, with that of 1.5 s; both had gone on with the model before."""
-    out = played(Served(2, 4, [1, 1], grace_s=0.7), [1.0, 1.5])
+    out = played(ServerSettings(2, 4, [1, 1], grace_s=0.7), [1.0, 1.5])
     assert [(one.worker, one.arrived_s, one.version, one.age) for one in out.contributions] == [
         (0, 1.0, 1, 0), (1, 1.5, 1, 0), (0, 2.0, 2, 1), (1, 3.0, 3, 2)
     ]  # fmt: skip
@@ -71,7 +71,7 @@ def test_grace_of_a_server_that_nobody_waits_for() -> None:
 def test_rounds_of_those_who_are_drawn() -> None:
     """Two of four in each round, who wait for each other; each draw is one of the six pairs, as often as the others."""
     rounds = 600
-    out = played(Served(4, rounds * 2, [1] * 4, buffer=2, waits=True, participants=2), [1.0, 1.0, 1.0, 2.0])
+    out = played(ServerSettings(4, rounds * 2, [1] * 4, buffer=2, waits=True, participants=2), [1.0, 1.0, 1.0, 2.0])
     columns = out.columns()
     pairs = [frozenset(columns["worker"][columns["version"] == v]) for v in range(1, rounds + 1)]
     assert out.versions == rounds and {len(pair) for pair in pairs} == {2} and not columns["age"].any()
@@ -84,14 +84,14 @@ def test_rounds_of_those_who_are_drawn() -> None:
 
 def test_who_is_drawn_gets_the_model_by_message() -> None:
     link = Link(latency_s=0.5, bandwidth_bytes_per_s=1e9)
-    out = played(Served(2, 2, [1, 1], participants=1), [1.0, 1.0], link)
+    out = played(ServerSettings(2, 2, [1, 1], participants=1), [1.0, 1.0], link)
     first, second = out.contributions
     assert (first.begun_s, first.arrived_s) == (0.0, 1.5) and (second.begun_s, second.arrived_s) == (2.0, 3.5)
 
 
 def test_a_seed_draws_the_same_again_and_another_does_not() -> None:
     def workers(seed: int) -> list[int]:
-        out = played(Served(8, 40, [1] * 8, participants=3, seed=seed), [1.0 + 0.1 * m for m in range(8)])
+        out = played(ServerSettings(8, 40, [1] * 8, participants=3, seed=seed), [1.0 + 0.1 * m for m in range(8)])
         return [one.worker for one in out.contributions]
 
     assert workers(0) == workers(0) != workers(1)
@@ -113,7 +113,7 @@ def test_what_holds_in_all_cases(
     workers = len(seconds)
     participants = min(participants, workers)
     buffer = min(buffer, participants) if waits else buffer
-    served = Served(
+    served = ServerSettings(
         workers, steps, [local] * workers, buffer, waits, 3e8, 1e8, grace_s=grace_s, participants=participants
     )
     out = played(served, seconds, Link(latency_s=0.01, bandwidth_bytes_per_s=1e9))
@@ -142,4 +142,4 @@ def test_what_holds_in_all_cases(
 )
 def test_what_cannot_be(options: dict[str, Any], line: str) -> None:
     with pytest.raises(SpecError, match=line):
-        Served(**({"workers": 2, "steps": 4, "local_steps": [1, 1]} | options))
+        ServerSettings(**({"workers": 2, "steps": 4, "local_steps": [1, 1]} | options))

@@ -63,7 +63,7 @@ class Simulation:
             worker.check(at)
         for sender, receiver, tag in self.sent if not self.fabric.eager else ():
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
-        return Timeline.of(self.spans, self.workers)
+        return Timeline.from_spans(self.spans, self.workers)
 
     def port_out(self, worker: int, stream: str) -> PortOut:
         """The port out of a worker on a stream."""

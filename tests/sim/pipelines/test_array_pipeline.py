@@ -13,7 +13,7 @@ from syncline.errors import SynclineError
 from syncline.kernels import Kernels
 from syncline.sim import run_events
 from syncline.sim.pipelines import array_pipeline as module
-from syncline.sim.pipelines.array_pipeline import played
+from syncline.sim.pipelines.array_pipeline import array_timeline
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import pipeline_programs, report, run_pipeline
 from syncline.sim.pipelines.schedules import PipelineTask, schedule
@@ -60,7 +60,7 @@ def pipelines(draw):
 @given(pipelines())
 def test_it_is_the_history_of_the_events(pipeline):
     of, network = pipeline
-    timeline = played(of, network)
+    timeline = array_timeline(of, network)
     assert timeline is not None
     assert_same(timeline, run_events(pipeline_programs(of), network))
 
@@ -68,7 +68,7 @@ def test_it_is_the_history_of_the_events(pipeline):
 def test_two_messages_share_a_way_in():
     """Stage 2 of 3 gets two activations of 4 bytes at 1 byte per second: forward from 4 s on, backward from 6 s."""
     of = Pipeline(schedule("1f1b", 3, 3), 3, Durations([[4.0], [0.5], [0.5]], 0.5), activation_bytes=4.0)
-    timeline = played(of, Link(0.0, 1.0))
+    timeline = array_timeline(of, Link(0.0, 1.0))
     assert timeline is not None
     sends = timeline[timeline.what == "send"]
     assert sends.duration_s.max() > 4.0  # some message had half of the way for a while
@@ -79,7 +79,7 @@ def test_orders_that_are_lists_of_tasks():
     turns = [PipelineTask(kind, i) for i in range(3) for kind in ("forward", "backward")]
     made = schedule("gpipe", 2, 3)._replace(orders=[turns, turns])
     of = Pipeline(made, 2, Durations(), 3.0)
-    timeline = played(of, LINK)
+    timeline = array_timeline(of, LINK)
     assert timeline is not None
     assert_same(timeline, run_events(pipeline_programs(of), LINK))
 
@@ -95,14 +95,14 @@ def test_orders_that_are_lists_of_tasks():
     ids=["another network", "half duplex", "replicas", "effects"],
 )
 def test_all_else_is_left_to_the_events(of, network):
-    assert played(of, network) is None
+    assert array_timeline(of, network) is None
     assert run_pipeline(of, network).makespan_s > 0
 
 
 def test_what_waits_for_ever_is_told_by_the_events():
     f, b = ([PipelineTask(kind, i) for i in range(2)] for kind in ("forward", "backward"))
     of = Pipeline(schedule("gpipe", 2, 2)._replace(orders=[[f[0], b[0], f[1], b[1]], [*f, *b]]), 2, Durations())
-    assert played(of, LINK) is None
+    assert array_timeline(of, LINK) is None
     with pytest.raises(SynclineError, match="stage 1 never runs backward 1: it waits for stage 2"):
         run_pipeline(of, LINK)
 
@@ -110,7 +110,7 @@ def test_what_waits_for_ever_is_told_by_the_events():
 def test_little_work_is_left_to_the_events(monkeypatch):
     monkeypatch.setattr(module, "KERNELS", Kernels("syncline.sim.pipelines.compiled", worth=100))
     of = Pipeline(schedule("gpipe", 2, 3), 2, Durations())
-    made = [played(of, LINK) for _ in range(5)]  # 24 tasks and messages at most each time
+    made = [array_timeline(of, LINK) for _ in range(5)]  # 24 tasks and messages at most each time
     assert [timeline is not None for timeline in made] == [False] * 4 + [True]
 
 

@@ -58,7 +58,7 @@ def test_time_that_two_streams_share_counts_once():
         return Span(0, stream, "x", "", start_s, end_s, 1.0, 0)
 
     spans = [span("network", 0.0, 10.0), span("send", 2.0, 4.0), span("send", 8.0, 13.0), span("send", 20.0, 21.0)]
-    timeline = Timeline.of(spans, workers=2)
+    timeline = Timeline.from_spans(spans, workers=2)
     assert timeline.communication_s().tolist() == [14.0, 0.0]
 
 
@@ -82,7 +82,7 @@ def test_a_step_without_a_worker_is_nan():
 
 
 def test_an_empty_timeline():
-    timeline = Timeline.of([], workers=2)
+    timeline = Timeline.from_spans([], workers=2)
     assert len(timeline) == 0 and timeline.makespan_s == 0.0
     assert timeline.step_end_s.shape == (0, 2)
     for query in (
@@ -94,7 +94,7 @@ def test_an_empty_timeline():
 
 
 def test_a_column_of_words_is_an_array_of_strings():
-    words = Words.of(["b", "a", "b", "", "a"])
+    words = Words.from_words(["b", "a", "b", "", "a"])
     assert words.tolist() == list(words) == np.asarray(words).tolist() == ["b", "a", "b", "", "a"]
     assert len(words.words) == 3 and len(words) == 5
     assert (words == "a").tolist() == [False, True, False, False, True]
@@ -103,11 +103,11 @@ def test_a_column_of_words_is_an_array_of_strings():
     assert words.isin(["a", "b"]).tolist() == [True, True, True, False, True]
     assert words[1] == "a" and words[words == "b"].tolist() == ["b", "b"] and words[3:].tolist() == ["", "a"]
     assert np.argsort(words.rank(), kind="stable").tolist() == [3, 1, 4, 0, 2]
-    assert Words.of(words) is words
+    assert Words.from_words(words) is words
     assert Words.repeated(["x", "y", "x"], [2, 0, 1]).tolist() == ["x", "x", "x"]
 
 
-@pytest.mark.parametrize("none", [Words.of([]), Words.repeated([], [])])
+@pytest.mark.parametrize("none", [Words.from_words([]), Words.repeated([], [])])
 def test_a_column_without_words(none):
     assert len(none) == 0 and none.tolist() == [] and np.asarray(none).shape == (0,)
     assert (none == "a").tolist() == none.isin(["a"]).tolist() == none.rank().tolist() == []

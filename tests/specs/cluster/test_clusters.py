@@ -56,7 +56,7 @@ def test_closed_forms_of_three_levels_are_what_happens(algorithm: str) -> None:
     })  # fmt: skip
     assert small.workers == 8
     told = collective_s("all_reduce", 8, 1e6, small.network, algorithm)
-    happened = collective_finish_s("all_reduce", 8, 1e6, small.network, algorithm, by="events").max()
+    happened = collective_finish_s("all_reduce", 8, 1e6, small.network, algorithm, evaluator="events").max()
     assert told == pytest.approx(happened, rel=1e-9)
 
 

@@ -53,7 +53,7 @@ def projected(name):
 
 
 def asked(*networks, **options):
-    question = CostQuestion.of(networks=networks, **options)
+    question = CostQuestion.from_options(networks=networks, **options)
     return collectives_tables(collectives(question)["rows"], question)
 
 

@@ -243,7 +243,7 @@ EVEN = StageWork((2.0,) * 4, 8.0, (0.0,) * 4)
 
 def test_on_a_free_network_both_clocks_are_their_closed_forms():
     assert asynchronous(EVEN, AT_ONCE).update_s == pytest.approx(2 + 4)
-    assert asynchronous(EVEN, AT_ONCE).at([0, 1, 2]).tolist() == pytest.approx([0, 24, 30])
+    assert asynchronous(EVEN, AT_ONCE).seconds_until([0, 1, 2]).tolist() == pytest.approx([0, 24, 30])
     expected = pipeline_s("1f1b", 4, 8, 2.0 / 8, 4.0 / 8)
     assert synchronous(EVEN, AT_ONCE, 8) == UpdateTimes(pytest.approx(expected), pytest.approx(expected))
 
@@ -290,7 +290,7 @@ def test_rows_have_the_time_of_both_pipelines():
         network = next(one for one in spec.clock.networks if one.name == row["network"])
         late, sync = asynchronous(work, network), synchronous(work, network, 8)
         assert (row["update_s"], row["sync_update_s"]) == (late.update_s, sync.update_s)
-        assert row["time_to_target_s"] == pytest.approx(float(late.at(row["steps_to_target"])))
+        assert row["time_to_target_s"] == pytest.approx(float(late.seconds_until(row["steps_to_target"])))
         assert row["sync_time_to_target_s"] == pytest.approx(2 * sync.update_s)
         assert row["speedup"] == pytest.approx(row["sync_time_to_target_s"] / row["time_to_target_s"])
 

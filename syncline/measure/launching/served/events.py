@@ -13,7 +13,7 @@ import numpy as np
 from syncline.measure.launching.parts import in_lanes, lines_of
 from syncline.sim import Span, Timeline
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.online.server_interface import Contribution, PlayedApart
+from syncline.sim.online.server_interface import AsyncResult, Contribution
 from syncline.training import History, diverged_at
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
-def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> PlayedApart:
+def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
     """Return the arrivals of the workers' updates as measured, in seconds since all workers had joined."""
     steps_done, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
     ended = sorted((step.ended_ns, step.worker) for step in steps_done)
@@ -173,7 +173,7 @@ def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> PlayedApart:
     done_s = [(ns - zero_ns) / 1e9 for ns, _ in ended]
     versions = lines.named("version")
     end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
-    return PlayedApart(
+    return AsyncResult(
         np.array(done_s),
         np.array([worker for _, worker in ended], dtype=np.int64),
         tuple(contributions),
@@ -229,7 +229,7 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
         )
         for event in lines.named("sent")
     ]  # fmt: skip
-    return Timeline.of(spans, workers + 1)
+    return Timeline.from_spans(spans, workers + 1)
 
 
 def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:

@@ -31,7 +31,7 @@ from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.curves import write_curves
-from syncline.runs.training.elastic.async_clock import PlanApart, TrainedApart, plan_apart
+from syncline.runs.training.elastic.async_clock import AsyncPlan, AsyncTrained, async_plan
 from syncline.runs.training.elastic.async_training import batch_work
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
@@ -148,7 +148,7 @@ class _Measured:
 
     trained: Trained
     clock: Clock
-    simulated: TrainedApart
+    simulated: AsyncTrained
 
     @property
     def clock_there(self) -> Clock:
@@ -200,7 +200,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
         return None
     plan = _plan(spec, lines)
     measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
-    measured_training = TrainedApart(measured_plan, played_of(lines, spec, history.steps), history.steps)
+    measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
         read_tensors(lines.facts["tensors"]), apart=measured_training,
@@ -208,10 +208,10 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     clock = measured_training.time(measured_training.plan.network, Factors())
     assert clock is not None
     completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
-    return _Measured(trained, clock, TrainedApart(completed_plan, completed_plan.play(), history.steps))
+    return _Measured(trained, clock, AsyncTrained(completed_plan, completed_plan.play(), history.steps))
 
 
-def _plan(spec: RunSpec, lines: ServerLines) -> PlanApart:
+def _plan(spec: RunSpec, lines: ServerLines) -> AsyncPlan:
     """Return the plan that the simulator runs for comparison."""
     facts = lines.facts
     tensors = read_tensors(facts["tensors"])
@@ -220,7 +220,7 @@ def _plan(spec: RunSpec, lines: ServerLines) -> PlanApart:
     def build(rows: Rows, problem: Problem) -> Task:
         return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
 
-    return plan_apart(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
+    return async_plan(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
 
 
 def _told(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:

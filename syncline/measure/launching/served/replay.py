@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from syncline.comm.devices import training_device
-from syncline.runs.training.elastic.async_workers import WorkersApart
+from syncline.runs.training.elastic.async_workers import AsyncWorkers
 from syncline.runs.training.trained import build_task
 from syncline.training import History, Recorder
 
@@ -38,7 +38,7 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
         return build_task(problem, rows, device, spec.dtype, spec.execution)
 
     method = spec.method.in_precision(spec.number_format)
-    workers = WorkersApart(spec, method, build, recorder, lambda done: None)
+    workers = AsyncWorkers(spec, method, build, recorder, lambda done: None)
     workers.evaluate(0)
     rows = zip(*(order[name] for name in ("event", "worker", "value", "count")), strict=True)
     for event, worker, value, count in rows:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.devices import name_of_device
-from syncline.files import whole_file
+from syncline.files import atomic_path
 from syncline.measure.launching.parts import written_tensors
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.events import Written
@@ -36,14 +36,14 @@ from syncline.measure.processes.register import Register
 from syncline.measure.processes.rendezvous import machine
 from syncline.problems import Rows
 from syncline.runs.folders.json_values import plain
-from syncline.runs.training.elastic.async_clock import plan_apart
+from syncline.runs.training.elastic.async_clock import async_plan
 from syncline.runs.training.elastic.async_workers import batches_of
 from syncline.runs.training.elastic.rates import lr_factors
-from syncline.runs.training.elastic.servers import OneServer
+from syncline.runs.training.elastic.servers import SingleServer
 from syncline.runs.training.trained import base_s, build_task, task_tensors
 from syncline.sim.failures.outcome import no_progress
-from syncline.sim.online.server_policy import Serving
-from syncline.sim.online.server_state import Desk
+from syncline.sim.online.server_policy import ServerPolicy
+from syncline.sim.online.server_state import ServerState
 from syncline.specs import RunSpec
 from syncline.training import CHECK_EVERY
 
@@ -65,7 +65,7 @@ def server_process(
     server.socket.close()
     if how.keep_parameters:
         parameters = {name: p.detach().cpu() for name, p in server.math.task.params.items()}
-        with whole_file(folder / "server.pt") as working:
+        with atomic_path(folder / "server.pt") as working:
             torch.save(parameters, working)
 
 
@@ -83,12 +83,12 @@ class _Server:
         method = spec.method.in_precision(spec.number_format)
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
         undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
-        self.math = OneServer(spec, method, task, lr_factors(spec))
+        self.math = SingleServer(spec, method, task, lr_factors(spec))
         self.tokens = batches_of(spec, self.math.how)
         tensors = task_tensors(task)
-        served = plan_apart(spec, method, tensors, undisturbed_s, spec.network).served
+        served = async_plan(spec, method, tensors, undisturbed_s, spec.network).served
         self.model_bytes = int(served.model_bytes)
-        self.serving = Serving(served, self, self)
+        self.serving = ServerPolicy(served, self, self)
         self.sent_as = self.math.params
         if not self.math.wire.exact_dtype:
             self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
@@ -290,11 +290,11 @@ class _Server:
         """Call a function after this number of seconds."""
         heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.numbers), call))
 
-    def let_go(self, worker: int) -> None:
+    def release_model(self, worker: int) -> None:
         """Queue a worker to get the model when all messages of this instant are processed."""
         self.going.append(worker)
 
-    def went_on(self, desk: Desk) -> None:
+    def updates_taken(self, desk: ServerState) -> None:
         """Do nothing, because there is no server above."""
 
     def _now(self) -> None:

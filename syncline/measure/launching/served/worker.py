@@ -22,7 +22,7 @@ from syncline.measure.processes.register import Register
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Rows
-from syncline.runs.training.elastic.async_local_steps import OneWorker
+from syncline.runs.training.elastic.async_local_steps import LocalWorker
 from syncline.runs.training.elastic.async_workers import batches_of, problems_of
 from syncline.runs.training.elastic.rates import lr_factors
 from syncline.runs.training.trained import build_task
@@ -45,7 +45,7 @@ def worker_process(rank: int, packed: bytes, how: Launch, port: int, keys: Worke
     assert asynchronous is not None
     problem = problems_of(spec, batches_of(spec, asynchronous))[rank]
     task = build_task(problem, Rows(spec.seeds, (rank,), spec.workers), device, spec.dtype, spec.execution)
-    worker_math = OneWorker(spec, method, task, lr_factors(spec))
+    worker_math = LocalWorker(spec, method, task, lr_factors(spec))
     watch = Stopwatch(progress, device)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     work = _Work(worker_math, rank, watch, Register(folder / "register", spec.workers), max(speeds) / speeds[rank] - 1)
@@ -69,7 +69,7 @@ class _Work:
         slower: part of a step that it waits after each step.
     """
 
-    def __init__(self, one: OneWorker, rank: int, watch: Stopwatch, register: Register, slower: float) -> None:
+    def __init__(self, one: LocalWorker, rank: int, watch: Stopwatch, register: Register, slower: float) -> None:
         self.one, self.rank, self.watch, self.register, self.slower = one, rank, watch, register, slower
 
     def go(self, server: WorkerSocket, progress: Progress) -> None:

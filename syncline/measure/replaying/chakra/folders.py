@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.files import read_json, whole_file
+from syncline.files import atomic_path, read_json
 from syncline.measure.recording.record import RankRecord
 from syncline.measure.replaying.chakra.export import ChakraNumbers, NodesOfRank, head_of
 from syncline.measure.replaying.chakra.load import GivenPlaces, RecordOfRank, groups_in, issued
@@ -92,7 +92,7 @@ def give_chakra(
             size = write_messages(folder.working / file, [head_of(record, len(ranks), told), *nodes])
             rows.append({"rank": rank, "file": file, "nodes": len(nodes), "bytes": size})
         if numbering.groups:
-            with whole_file(folder.working / GROUPS) as target:
+            with atomic_path(folder.working / GROUPS) as target:
                 target.write_text(numbering.file(), encoding="utf-8")
     return rows, folder.path
 

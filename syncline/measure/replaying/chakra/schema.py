@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from syncline.errors import SpecError, SynclineError
-from syncline.files import whole_file
+from syncline.files import atomic_path
 
 VERSION = "1.0.0"
 """The version of the schema, as its own generator writes it."""
@@ -142,7 +142,7 @@ KNOWN = {
 
 def write_messages(path: Path, several: Iterable[ChakraMessage]) -> int:
     """Write messages to a file, and return its size in bytes."""
-    with whole_file(path) as target, target.open("wb") as out:
+    with atomic_path(path) as target, target.open("wb") as out:
         for message in several:
             data = message.SerializeToString()
             out.write(varint(len(data)))

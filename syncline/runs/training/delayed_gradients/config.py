@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LateTraining:
+class DelayedTraining:
     """A training whose stage k of K gets gradients ``K - 1 - k`` updates late.
 
     Args:

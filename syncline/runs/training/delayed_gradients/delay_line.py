@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
-from syncline.runs.training.delayed_gradients.config import LateTraining
+from syncline.runs.training.delayed_gradients.config import DelayedTraining
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from syncline.problems import DelayedTask, Task
 
 
-class LateParts(NamedTuple):
+class DelayedParts(NamedTuple):
     """The inputs of the training loop: the task with late gradients, its optimizer, and torch's scheduler."""
 
     task: DelayedTask
@@ -58,7 +58,7 @@ def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"params": list(run), "matrix": matrix, "delay": delay} for (delay, matrix), run in runs]
 
 
-def late_parts(of: LateTraining, task: Task, comm: Communicator) -> LateParts:
+def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> DelayedParts:
     """Return a task with late gradients, its optimizer and its scheduler.
 
     Raises:
@@ -66,11 +66,11 @@ def late_parts(of: LateTraining, task: Task, comm: Communicator) -> LateParts:
     """
     from syncline.problems import DelayedTask
 
-    delays = delays_of(task, of.stages, of.delay)
-    optimizer = of.method.build(delay_groups(task, delays), comm)
-    delayed = DelayedTask(task, delays, _prediction(of.remedy, task, optimizer, delays))
-    _compensate(of.remedy, delayed, optimizer)
-    return LateParts(delayed, optimizer, of.rates(optimizer))
+    delays = delays_of(task, training.stages, training.delay)
+    optimizer = training.method.build(delay_groups(task, delays), comm)
+    delayed = DelayedTask(task, delays, _prediction(training.remedy, task, optimizer, delays))
+    _compensate(training.remedy, delayed, optimizer)
+    return DelayedParts(delayed, optimizer, training.rates(optimizer))
 
 
 def _prediction(

@@ -10,7 +10,7 @@ import numpy as np
 
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
-from syncline.runs.training.delayed_gradients.config import LateTraining
+from syncline.runs.training.delayed_gradients.config import DelayedTraining
 from syncline.runs.training.sequential_seeds import histories_in_turn
 from syncline.runs.training.stage_optimizer import stage_optimizer
 from syncline.specs.pipeline import FREE
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from syncline.training import History
 
 
-def train_by_events(of: LateTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None) -> History:
+def train_by_events(
+    training: DelayedTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None
+) -> History:
     """Train seed by seed, each stage with its own optimizer, and return the history.
 
     Raises:
@@ -30,13 +32,13 @@ def train_by_events(of: LateTraining, seeds: tuple[int, ...], on_step: Callable[
     """
     from syncline.problems import TextGPT
 
-    if not isinstance(of.problem, TextGPT):
+    if not isinstance(training.problem, TextGPT):
         expected = "'text-gpt' where weights are not stashed: a model of stages"
-        raise SpecError("problem.kind", of.problem.name, expected)
-    return histories_in_turn(partial(_train_seed, of), seeds, of.steps, on_step)
+        raise SpecError("problem.kind", training.problem.name, expected)
+    return histories_in_turn(partial(_train_seed, training), seeds, training.steps, on_step)
 
 
-def _train_seed(training: LateTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
+def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
     import torch
     from torch.nn import functional as F
 
@@ -93,8 +95,8 @@ class _Record:
     Each stage stores its weights when it reaches the step of an evaluation.
     """
 
-    def __init__(self, of: LateTraining, task: Task, parts: list[nn.Module]) -> None:
-        self._of, self._task, self._parts = of, task, parts
+    def __init__(self, training: DelayedTraining, task: Task, parts: list[nn.Module]) -> None:
+        self._of, self._task, self._parts = training, task, parts
         self._weights: dict[int, dict[str, Tensor]] = {}
         self._evaluations: dict[int, dict[str, Any]] = {}
         self.done = 0

@@ -13,7 +13,7 @@ from syncline.comm.devices import training_device
 from syncline.costmodel.layouts.stage_sizes import stage_flops
 from syncline.methods.parts.remedies import remedy_of
 from syncline.problems import Rows
-from syncline.runs.training.delayed_gradients.config import LateTraining
+from syncline.runs.training.delayed_gradients.config import DelayedTraining
 from syncline.runs.training.delayed_gradients.event_driven import train_by_events
 from syncline.runs.training.delayed_gradients.trained_stages import TrainedStages
 from syncline.runs.training.delayed_gradients.updates import (
@@ -21,7 +21,7 @@ from syncline.runs.training.delayed_gradients.updates import (
     added_s,
     stage_work,
 )
-from syncline.runs.training.trained import Trained, base_s, build_task, seldom, task_tensors
+from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
 from syncline.specs.stages import TimedModelSpec, shape_of
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ FP32_BYTES, OTHER_BYTES = 4, 2
 """Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""
 
 
-def late_training_of(spec: Training, method: MethodBase) -> LateTraining:
+def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
     """Return the late-gradient configuration of a run; in a synchronous pipeline no gradient is late."""
     assert spec.pipeline is not None
-    return LateTraining(
+    return DelayedTraining(
         spec.problem,
         method,
         spec.pipeline.stages if spec.pipeline.is_late else 1,
@@ -62,8 +62,8 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     device = training_device(spec.device)
     task = build_task(spec.problem, Rows.whole_group(1, spec.seeds[:1]), device)
     base_s(spec, task.flops_per_step)  # raises an error now rather than after the training
-    report = seldom(on_step, spec.steps) if on_step else None
-    history = train_by_events(late_training_of(spec, method), spec.seeds, report)
+    report = throttled(on_step, spec.steps) if on_step else None
+    history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)
     wall_s = time.perf_counter() - start_s
     shapes = tuple(task_tensors(task))
     staged = stages_of_run(spec, method, task.flops_per_step, history.steps)

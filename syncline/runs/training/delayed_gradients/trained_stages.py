@@ -38,21 +38,21 @@ class TrainedStages:
     kept_steps: int
     microbatches: int | None
 
-    def time(self, network: Network, off: Factors = AS_PREDICTED) -> Clock:
+    def time(self, network: Network, factors: Factors = AS_PREDICTED) -> Clock:
         """Return the clock on a network, with computing and communication times multiplied by factors.
 
         The time in which a stage does not compute counts as waiting, for the network or for a neighbour.
         """
-        work, slower = self.work, float(off.computing)
-        if off != AS_PREDICTED:
-            network = slowed(network, float(off.communication))
+        work, slower = self.work, float(factors.computing)
+        if factors != AS_PREDICTED:
+            network = slowed(network, float(factors.communication))
             work = dataclasses.replace(
                 work,
                 forward_s=tuple(slower * seconds for seconds in work.forward_s),
                 update_s=tuple(slower * seconds for seconds in work.update_s),
             )
         stages = len(work.forward_s)
-        ends_s = updates_of(work, network, self.microbatches).at(np.arange(1, self.steps + 1))
+        ends_s = updates_of(work, network, self.microbatches).seconds_until(np.arange(1, self.steps + 1))
         wall_s = float(ends_s[-1])
         compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)

@@ -33,7 +33,7 @@ class UpdateTimes:
     update_s: float
     first_s: float
 
-    def at(self, done: ArrayLike) -> np.ndarray:
+    def seconds_until(self, done: ArrayLike) -> np.ndarray:
         """Return the seconds until ``done`` updates are done; 0 for none."""
         count = np.asarray(done, dtype=float)
         return np.where(count > 0, self.first_s + (count - 1) * self.update_s, 0.0)

@@ -17,9 +17,9 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.elastic.pace import SampledPace
 from syncline.sim import Clock
 from syncline.sim.failures.absences import Absences
-from syncline.sim.online.async_workers import play_apart
-from syncline.sim.online.server_channels import ServerLanes, places_of_lanes, with_server
-from syncline.sim.online.server_interface import Above, PlayedApart, Served, Watching
+from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.online.server_channels import ServerTopology, places_of_lanes, with_server
+from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings, UpperServer
 from syncline.specs import Training
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PlanApart:
+class AsyncPlan:
     """A training of workers at their own pace, ready for its events to be simulated.
 
     Args:
@@ -39,21 +39,21 @@ class PlanApart:
     """
 
     spec: Training
-    served: Served
+    served: ServerSettings
     base_s: float
     network: Network
     work: tuple[float, ...] | None = None
 
-    def play(self, watching: Watching | None = None, off: Factors = AS_PREDICTED) -> PlayedApart:
+    def play(self, watching: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
         """Simulate the training, with computing and communication times multiplied by factors."""
         spec = self.spec
-        network = self.network if off == AS_PREDICTED else slowed(self.network, float(off.communication))
+        network = self.network if factors == AS_PREDICTED else slowed(self.network, float(factors.communication))
         served_network, place = with_server(network, spec.workers)
         links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
-        return play_apart(
+        return play_async_workers(
             self.served,
-            self.pace(off),
-            ServerLanes(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
+            self.pace(factors),
+            ServerTopology(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
             watching,
             starts_s=spec.compute.starts or None,
             delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
@@ -61,9 +61,9 @@ class PlanApart:
             absences=self._absences(),
         )
 
-    def pace(self, off: Factors = AS_PREDICTED) -> SampledPace:
+    def pace(self, factors: Factors = AS_PREDICTED) -> SampledPace:
         """Return the durations of each worker's steps, with computing multiplied by a factor."""
-        return SampledPace(self.spec, self.base_s * float(off.computing), self.work)
+        return SampledPace(self.spec, self.base_s * float(factors.computing), self.work)
 
     def _absences(self) -> Absences | None:
         """Return the absences of workers, as the first seed draws them; None without failures."""
@@ -73,14 +73,14 @@ class PlanApart:
         return Absences(failures.group(workers), failures.outages_of(workers, self.spec.seeds[0]))
 
 
-def plan_apart(
+def async_plan(
     spec: Training,
     method: MethodBase,
     tensors: Sequence[TensorShape],
     base_s: float,
     network: Network,
     work: tuple[float, ...] | None = None,
-) -> PlanApart:
+) -> AsyncPlan:
     """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
 
     Args:
@@ -96,7 +96,7 @@ def plan_apart(
     period = getattr(method, "period", 1)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
-    served = Served(
+    served = ServerSettings(
         spec.workers,
         spec.steps * spec.workers,
         asynchronous.local_steps(period, speeds),
@@ -107,15 +107,15 @@ def plan_apart(
         seed=spec.seeds[0],
         above=None
         if asynchronous.above is None
-        else Above(asynchronous.above.groups_of(spec.workers), asynchronous.above.every),
+        else UpperServer(asynchronous.above.groups_of(spec.workers), asynchronous.above.every),
         update_bytes=update_bytes,
         model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
     )
-    return PlanApart(spec, served, base_s, network, work)
+    return AsyncPlan(spec, served, base_s, network, work)
 
 
 @dataclass(frozen=True)
-class TrainedApart:
+class AsyncTrained:
     """The simulated order of events in a training, in the order in which the math has seen them.
 
     Args:
@@ -124,17 +124,17 @@ class TrainedApart:
         steps: number of completed steps of the training.
     """
 
-    plan: PlanApart
-    played: PlayedApart
+    plan: AsyncPlan
+    played: AsyncResult
     steps: int
 
-    def time(self, network: Network, off: Factors) -> Clock | None:
+    def time(self, network: Network, factors: Factors) -> Clock | None:
         """Return the clock on the training's network, None on another; other factors simulate a new order of events."""
         if network.name != self.plan.network.name:
             return None
         served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # completed steps
-        played = self.played if off == AS_PREDICTED else replace(self.plan, served=served).play(off=off)
-        return clock_apart(played, served, self.steps)
+        played = self.played if factors == AS_PREDICTED else replace(self.plan, served=served).play(factors=factors)
+        return async_training_clock(played, served, self.steps)
 
     def record(self) -> dict[str, Any]:
         """Return fields of a row: model versions, ages of updates, and the steps and waiting time of each worker."""
@@ -159,7 +159,7 @@ class TrainedApart:
     def bytes_sent(self) -> Floats:
         """Return the bytes of updates sent by the end of each step, local servers' included, divided by P: ``(T,)``."""
         served = self.plan.served
-        clock = clock_apart(self.played, served, self.steps)
+        clock = async_training_clock(self.played, served, self.steps)
         updates = np.sort(self.played.columns()["sent_s"])
         merges = np.sort(np.array([merge.sent_s for merge in self.played.merges]))
         sent_bytes: Floats = np.zeros(len(clock.step_end_s))
@@ -169,7 +169,7 @@ class TrainedApart:
         return sent_bytes
 
 
-def clock_apart(played: PlayedApart, served: Served, steps: int) -> Clock:
+def async_training_clock(played: AsyncResult, served: ServerSettings, steps: int) -> Clock:
     """Return the clock of a training, in which every P local steps end one step; means are per step and worker.
 
     The last step of a complete training ends when its last update has arrived. A worker waits for all of its

@@ -30,7 +30,7 @@ def inner_of(method: DiLoCoSpec) -> DDPSpec:
     return DDPSpec(**knobs)
 
 
-class OneWorker:
+class LocalWorker:
     """A worker's task and, in local methods, its optimizer, which keeps its state across models.
 
     Args:

@@ -11,10 +11,10 @@ from syncline.costmodel import Network
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Rows
-from syncline.runs.training.elastic.async_clock import TrainedApart, plan_apart
-from syncline.runs.training.elastic.async_workers import WorkersApart, batches_of, problems_of
+from syncline.runs.training.elastic.async_clock import AsyncTrained, async_plan
+from syncline.runs.training.elastic.async_workers import AsyncWorkers, batches_of, problems_of
 from syncline.runs.training.elastic.coincident_steps import teams_of
-from syncline.runs.training.trained import Trained, base_s, both_told, build_task, seldom, task_tensors
+from syncline.runs.training.trained import Trained, base_s, build_task, chain_callbacks, task_tensors, throttled
 from syncline.training import Recorder
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from syncline.specs import MethodBase, Training
 
 
-def train_apart(
+def train_async(
     spec: Training,
     method: MethodBase,
     network: Network | None,
@@ -52,11 +52,11 @@ def train_apart(
 
     recorder = Recorder()
     seed_stream = stream and stream.of_seeds(spec.seeds, recorder, None)
-    report = seldom(both_told(on_step, seed_stream.note if seed_stream else None), spec.steps)
+    report = throttled(chain_callbacks(on_step, seed_stream.note if seed_stream else None), spec.steps)
     task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
     step_s = base_s(spec, task.flops_per_step)
-    plan = plan_apart(spec, method, task_tensors(task), step_s, network, batch_work(spec, method, step_s, build))
-    math = WorkersApart(spec, method, build, recorder, report, teams_of(plan), task)
+    plan = async_plan(spec, method, task_tensors(task), step_s, network, batch_work(spec, method, step_s, build))
+    math = AsyncWorkers(spec, method, build, recorder, report, teams_of(plan), task)
     math.evaluate(0)
     report(0)
     played = plan.play(math)
@@ -73,7 +73,7 @@ def train_apart(
         task.flops_per_step,
         time.perf_counter() - start_s,
         tuple(task_tensors(task)),
-        apart=TrainedApart(plan, played, done),
+        apart=AsyncTrained(plan, played, done),
     )
 
 

@@ -19,10 +19,10 @@ from syncline.problems import Rows, Task
 from syncline.problems.drawn_blocks import DrawnBlocks
 from syncline.runs.training.elastic.async_local_steps import inner_of
 from syncline.runs.training.elastic.coincident_steps import Team, Teams, alone
-from syncline.runs.training.elastic.hierarchical_server import LevelAbove
+from syncline.runs.training.elastic.hierarchical_server import GlobalServer
 from syncline.runs.training.elastic.rates import lr_factors
 from syncline.runs.training.elastic.servers import outer_rules, server_optimizer
-from syncline.sim.online.server_interface import EndPlay
+from syncline.sim.online.server_interface import EndSimulation
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ArrivedUpdate(NamedTuple):
     share: float
 
 
-class WorkersApart:
+class AsyncWorkers:
     """The tasks and optimizers of workers and servers, on which `syncline.sim.online` performs its events.
 
     ``S`` seeds run side by side, because the order of events does not depend on a seed. Every ``P`` local steps of any
@@ -92,7 +92,7 @@ class WorkersApart:
         self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
         self.servers, self.optimizers = self._parts(method)
         self.above = (
-            LevelAbove(asynchronous.above, self.params, self.models) if asynchronous.above is not None else None
+            GlobalServer(asynchronous.above, self.params, self.models) if asynchronous.above is not None else None
         )
         self.factors = lr_factors(spec)
         self.rates = {id(optimizer): [group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers}
@@ -141,11 +141,11 @@ class WorkersApart:
             team = self.team[arrival.worker]
             if self.local:
                 begins = self.models[server] if self.how.start == "server" else self.begins[arrival.worker]
-                ends = [team.of(p, arrival.worker) for p in team.params]
+                ends = [team.worker_rows(p, arrival.worker) for p in team.params]
                 update = list(torch._foreach_sub(begins, ends))
             else:
                 update = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in team.params]
-                update = [team.of(g, arrival.worker) for g in update]
+                update = [team.worker_rows(g, arrival.worker) for g in update]
             if not self.wire.exact_dtype:
                 update = [self.wire.decode(self.wire.encode(u), u.dtype) for u in update]
             self.servers[server].take(update, arrival.weight, arrival.share)
@@ -185,7 +185,7 @@ class WorkersApart:
         server, team = self.of[worker], self.team[worker]
         if any(arrival.worker == worker for arrival in self.arrived[server]):
             self._take(server)
-        torch._foreach_copy_([team.of(p, worker) for p in team.params], self.models[server])
+        torch._foreach_copy_([team.worker_rows(p, worker) for p in team.params], self.models[server])
         if self.local:
             self.begins[worker] = self._snapshot(server)
 
@@ -231,7 +231,7 @@ class WorkersApart:
         self.snapshots[server] = None
 
     @property
-    def _above(self) -> LevelAbove:
+    def _above(self) -> GlobalServer:
         assert self.above is not None
         return self.above
 
@@ -258,7 +258,7 @@ class WorkersApart:
         if self.spec.eval_every and done % self.spec.eval_every == 0:
             self.evaluate(done)
         if done % CHECK_EVERY == 0 and self.recorder.all_lost(CHECK_EVERY):
-            raise EndPlay
+            raise EndSimulation
 
     def _step_with(self, optimizer: Method, count: int) -> None:
         self._set_rate(optimizer, count)
@@ -272,7 +272,7 @@ class WorkersApart:
                 group["lr"] = lr * factor
 
 
-def batches_of(spec: Training, how: AsynchronousSpec) -> tuple[float, ...]:
+def batches_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float, ...]:
     """Return the samples of each worker's step; 1 if a problem has no batch.
 
     Raises:
@@ -280,11 +280,11 @@ def batches_of(spec: Training, how: AsynchronousSpec) -> tuple[float, ...]:
     """
     batch = getattr(spec.problem, "batch_size", None)
     if batch is None:
-        if how.adapt == "batch":
+        if async_spec.adapt == "batch":
             expected = f"yes or no, as {spec.problem.name} has no batch_size"
-            raise SpecError("method.asynchronous.adapt", how.adapt, expected)
+            raise SpecError("method.asynchronous.adapt", async_spec.adapt, expected)
         return (1.0,) * spec.workers
-    return how.batches(batch, spec.relative_speeds or (1.0,) * spec.workers)
+    return async_spec.batches(batch, spec.relative_speeds or (1.0,) * spec.workers)
 
 
 def problems_of(spec: Training, batches: Sequence[float]) -> list[Problem]:

@@ -11,7 +11,7 @@ from syncline.comm import SimulatedCommunicator
 
 if TYPE_CHECKING:
     from syncline.problems import Task
-    from syncline.runs.training.elastic.async_clock import PlanApart
+    from syncline.runs.training.elastic.async_clock import AsyncPlan
 
 Teams = tuple[tuple[int, ...], ...]
 """The workers of each team; every worker is in exactly one."""
@@ -50,9 +50,9 @@ class Team:
     def loss_of(self, worker: int) -> Tensor:
         """Return a worker's loss in the last step, ``(S,)``."""
         assert self._losses is not None
-        return self.of(self._losses, worker)
+        return self.worker_rows(self._losses, worker)
 
-    def of(self, x: Tensor, worker: int) -> Tensor:
+    def worker_rows(self, x: Tensor, worker: int) -> Tensor:
         """Return a worker's part of ``(R, *s)``, which is ``(S, *s)``."""
         if len(self.workers) == 1:
             return x
@@ -77,7 +77,7 @@ def alone(workers: int) -> Teams:
     return tuple((worker,) for worker in range(workers))
 
 
-def teams_of(plan: PlanApart) -> Teams:
+def teams_of(plan: AsyncPlan) -> Teams:
     """Return the teams of workers that always step at the same instant, to the bit; one batch has the same effect.
 
     The order of events does not depend on the math, so a first simulation runs without it if workers of equal pace may

@@ -11,7 +11,7 @@ from syncline.methods.parts.asynchronous import AboveSpec
 from syncline.optim.servers import DelayedNesterov
 
 
-class LevelAbove:
+class GlobalServer:
     """Updates from local models to the global model, and merges of the global model into the local ones.
 
         up:    d = y - x, of the local model x and what it was after its last merge, y
@@ -19,7 +19,7 @@ class LevelAbove:
         merge: x <- (1 - alpha) x + alpha z;  y <- x
 
     Args:
-        how: learning rate, momentum, buffer and alpha of the global server.
+        spec: learning rate, momentum, buffer and alpha of the global server.
         params: z, the global model.
         models: x of each local server; at first equal to z.
 
@@ -27,9 +27,9 @@ class LevelAbove:
     stays in that model alone, as in the public code of HALoS.
     """
 
-    def __init__(self, how: AboveSpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
-        self.alpha, self.params, self.models = how.merge, list(params), models
-        self.rule = DelayedNesterov(self.params, how.lr, how.momentum, how.buffer)
+    def __init__(self, spec: AboveSpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
+        self.alpha, self.params, self.models = spec.merge, list(params), models
+        self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer)
         self.merged = [[x.clone() for x in model] for model in models]
         self.sent: list[list[Tensor]] = [[] for _ in models]
         self.came: list[list[Tensor]] = [[] for _ in models]

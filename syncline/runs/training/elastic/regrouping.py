@@ -25,7 +25,7 @@ from syncline.sim import Clock
 from syncline.sim.clocks.failing import placed_clock
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.reforms import play_reforms
-from syncline.sim.failures.work import SavedSteps, Saving
+from syncline.sim.failures.work import CheckpointTimes, SavedSteps
 from syncline.specs import MethodBase, Training
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ReformedGroup:
     state_bytes: float
     clock_of: ClockOf
 
-    def play(self, off: Factors = AS_PREDICTED) -> PlayedGroup:
+    def play(self, factors: Factors = AS_PREDICTED) -> PlayedGroup:
         """Simulate the training, with computing and communication times multiplied by factors.
 
         Raises:
@@ -82,11 +82,11 @@ class ReformedGroup:
         spec, failures = self.spec, self.spec.failures
         assert failures is not None
         works: dict[bytes, SavedSteps] = {}
-        saving: list[Saving] = []
+        saving: list[CheckpointTimes] = []
 
         def work_of(present: Present) -> SavedSteps:
             if present.tobytes() not in works:
-                ends_s = np.concatenate([[0.0], self._alike(present.copy(), off).step_end_s])
+                ends_s = np.concatenate([[0.0], self._alike(present.copy(), factors).step_end_s])
                 if not saving:  # the first call is for all workers, which begin the training
                     saving.append(failures.saving(float(ends_s[-1]) / spec.steps, spec.workers, self.state_bytes))
                 works[present.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])
@@ -106,7 +106,7 @@ class ReformedGroup:
         period = int(getattr(self.method, "period", 1))
         group = failures.group(spec.workers)
         played.told = play_reforms(
-            group, spec.steps, work_of, outages, whole_steps=True, period=period, made=record_steps
+            group, spec.steps, work_of, outages, whole_steps=True, period=period, on_steps=record_steps
         )
         if played.told.stuck is not None:
             raise SynclineError(f"failures: {played.told.stuck}")
@@ -148,16 +148,16 @@ class TrainedGroup:
         joined = {step: workers for step, workers in self.played.joined.items() if workers}
         return Membership(present.shape[1], away, joined) if away or joined else None
 
-    def time(self, calls: Sequence[Call], steps: int, network: Network, off: Factors) -> Clock | None:
+    def time(self, calls: Sequence[Call], steps: int, network: Network, factors: Factors) -> Clock | None:
         """Return the clock of the first steps on the training's network, None on another.
 
         With factors other than 1, the failures meet other steps, so that the group is simulated again.
         """
         if network.name != self.group.network.name:
             return None
-        played = self.played if off == AS_PREDICTED else self.group.play(off)
+        played = self.played if factors == AS_PREDICTED else self.group.play(factors)
         spec = self.group.spec
-        base = self.group.clock_of(spec, calls, network, off, self.played.here[:steps])
+        base = self.group.clock_of(spec, calls, network, factors, self.played.here[:steps])
         return placed_clock(base, played.step_end_s[:steps], played.told, spec.timeline_steps)
 
 

@@ -28,16 +28,16 @@ def server_optimizer(method: MethodBase, task: Task, comm: SimulatedCommunicator
 
 
 def outer_rules(
-    method: DiLoCoSpec, how: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
+    method: DiLoCoSpec, async_spec: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
 ) -> list[DelayedNesterov] | list[OuterServer]:
     """Return the rule that updates each server's model by pseudo-gradients."""
     lr, momentum = method.outer_lr, method.outer_momentum
-    if how.momentum == "delayed":
-        return [DelayedNesterov(model, lr, momentum, how.buffer, how.activation) for model in models]
+    if async_spec.momentum == "delayed":
+        return [DelayedNesterov(model, lr, momentum, async_spec.buffer, async_spec.activation) for model in models]
     return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
 
 
-class OneServer:
+class SingleServer:
     """A single server's model and update rule, as a separate process holds them.
 
     Args:
@@ -75,7 +75,7 @@ class OneServer:
         """Pass a worker's update to the rule, as decoded from its wire format.
 
         Args:
-            sent: the update, see `syncline.runs.training.elastic.async_local_steps.OneWorker.update`.
+            sent: the update, see `syncline.runs.training.elastic.async_local_steps.LocalWorker.update`.
             age: number of model versions since the worker's model.
             steps: number of local steps in the update.
             tokens: tokens or samples of each step.

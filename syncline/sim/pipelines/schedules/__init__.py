@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.registry import Registry, called_as, name_of_call, said
+from syncline.registry import Registry, called_as, error_text, name_of_call
 from syncline.sim.pipelines.schedules.base import (
     TASK_KINDS,
     Kind,
@@ -78,11 +78,11 @@ class CalledSchedule(str):
     kind: ScheduleKind
     given: dict[str, Any]
 
-    def __new__(cls, given: Mapping[str, Any], path: str = "schedule") -> CalledSchedule:
+    def __new__(cls, fields: Mapping[str, Any], path: str = "schedule") -> CalledSchedule:
         """Call the target and keep its schedule."""
-        self = super().__new__(cls, name_of_call(given))
-        self.given = dict(given)
-        self.kind = _kind_of(called_as(given, path), str(self), f"{path}.target" if path else "target")
+        self = super().__new__(cls, name_of_call(fields))
+        self.given = dict(fields)
+        self.kind = _kind_of(called_as(fields, path), str(self), f"{path}.target" if path else "target")
         return self
 
     def __reduce__(self) -> tuple[type[CalledSchedule], tuple[dict[str, Any]]]:
@@ -137,11 +137,11 @@ def schedule(
             _built(kind, name, stages, microbatches, *([chunks] if kind.takes_chunks else [])), name, stages
         )
     if not kind.takes_limits:
-        raise SpecError("in_flight", in_flight, f"nothing with {name}; a limit is for {', '.join(limited())}")
+        raise SpecError("in_flight", in_flight, f"nothing with {name}; a limit is for {', '.join(limited_schedules())}")
     return kind.build(stages, microbatches, _limits(in_flight, stages, microbatches, kind.fixed_order))
 
 
-def limited() -> tuple[str, ...]:
+def limited_schedules() -> tuple[str, ...]:
     """Return the names of the schedules that take an in-flight limit."""
     return tuple(name for name in SCHEDULES if schedule_kind(name).takes_limits)
 
@@ -152,7 +152,7 @@ def _built(kind: ScheduleKind, name: str, *arguments: int) -> Schedule:
     except SpecError:
         raise
     except Exception as error:  # any error of a user's function becomes an error of the schedule
-        expected = f"a function of stages and micro-batches that returns a Schedule; it says: {said(error)}"
+        expected = f"a function of stages and micro-batches that returns a Schedule; it says: {error_text(error)}"
         raise SpecError("schedule", name, expected) from error
 
 

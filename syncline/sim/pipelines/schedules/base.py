@@ -96,15 +96,17 @@ def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
 
 def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """Return the stage whose output a task waits for; None if it needs none from another stage."""
-    return _beside(task, stage, stages, chunks, {"forward": -1, "backward": 1})
+    return _neighbour_stage(task, stage, stages, chunks, {"forward": -1, "backward": 1})
 
 
 def target_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """Return the stage that waits for a task's output; None if no other does."""
-    return _beside(task, stage, stages, chunks, {"forward": 1, "backward": -1})
+    return _neighbour_stage(task, stage, stages, chunks, {"forward": 1, "backward": -1})
 
 
-def _beside(task: PipelineTask, stage: int, stages: int, chunks: int, directions: dict[Kind, int]) -> int | None:
+def _neighbour_stage(
+    task: PipelineTask, stage: int, stages: int, chunks: int, directions: dict[Kind, int]
+) -> int | None:
     """Return the stage of the neighbouring part of the model; None for weight gradients and at the model's ends."""
     part = task.chunk * stages + stage + directions.get(task.kind, 0)
     inside = 0 <= part < chunks * stages

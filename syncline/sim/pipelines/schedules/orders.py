@@ -57,7 +57,7 @@ class Orders(Sequence[Order]):
         self.numbers, self.numbering = numbers, numbering
 
     @classmethod
-    def of(cls, orders: Sequence[Order], numbering: Numbering) -> Orders:
+    def from_lists(cls, orders: Sequence[Order], numbering: Numbering) -> Orders:
         """Return the `Orders` of lists of tasks with equal lengths."""
         if isinstance(orders, Orders):
             return orders

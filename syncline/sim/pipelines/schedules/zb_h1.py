@@ -18,7 +18,7 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
     """
     tasks, orders = Numbering(microbatches), []
     weights, first_backward = tasks.all("weight"), tasks.all("backward")[0]
-    for stage, order in enumerate(Orders.of(one_f_one_b(stages, microbatches).orders, tasks).numbers):
+    for stage, order in enumerate(Orders.from_lists(one_f_one_b(stages, microbatches).orders, tasks).numbers):
         followed = np.flatnonzero(order >= first_backward + stage)  # by the weight gradient of an earlier backward
         split = np.insert(order, followed + 1, weights[: len(followed)])
         orders.append(np.concatenate([split, weights[len(followed) :]]))

@@ -88,7 +88,10 @@ def test_the_clock_is_that_of_both_kinds_of_pipeline():
         assert sum(forward_s) == pytest.approx(1.0) and max(forward_s) == forward_s[-1]
         free, wan = clocks["free"], clocks["wan"]
         times = updates_of(one.staged.work, FREE, microbatches)
-        assert free.step_end_s == pytest.approx(times.at(np.arange(1, 7))) and free.wall_s == free.step_end_s[-1]
+        assert (
+            free.step_end_s == pytest.approx(times.seconds_until(np.arange(1, 7)))
+            and free.wall_s == free.step_end_s[-1]
+        )
         assert wan.step_time_s > free.step_time_s and free.compute_s == pytest.approx(3 / 4)
         assert free.compute_s + free.communication_s == pytest.approx(free.step_time_s)
         assert wan.bytes_per_worker == 2 * 3 * (4 * 2 * 8 * 8) / 4  # activations and gradients, between 4 stages

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from syncline.runs.training.elastic.async_workers import WorkersApart
+from syncline.runs.training.elastic.async_workers import AsyncWorkers
 from syncline.runs.training.elastic.coincident_steps import teams_of
 from syncline.runs.training.trained import Trained, build_task
 from syncline.training import Recorder
@@ -46,7 +46,7 @@ def test_workers_of_one_speed_are_a_team_and_their_steps_change_nothing_but_roun
     assert late.apart and teams_of(late.apart.plan) == ((0, 1), (2, 3))
     recorder = Recorder()
     build = lambda rows, problem: build_task(problem, rows, torch.device("cpu"), "float64")  # noqa: E731
-    late.apart.plan.play(WorkersApart(spec, spec.method, build, recorder, lambda done: None))
+    late.apart.plan.play(AsyncWorkers(spec, spec.method, build, recorder, lambda done: None))
     np.testing.assert_allclose(recorder.history(spec.seeds).loss, late.history.loss, rtol=1e-12)
 
 

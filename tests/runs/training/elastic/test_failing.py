@@ -58,12 +58,12 @@ def test_what_a_lost_worker_had_not_sent_is_nobodys_and_its_steps_are_made_by_ot
 
 
 def test_a_machine_that_comes_back_has_nothing_in_its_optimizers_memory() -> None:
-    from syncline.runs.training.elastic.async_workers import WorkersApart
+    from syncline.runs.training.elastic.async_workers import AsyncWorkers
     from syncline.training import Recorder
 
     spec = spec_of(DILOCO, {})
     build = lambda rows, problem: build_task(problem, rows, torch.device("cpu"), "float64")  # noqa: E731
-    math = WorkersApart(spec, spec.method, build, Recorder(), lambda done: None)
+    math = AsyncWorkers(spec, spec.method, build, Recorder(), lambda done: None)
     math.step(1, 0)
     assert any(len(state) for state in math.optimizers[1].state.values())
     math.fail(1)
