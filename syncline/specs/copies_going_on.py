@@ -1,4 +1,4 @@
-"""The machines of ``failures:`` as the closed forms have them."""
+"""Closed-form parameters of a group that goes on after failures, from a ``failures:`` spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def has_formula(failures: FailuresSpec) -> bool:
-    """Whether a closed form holds: of rates without bursts, and repairs that all take as long; not of given outages."""
+    """Return whether a closed form holds: exponential rates, equal repair times or spares, and no listed outages."""
     rates = failures.failure_rates()
     if failures.outages or any(rate.shape != 1 for rate in rates):
         return False
@@ -20,7 +20,10 @@ def has_formula(failures: FailuresSpec) -> bool:
 
 
 def down_s(failures: FailuresSpec) -> float:
-    """Seconds from a failure until processes start: who waits for a repair is down as long; with spares nobody is."""
+    """Return the seconds from a failure until processes start: the repair time, or at least the timeout.
+
+    With spares a replica does not wait for a repair.
+    """
     waited_s = 0.0 if failures.spares else max((rate.repair_s for rate in failures.failure_rates()), default=0.0)
     return max(failures.timeout, waited_s)
 
@@ -28,20 +31,20 @@ def down_s(failures: FailuresSpec) -> float:
 def group_going_on(
     failures: FailuresSpec, workers: int, load_s: float, step_s: float, copies: int | None = None, period: int = 1
 ) -> GoingOn:
-    """The copies of a training that goes on with those who are there.
+    """Return the parameters of a training whose present replicas go on while others are down.
 
     Args:
-        failures: of which machines.
-        workers: P.
-        load_s: until who comes back has the state.
-        step_s: of a step.
-        copies: of the model, each on as many workers; P of one worker each unless given.
-        period: steps from one exchange to the next.
+        failures: failures of the machines.
+        workers: number of workers, P.
+        load_s: seconds until a returning replica has loaded the state.
+        step_s: seconds of a step.
+        copies: number of model replicas, each on equally many workers; P by default.
+        period: number of steps from one exchange to the next.
     """
     copies = workers if copies is None else copies
-    each = -(-workers // copies)
+    copy_workers = -(-workers // copies)
     per_s = sum(
-        max(each / rate.width(workers, failures.node, failures.sites), 1.0) / rate.mtbf_s
+        max(copy_workers / rate.width(workers, failures.node, failures.sites), 1.0) / rate.mtbf_s
         for rate in failures.failure_rates()
     )
     return GoingOn(
