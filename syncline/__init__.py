@@ -1,9 +1,8 @@
-"""Syncline: what talking less often, in fewer bits, or later does to the loss and to the clock.
+"""Syncline: the effect of less frequent, compressed or delayed communication on a training's loss and time.
 
-``import syncline as sl``: the commands as functions (`sl.compare`, `sl.run`, `sl.project`, ...), which return a
-`sl.Result`; see docs/python.md. A name is imported when it is first asked for, so importing the package loads neither
-torch nor NumPy; its rooms (``syncline.comm``, ``syncline.optim``, ``syncline.sim``, ...) are imported where they are
-used.
+``import syncline as sl`` offers the commands as functions (`sl.compare`, `sl.run`, `sl.project`, ...), which return a
+`sl.Result`; see docs/python.md. A name is imported when it is first used, so that importing the package loads neither
+torch nor NumPy. Import the subpackages (``syncline.comm``, ``syncline.optim``, ``syncline.sim``, ...) explicitly.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the same names for editors and type checkers; a test holds the two lists equal
+if TYPE_CHECKING:  # the same names for editors and type checkers; a test checks that the two lists are equal
     from syncline.api.advice import advise
     from syncline.api.clocks import collectives, pipeline, project
     from syncline.api.folders import load
@@ -105,7 +104,7 @@ _WHERE = {
     "whatif": "syncline.api.traces",
     "zero_one_adam": "syncline.methods.functions",
 }
-"""In which module each name is."""
+"""The module of each public name."""
 
 __all__ = [
     "Link",
@@ -161,8 +160,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(_WHERE[name]), name)
-    return found
+    globals()[name] = value = getattr(import_module(_WHERE[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

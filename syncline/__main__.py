@@ -1,4 +1,4 @@
-"""The command line: it listens for signals before it imports anything that takes time."""
+"""Entry point of the command line, which listens for signals before slow imports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from syncline.files import open_standard_streams
 
 
 def main() -> None:
-    """Run ``syncline``."""
+    """Run the command line ``syncline``."""
     open_standard_streams()
     with interrupts.listen_for_signals():
         from syncline.cli import main as cli

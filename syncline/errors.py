@@ -1,4 +1,4 @@
-"""What goes wrong by the user's hand, said in one line."""
+"""Errors in a user's input, each reported in one line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextvars import ContextVar
 
 
 class SynclineError(Exception):
-    """A mistake in the input: one line that says what is wrong and what would be accepted.
+    """A mistake in the input: one line that names the problem and what would be accepted.
 
-    Long words are shortened where they stand, so that the end of the line, which says what is expected, shows.
+    Long words in the line are shortened, so that its end, which says what is expected, stays visible.
     """
 
     def __str__(self) -> str:
@@ -23,13 +23,13 @@ class SpecError(SynclineError):
     """A field of a spec has a value that cannot be used.
 
     Args:
-        path: where the field is, in dots (``method.rule.lr``).
-        value: what was given.
-        expected: what would be accepted, as the end of the sentence "expected ...".
+        path: dotted path of the field (``method.rule.lr``).
+        value: value of the field.
+        expected: values that would be accepted, as the end of the sentence "expected ...".
     """
 
     def __init__(self, path: str, value: object, expected: str) -> None:
-        # The arguments as they are, so that the error survives the way back from another process.
+        # The unchanged arguments, so that the error can be pickled and returned from another process.
         super().__init__(path, value, expected)
         self.path, self.value, self.expected = path, value, expected
 
@@ -39,10 +39,10 @@ class SpecError(SynclineError):
 
 
 names_options: ContextVar[bool] = ContextVar("names_options", default=False)
-"""Whether refusals name a command's options (``--out``); otherwise they name parameters of Python (``out``)."""
+"""True while error lines name a command's options (``--out``); else they name a function's parameters (``out``)."""
 
 MOST_SHOWN = 200
-"""Characters of a value, a path or a word in an error line."""
+"""Largest number of characters of a value, a path or a word in an error line."""
 
 LONG_WORD = re.compile(rf"\S{{{MOST_SHOWN + 101},}}")
 
@@ -51,7 +51,7 @@ def _text(value: object) -> str:
     """Return a value as Python writes it, in one line; or its type if Python cannot write it."""
     try:
         return " ".join(repr(value).split("\n"))
-    except Exception:  # whatever a user's own object raises; a list that is too deep
+    except Exception:  # any error of a user's own object, or a list that is nested too deep
         return f"<{type(value).__name__}>"
 
 
@@ -67,7 +67,7 @@ def _with_short_words(line: str) -> str:
 
 @contextmanager
 def within(path: str) -> Iterator[None]:
-    """Paths of refusals from inside begin with ``path``: a part knows its own fields, and not where it stands itself.
+    """Prefix ``path`` to the paths of errors from the block, because a part of a spec does not know its own path.
 
     >>> with within("methods.0"):
     ...     raise SpecError("bits", 4, "more")
@@ -81,7 +81,7 @@ def within(path: str) -> Iterator[None]:
 
 
 def one_of(options: Iterable[str], value: object) -> str:
-    """The end of an error line: what would be accepted, with the closest match first.
+    """Return the end of an error line that lists the accepted names, and suggests the closest match to ``value``.
 
     >>> one_of(["infiniband", "10gbe", "wan"], "10gb")
     "one of '10gbe', 'infiniband', 'wan' (did you mean '10gbe'?)"
@@ -93,7 +93,7 @@ def one_of(options: Iterable[str], value: object) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """What Python says, type and message, in one line.
+    """Return the type and the message of an error in one line.
 
     >>> said(ValueError("sizes are\\nnot negative"))
     'ValueError: sizes are not negative'

@@ -1,4 +1,4 @@
-"""What all specs share: frozen pydantic models that forbid unknown keys, and errors that help."""
+"""The base class of specs (frozen pydantic models that forbid unknown keys), common field types, and error lines."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from syncline.units import parse_seconds
 
 
 def tag(value: Any) -> str:
-    """The tag of a discriminated union: a prefix tells it from the fields in a path."""
+    """Return the tag of a discriminated union; its prefix ``kind:`` distinguishes it from fields in a path."""
     kind = value.get("kind", "") if isinstance(value, dict) else getattr(value, "kind", "")
     return f"kind:{kind}"
 
 
 def from_name(value: Any) -> Any:
-    """A bare name stands for a kind with its defaults."""
+    """Return fields with this ``kind`` if the value is a bare name; return any other value unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 
 class Spec(BaseModel):
-    """A part of a spec."""
+    """The base class of specs and of their parts."""
 
-    # Infinity stays what it is, also where a method writes itself.
+    # Infinity is written as a constant, also when a method is written to JSON.
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants", defer_build=True
     )
@@ -45,7 +45,7 @@ class Spec(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Python counts true as 1; a spec that says it means something else."""
+        """Refuse true and false in fields of numbers, because Python counts true as 1."""
         if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
             raise refusal("", value, "anything but yes or no")
         return value
@@ -56,18 +56,18 @@ def _takes_bool(annotation: Any) -> bool:
 
 
 MANY = 10**9
-"""More steps than any training has; numbers beyond overflow instead of failing."""
+"""More steps than any training has; larger numbers would overflow without an error."""
 
 Steps = Annotated[int, Field(ge=1, le=MANY)]
 
 Workers = Annotated[int, Field(ge=1, le=MANY)]
-"""In a group."""
+"""Number of workers in a group."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""Of random streams; a table's column has 63 bits for it."""
+"""Seed of random streams; a table's column has 63 bits for it."""
 
 MOST_THREADS = max(256, os.cpu_count() or 1)
-"""More than any sum gains from; far beyond, starting them ends the process instead of failing."""
+"""Largest number of threads. More make no sum faster, and starting far more would end the process without an error."""
 
 
 def _started(threads: int) -> int:
@@ -77,19 +77,19 @@ def _started(threads: int) -> int:
 
 
 Threads = Annotated[int, Field(ge=1), AfterValidator(_started)]
-"""Of a process."""
+"""Number of threads of a process."""
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
-"""A decay rate."""
+"""A decay rate, from 0 to below 1."""
 
 Period = Annotated[int, Field(ge=1, le=MANY)]
-"""Steps between averages."""
+"""Number of steps between averages."""
 
 Positive = Annotated[float, Field(gt=0)]
 
 
 def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
-    """A validator from a parser ``parse(value, path)`` that raises ``SpecError``; its sub-path joins pydantic's."""
+    """Return a validator from a parser ``parse(value, path)``; paths in its ``SpecError`` extend the field's path."""
 
     def validate(value: Any) -> Any:
         try:
@@ -101,19 +101,25 @@ def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
 
 
 def refusal(path: str, value: Any, expected: str) -> PydanticCustomError:
-    """What a validator raises: the path below its own field, the value there, and what would be accepted."""
+    """Return the error that a validator raises.
+
+    Args:
+        path: path below the validator's own field.
+        value: value at this path.
+        expected: values that would be accepted.
+    """
     return PydanticCustomError("refused", "{expected}", {"expected": expected, "path": path, "value": value})
 
 
 Seconds = Annotated[float, parsed(parse_seconds), Field(ge=0)]
-"""A time: ``0.05``, ``"50 ms"``."""
+"""A time in seconds: ``0.05``, ``"50 ms"``."""
 
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], fields: Any) -> M:
-    """A model from its fields, with pydantic's complaint turned into one line.
+    """Return the model of these fields; an error of pydantic becomes one line.
 
     Raises:
         SpecError: names the field, its value and what would be accepted.
@@ -125,22 +131,24 @@ def validate(model: type[M], fields: Any) -> M:
 
 
 def kind_of_model(model: type[BaseModel]) -> str:
-    """What the models of a union are told apart by; empty where it may be any."""
+    """Return the ``kind`` of a model, which identifies it in a union; empty text if its ``kind`` is not fixed."""
     field = model.model_fields.get("kind")
     kinds = get_args(field.annotation) if field is not None else ()
     return str(kinds[0]) if kinds else ""
 
 
 def _known_fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """The field names of the model that pydantic was in at a location, for the closest match of a misspelt one."""
-    here: Any = model
+    """Return the field names of the model at a location in pydantic's error, for suggestions of the closest match."""
+    annotation: Any = model
     for part in location:
         if isinstance(part, str) and part.startswith("kind:"):
-            here = next((m for m in _models_in(here) if kind_of_model(m) == part.removeprefix("kind:")), here)
-        elif isinstance(here, type) and issubclass(here, BaseModel) and part in here.model_fields:
-            here = here.model_fields[part].annotation
-    found = _models_in(here)
-    return sorted(found[0].model_fields) if found else []
+            annotation = next(
+                (m for m in _models_in(annotation) if kind_of_model(m) == part.removeprefix("kind:")), annotation
+            )
+        elif isinstance(annotation, type) and issubclass(annotation, BaseModel) and part in annotation.model_fields:
+            annotation = annotation.model_fields[part].annotation
+    models = _models_in(annotation)
+    return sorted(models[0].model_fields) if models else []
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
@@ -150,14 +158,14 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str]]) -> SpecError:
-    """The first of pydantic's complaints as one line: path, value, what would be accepted.
+    """Return the first of pydantic's errors as one line: path, value, and what would be accepted.
 
     Args:
-        error: what pydantic raised.
-        fields: the names that are known at a location, to find the closest match of a misspelt one.
+        error: error of pydantic.
+        fields: function from a location to the field names there, for the closest match of a misspelt name.
     """
     details = error.errors(include_url=False)
-    # An unknown key says more than the missing one that it may have been meant for.
+    # An unknown key is more informative than a missing one, because it may be the missing one misspelt.
     first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
     parts = [str(part) for part in first["loc"] if not _is_tag(part)]
     value, context = first["input"], first.get("ctx", {})
@@ -173,7 +181,7 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
 
 
 def _is_tag(part: Any) -> bool:
-    """Pydantic puts the tag of a discriminated union into the path; the user did not write it there."""
+    """Return whether a part of a path is a union's tag, which pydantic adds to the path that the user wrote."""
     return isinstance(part, str) and part.startswith("kind:")
 
 
@@ -211,41 +219,41 @@ _IN_WORDS = {
     "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text that matches {pattern}",
 }
-"""Pydantic's complaints that speak of Python or of pydantic, for people who write YAML."""
+"""Error texts for people who write YAML, in place of pydantic's texts about Python types."""
 
 
 DEEPEST = 50
-"""Levels of lists and fields within each other."""
+"""Largest number of levels of nested lists and fields."""
 
 MOST_ITEMS = 1_000_000
-"""Items that an iterator may yield: one that does not end would fill the memory."""
+"""Largest number of items of an iterator, because an endless one would fill the memory."""
 
 
 def plain_argument(name: str, value: Any) -> Any:
     """Return an argument whose numbers, texts and containers are Python's own.
 
-    NumPy's numbers and arrays become Python's; iterators and views become tuples; other objects stay what they are.
+    NumPy's numbers and arrays become Python's; iterators and views become tuples; other objects do not change.
 
     Raises:
-        SpecError: an iterator that does not end, containers that are too deep, or whatever a user's object raises.
+        SpecError: an iterator does not end, containers are nested too deep, or a user's object raises an error.
     """
     try:
         return _plain(value)
     except SpecError as error:
         raise SpecError(name, value, error.expected) from None
-    except Exception as error:  # whatever a user's own object raises
+    except Exception as error:  # any error of a user's own object
         raise SpecError(name, value, f"a value that can be read ({error_text(error)})") from None
 
 
 def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
     if isinstance(value, str):
-        return str(value.encode(), "utf-8")  # half a character, which no file can hold, ends here
+        return str(value.encode(), "utf-8")  # raises for an unpaired surrogate, which no file can hold
     if hasattr(type(value), "tolist"):
         value = value.tolist()
     if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):
         return value
     if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
-        bool(value == "" or hasattr(value, "name"))  # raises of an object that no check could look at
+        bool(value == "" or hasattr(value, "name"))  # raises if the object cannot be compared or inspected
         return value
     if id(value) in around or len(around) == DEEPEST:
         raise SpecError("", value, f"at most {DEEPEST} levels of lists and fields within each other")
@@ -260,5 +268,5 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
 
 
 def _is_record(value: Any) -> bool:
-    """Return whether a value is a tuple with names, which stands for a thing and not for several."""
+    """Return whether a value is a named tuple, which is one object and not a list of items."""
     return isinstance(value, tuple) and type(value) is not tuple

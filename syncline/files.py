@@ -1,4 +1,4 @@
-"""Files that are whole or not there: a full disk or a kill leaves what there was before."""
+"""Reading of files, and atomic writing: after a full disk or a kill the previous file is unchanged."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ NOT_AS_WRITTEN = (
 
 
 def open_standard_streams() -> None:
-    """Open the standard streams that the caller has closed, to nothing.
+    """Open the standard streams that the caller has closed, on the null device.
 
-    Otherwise the next file or pipe that this process opens would become standard error, and lines for people would go
+    Otherwise the next file or pipe that this process opens could become standard error, and messages would be written
     into it.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this descriptor
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
     if sys.stdin is None:
@@ -41,11 +41,11 @@ def open_standard_streams() -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
-        OSError: of the reading.
-        ValueError: no JSON, or nested too deep.
+        OSError: the file cannot be read.
+        ValueError: the file is not JSON, or nested too deep.
     """
     try:
         return json.loads(path.read_bytes())
@@ -55,13 +55,13 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def refuse_changed_files(path: Path) -> Iterator[None]:
-    """Around what reads results: files that somebody has changed are a mistake in the input, told in one line.
+    """Turn errors while results are read into one line, because changed files are a mistake in the input.
 
-    Readers that know what a file should hold refuse it themselves (`syncline.runs.folders.result_files`); this catches
-    what only shows when several files do not fit each other.
+    Readers that check the content of a file refuse it themselves (`syncline.runs.folders.result_files`); this context
+    catches errors that only occur when several files are inconsistent.
 
     Raises:
-        SynclineError: what is there is not what was written, or cannot be read.
+        SynclineError: the files were changed since they were written, or cannot be read.
     """
     try:
         yield
@@ -73,12 +73,12 @@ def refuse_changed_files(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Where to write what is to be called ``path``: a name beside it, which takes its place at the end.
+    """Yield a temporary path in the folder of ``path``; at the end of the block the file is renamed to ``path``.
 
-    What is no file (a pipe, ``/dev/stdout``), or is in a folder that takes no new names, is written where it is.
+    If ``path`` is no regular file (a pipe, ``/dev/stdout``), or its folder is not writable, it is written directly.
 
     Raises:
-        OSError: of the renaming; and whatever the block raises, after which nothing is left.
+        OSError: the file cannot be renamed. If the block raises an error, the temporary file is removed.
     """
     target = Path(os.path.realpath(path))
     if (target.exists() and not target.is_file()) or not os.access(target.parent, os.W_OK):
@@ -95,16 +95,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Make a folder, hidden if in a folder of the user's; the block's end removes it, and a signal that ends us."""
-    made: list[str] = []
+    """Create a folder, hidden if in ``parent``; it is removed after the block, or when a signal ends the process."""
+    folders: list[str] = []
 
     def remove() -> None:
-        for name in made:
+        for name in folders:
             shutil.rmtree(name, ignore_errors=True)
 
     with (
         Deferral(remove),
         tempfile.TemporaryDirectory(prefix="syncline-" if parent is None else ".syncline-", dir=parent) as name,
     ):
-        made.append(name)
+        folders.append(name)
         yield Path(name)

@@ -1,10 +1,10 @@
 """SIGINT and SIGTERM: the first signal asks the work to end at a safe point, the second one ends the process at once.
 
-The command line listens for signals in a thread (`listen_for_signals`), because a handler in Python waits for whatever
-the main thread computes in C. What must not be cut off at any instruction is a `Deferral`: a folder that is being
-written, a temporary file, a training. Without a deferral a signal ends the process at once. With one, loops end by
-`raise_if_interrupted`, trainings by the ``stop`` of their deferral. Work that does neither within `LIMIT_S` is
-abandoned: every deferral removes what must not stay, and the process ends.
+The command line listens for signals in a thread (`listen_for_signals`), because a handler in Python has to wait until
+the main thread returns from code in C. A `Deferral` protects work that must not end at an arbitrary instruction: a
+folder that is being written, a temporary file, a training. Without a deferral a signal ends the process at once. With a
+deferral, loops end by `raise_if_interrupted`, and trainings end by the ``stop`` of their deferral. Work that does not
+end within `LIMIT_S` is abandoned: each deferral removes its temporary files, and the process ends.
 
 In a process that does not listen, such as a notebook, Ctrl-C is Python's own KeyboardInterrupt.
 """
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 LIMIT_S = 3.0
-"""Seconds from the first signal within which the work must come to a safe point."""
+"""Seconds from the first signal within which the work must reach a safe point."""
 
 REPEAT_S = 0.1
-"""A second signal within this time is the same: GNU ``timeout`` signals its child, and then the child's group."""
+"""Seconds within which a second signal counts as the first one: GNU ``timeout`` signals its child, then its group."""
 
 PR_SET_PDEATHSIG = 1
 """An option of Linux's ``prctl``, see its manual page."""
 
 
 class Deferral:
-    """A part of the work that a signal must not cut off, from the making of this object to `end`.
+    """A part of the work that a signal must not cut off, from the creation of this object to `end`.
 
     Args:
-        abandon: called before the process ends without `end`; it removes what must not stay, and returns a phrase
-            that says what stays and where, or None.
-        stop: called at the first signal, from another thread; it asks the work to end.
+        abandon: function that is called before the process ends without `end`; it removes temporary files, and returns
+            a phrase that says which results remain and where, or None.
+        stop: function that is called at the first signal, from another thread; it asks the work to end.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Deferral:
 
 
 class _Listener:
-    """The thread that hears the signals of this process."""
+    """The thread that receives the signals of this process."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -137,7 +137,7 @@ class _Listener:
             stop()
 
     def _end_process(self) -> None:
-        self._lock.acquire()  # for good: the main thread begins nothing new
+        self._lock.acquire()  # never released, so that the main thread begins nothing new
         phrases = ["interrupted"]
         for deferral in reversed(self._deferrals):
             with suppress(Exception):
@@ -151,11 +151,11 @@ class _Listener:
 
 
 _listeners: list[_Listener] = []
-"""That of this process, or none."""
+"""The listener of this process; empty if the process does not listen."""
 
 
 def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
-    """Do nothing: a handler in Python is there so that the system tells the thread."""
+    """Do nothing; a Python handler must exist so that the signal's number is written to the thread's pipe."""
 
 
 def _exit_at_once(number: int, frame: FrameType | None) -> None:
@@ -179,7 +179,7 @@ def listen_for_signals() -> Iterator[None]:
 
 
 def _do_not_listen() -> None:
-    """In a forked process: signals do what they do in a process that has just begun."""
+    """Restore the default signal handlers in a forked process."""
     if _listeners:
         _listeners.clear()
         signal.set_wakeup_fd(-1)
@@ -200,12 +200,12 @@ def _first_signal() -> int | None:
 
 
 def is_interrupted() -> bool:
-    """Return whether a signal has asked this process to end: what can be made again from the results is left out."""
+    """Return whether a signal has asked this process to end; it then skips output that results can restore."""
     return _first_signal() is not None
 
 
 def raise_if_interrupted() -> None:
-    """Raise KeyboardInterrupt if a signal has asked this process to end: a safe point of a loop."""
+    """Raise KeyboardInterrupt if a signal has asked this process to end; call it at a safe point of a loop."""
     if is_interrupted():
         confirm()
         raise KeyboardInterrupt
@@ -247,16 +247,16 @@ def raise_in_main_thread() -> None:
 
 @contextmanager
 def children_without_signals() -> Iterator[None]:
-    """Processes started in the block do not receive the signals that a terminal or a scheduler sends to all processes.
+    """Block signals in child processes of the block, which a terminal or a scheduler sends to all processes.
 
-    A blocked signal is inherited from the first instruction on, where a handler would come too late. A process that
-    does not listen blocks SIGINT alone, because its own code may end its processes by SIGTERM. A signal to this thread
-    waits for the end of the block.
+    A child inherits blocked signals from its first instruction on; a handler would be installed too late. A process
+    that does not listen blocks only SIGINT, because its own code may end its processes by SIGTERM. A signal to this
+    thread waits for the end of the block.
     """
     from multiprocessing import resource_tracker
 
-    # Started later, with the first child, the tracker would unblock the signals. What this process leaves when a signal
-    # ends it, the tracker removes; it need not warn.
+    # If the tracker started later, with the first child, it would unblock the signals. It removes what this process
+    # leaves when a signal ends it, so that it need not warn.
     sys.warnoptions.append("ignore:resource_tracker")
     resource_tracker.ensure_running()
     sys.warnoptions.remove("ignore:resource_tracker")
@@ -269,24 +269,23 @@ def children_without_signals() -> Iterator[None]:
 
 
 def fork_server(modules: Sequence[str]) -> ForkServerContext:
-    """Return multiprocessing's context of processes that a server forks, which imports these modules first."""
+    """Return multiprocessing's context whose server imports these modules first and then forks the processes."""
     from multiprocessing import get_context, util
 
     for listener in _listeners:
         listener.temporary.append(Path(util.get_temp_dir()))
     context = get_context("forkserver")
-    # Not in a notebook, say: the system ends the server with the thread that started it.
+    # Not in a process that does not listen, such as a notebook: the server would end with the thread that started it.
     context.set_forkserver_preload([*(["syncline.server_end"] if _listeners else []), *modules])
     return context
 
 
 def end_with_parent(parent: int | None = None, leave: Callable[[], object] | None = None) -> None:
-    """End this process when its parent ends, however that one ends.
+    """End this process when its parent ends for any reason.
 
     Args:
-        parent: the number of the process that started this one. None: this process is multiprocessing's, and a server
-            may have started it for its parent.
-        leave: called before the end; only for a process of multiprocessing.
+        parent: process id of the parent. None: multiprocessing started this process, possibly through a server.
+        leave: function that is called before the end; only for a process of multiprocessing.
     """
     if parent is not None and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -299,14 +298,14 @@ def end_with_parent(parent: int | None = None, leave: Callable[[], object] | Non
 def _follow(parent: int | None, leave: Callable[[], object] | None) -> None:
     from multiprocessing import parent_process
 
-    asking = parent_process() if parent is None else None
-    if asking is not None:
-        asking.join()
+    parent_handle = parent_process() if parent is None else None
+    if parent_handle is not None:
+        parent_handle.join()
     elif parent is not None:
         while os.getppid() == parent:
             time.sleep(REPEAT_S)
     else:
-        return  # nobody started this process for a task of ours
+        return  # no parent process started this process
     if leave is not None:
         leave()
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Compiled functions, imported when that has become worth it."""
+"""Compiled functions, which are imported when the work is worth the import time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 
 
 class Kernels:
-    """A module of compiled functions beside slower ones that return the same to the last bit.
+    """A module of compiled functions that replace slower ones with bitwise equal results.
 
-    To load it takes half a second, and seconds the first time on a machine. So it is loaded when the slower ones have
-    had, or would now have, as much to do: nothing ever takes more than twice of what it had to.
+    Loading the module takes half a second, and several seconds the first time on a machine. It is therefore loaded once
+    the slower functions have spent, or would now spend, about this time, so that the total time is at most twice the
+    best one.
 
     Args:
-        name: of the module.
-        worth: units of work that the slower functions take half a second for.
+        name: name of the module.
+        worth: units of work that take the slower functions half a second.
     """
 
     def __init__(self, name: str, worth: int) -> None:
@@ -26,27 +27,28 @@ class Kernels:
         self._loaded: ModuleType | None = None
 
     def for_work(self, units: int) -> ModuleType | None:
-        """The module for so much more work; None if the slower functions are to do it."""
+        """Return the module for ``units`` more units of work; None if the slower functions should do them."""
         self._work += units
         return self.load() if self._loaded is not None or self._work >= self.worth else None
 
     def load(self) -> ModuleType:
-        """The module, from now on ready."""
+        """Load the module unless it is loaded, and return it."""
         if self._loaded is None:
             self._loaded = import_module(self._name)
         return self._loaded
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled by numba: once per machine, or where nothing can be written once per process.
+    """Return a function compiled by numba.
 
-    It runs without Python's lock, so that other threads hear signals meanwhile.
+    It is compiled once per machine, or once per process if numba cannot write its cache. It runs without Python's
+    global lock, so that another thread can receive signals.
     """
     from numba import njit
 
-    function = unwrap(function)  # of what checks its calls nothing can be compiled
+    function = unwrap(function)  # numba cannot compile a wrapper that checks calls
     try:
-        made: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+        compiled_function: Callable[..., Any] = njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        made = njit(nogil=True)(function)
-    return made
+        compiled_function = njit(nogil=True)(function)
+    return compiled_function

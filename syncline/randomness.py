@@ -1,6 +1,7 @@
-"""The global generators of torch, NumPy and Python, from which code of others draws, under seeds by name.
+"""Control of the global random generators of torch, NumPy and Python by named seeds.
 
-Modules, transforms and optimizers draw from them; whatever is drawn is a function of a seed and of names.
+Modules, transforms and optimizers of other packages draw from these generators; their draws become a function of a seed
+and of names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from syncline.seeds import seed64
 
 
 class GlobalState(NamedTuple):
-    """Where the global generators stand."""
+    """A snapshot of the states of the global generators."""
 
     of_torch: Tensor
     of_numpy: tuple[Any, ...]
@@ -27,13 +28,13 @@ class GlobalState(NamedTuple):
 
     @classmethod
     def now(cls, device: torch.device) -> GlobalState:
-        """Where they stand now."""
+        """Return a snapshot of the current states."""
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         numpy: Any = np.random.get_state(legacy=True)  # noqa: NPY002
         return cls(torch.get_rng_state(), numpy, random.getstate(), cuda)
 
     def restore(self, device: torch.device) -> None:
-        """Put them back."""
+        """Set the global generators to the states of this snapshot."""
         torch.set_rng_state(self.of_torch)
         np.random.set_state(self.of_numpy)  # noqa: NPY002
         random.setstate(self.of_python)
@@ -41,7 +42,7 @@ class GlobalState(NamedTuple):
             torch.cuda.set_rng_state(self.of_cuda, device)
 
     def same_as(self, other: GlobalState) -> bool:
-        """Whether nothing was drawn between the two."""
+        """Return whether both snapshots are equal, so that nothing was drawn in between."""
         return (
             torch.equal(self.of_torch, other.of_torch)
             and self.of_numpy[2:] == other.of_numpy[2:]
@@ -53,7 +54,7 @@ class GlobalState(NamedTuple):
 
 @contextmanager
 def preserved(device: torch.device) -> Iterator[None]:
-    """The global generators stand after the block where they stood before it."""
+    """Restore the states of the global generators after the block."""
     before = GlobalState.now(device)
     try:
         yield
@@ -62,7 +63,7 @@ def preserved(device: torch.device) -> Iterator[None]:
 
 
 def seed_all(device: torch.device, seed: int, *names: str | int) -> None:
-    """Put the global generators on the stream ``names`` under ``seed``; for inside of `preserved`."""
+    """Seed the global generators with the stream ``names`` under ``seed``; use it inside of `preserved`."""
     number = seed64(seed, *names)
     torch.default_generator.manual_seed(number)
     np.random.seed(number % 2**32)  # noqa: NPY002

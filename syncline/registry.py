@@ -1,8 +1,8 @@
-"""Registries: what can be named in a spec, whoever made it.
+"""Registries of the objects that a spec can name.
 
-A name stands for what is built in, for what was registered in this process, or for what an installed package offers by
-an entry point; ``module:name`` and ``file.py:name`` stand for any object of Python. Nothing is imported before it is
-asked for.
+A name refers to a built-in object, to an object that was registered in this process, or to an entry point of an
+installed package; ``module:name`` and ``file.py:name`` refer to any object of Python. A registry imports an object when
+it is first used.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from syncline.errors import SpecError, error_text, one_of
 T = TypeVar("T")
 
 PYTHON = "python"
-"""The ``kind`` of what a spec has made: ``{kind: python, target: module:name, ...}``."""
+"""The ``kind`` of an object that a function returns: ``{kind: python, target: module:name, ...}``."""
 
 
 class Registry(Generic[T]):
-    """Things of one kind by name.
+    """A registry of objects of one kind by name.
 
     Args:
-        noun: the kind, in the plural, as in "one of the networks".
-        group: the entry points by which installed packages add to it (``syncline.networks``).
-        built_in: what is here from the start: the thing, or ``module:name`` where it is.
+        noun: name of the kind in the plural, as in "one of the networks".
+        group: group of entry points through which installed packages add objects (``syncline.networks``).
+        built_in: initial objects by name; ``module:name`` stands for an object that is imported later.
 
     >>> shapes = Registry("shapes", "my_package.shapes", {"square": 4, "pi": "math:pi"})
     >>> shapes.register("triangle", 3)
@@ -50,10 +50,10 @@ class Registry(Generic[T]):
         self._known: dict[str, T | str] = dict(built_in)
 
     def register(self, name: str, thing: T | str) -> T | str:
-        """Add a thing, or ``module:name`` where it is; returns it.
+        """Register an object, or ``module:name`` of one, and return it.
 
         Raises:
-            SpecError: the name is taken, or could not be told from ``module:name``.
+            SpecError: the name is taken, is empty, or has a colon as in ``module:name``.
         """
         if name in self._known and self._known[name] is not thing:
             raise SpecError(f"{self.what}.name", name, f"a name that none of the {self.what} has")
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
         return thing
 
     def names(self) -> tuple[str, ...]:
-        """All that can be named: what is built in, what was registered, what installed packages offer."""
+        """Return all names: of built-in and registered objects, and of entry points of installed packages."""
         return tuple(dict.fromkeys([*self._known, *self._offered()]))
 
     def __iter__(self) -> Iterator[str]:
@@ -76,14 +76,14 @@ class Registry(Generic[T]):
         return name in self._known or name in self._offered()
 
     def get(self, name: str, path: str = "name") -> T:
-        """The thing of that name.
+        """Return the object of this name.
 
         Args:
             name: one of `names`, or ``module:name``.
-            path: of the field that names it.
+            path: path of the field that holds the name, for the error line.
 
         Raises:
-            SpecError: there is none, or it cannot be imported.
+            SpecError: there is no such object, or it cannot be imported.
         """
         if name in self._known:
             thing = self._known[name]
@@ -99,7 +99,7 @@ class Registry(Generic[T]):
             raise SpecError(path, name, f"{error.expected} ({self.origin(name)}: {offered[name].value})") from error
 
     def origin(self, name: str) -> str:
-        """Who offers a name: an installed package and its version; nothing where it is built in or was registered."""
+        """Return the installed package and version that offer a name; empty text for a built-in or registered name."""
         if name in self._known or (point := self._offered().get(name)) is None:
             return ""
         return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
@@ -109,7 +109,7 @@ class Registry(Generic[T]):
 
 
 def is_reference(value: Any) -> bool:
-    """Whether this is text of the form ``module:name`` or ``file.py:name``.
+    """Return whether a value is text of the form ``module:name`` or ``file.py:name``.
 
     >>> is_reference("my_package.models:tiny"), is_reference("models/mine.py:tiny"), is_reference("10gbe")
     (True, True, False)
@@ -120,14 +120,14 @@ def is_reference(value: Any) -> bool:
 
 
 NO_CODE = "SYNCLINE_NO_CODE"
-"""Environment variable: unless it is empty or 0, specs run no code. Child processes inherit it."""
+"""Environment variable; unless it is empty or 0, specs run no user code. Child processes inherit it."""
 
 _specs_are_data: ContextVar[bool] = ContextVar("_specs_are_data", default=False)
 
 
 @contextmanager
 def specs_as_data() -> Iterator[None]:
-    """Refuse inside the block all code that a spec names: a folder of results is read, which anybody may have made."""
+    """Refuse all code that specs name in the block, because a folder of results may be from an untrusted source."""
     before = _specs_are_data.set(True)
     try:
         yield
@@ -142,7 +142,7 @@ def specs_are_data() -> bool:
 
 @contextmanager
 def no_code() -> Iterator[None]:
-    """Set `NO_CODE` inside the block, for this process and for those that it starts."""
+    """Set `NO_CODE` in the block, for this process and its child processes."""
     before = os.environ.get(NO_CODE)
     os.environ[NO_CODE] = "1"
     try:
@@ -155,12 +155,12 @@ def no_code() -> Iterator[None]:
 
 
 def refuse_code(path: str, value: Any, expected: str = "a name that is built in or installed") -> None:
-    """Refuse code of a user's, before it is imported or called, where none may run.
+    """Refuse a user's code before it is imported or called, if no such code may run.
 
     Args:
-        path: of the field that names the code.
-        value: the name.
-        expected: what would be accepted.
+        path: path of the field that names the code, for the error line.
+        value: name of the code.
+        expected: values that would be accepted.
 
     Raises:
         SpecError: a folder of results is being read, or `NO_CODE` is set.
@@ -172,19 +172,18 @@ def refuse_code(path: str, value: Any, expected: str = "a name that is built in 
 
 
 def imported(reference: str, path: str = "name", *, installed: bool = False) -> Any:
-    """Return what ``module:name`` or ``file.py:name`` refers to.
+    """Return the object of ``module:name`` or ``file.py:name``.
 
-    Modules of the current folder are found; a file's folder is where Python looks from then on, so that processes that
-    are started later find it too.
+    Modules of the current folder can be imported. A file's folder is added to Python's search path, so that processes
+    that are started later can import the file too.
 
     Args:
-        reference: the text.
-        path: of the field that names it.
-        installed: whether Syncline or an installed package wrote the text, and not a spec.
+        reference: ``module:name`` or ``file.py:name``.
+        path: path of the field that holds the reference, for the error line.
+        installed: whether the reference is from Syncline or an installed package, and not from a spec.
 
     Raises:
-        SpecError: no code may run (`refuse_code`); the module cannot be imported, with what Python says, or lacks the
-            name.
+        SpecError: no code may run (`refuse_code`), the module cannot be imported, or the module lacks the name.
 
     >>> imported("math:tau")
     6.283185307179586
@@ -202,27 +201,29 @@ def imported(reference: str, path: str = "name", *, installed: bool = False) -> 
         sys.path.append(str(folder))
     try:
         thing: Any = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's module raises is told as what is wrong with this field
+    except Exception as error:  # any error of a user's module is reported as an error of this field
         raise SpecError(path, reference, f"a module that imports; it says: {error_text(error)}") from error
     for part in name.split("."):
         if not hasattr(thing, part):
-            public = [one for one in dir(thing) if not one.startswith("_")]
+            public = [public_name for public_name in dir(thing) if not public_name.startswith("_")]
             raise SpecError(path, reference, f"a name of {module_name}: {one_of(public, part)}")
         thing = getattr(thing, part)
     return thing
 
 
 def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
-    """Return what the callable at ``module:name`` returns: ``{kind: python, target: module:name, ...}`` of a spec.
+    """Call the function or class at ``module:name`` with arguments by name, and return its result.
+
+    A spec describes such a call as ``{kind: python, target: module:name, ...}``.
 
     Args:
         target: ``module:name`` or ``file.py:name`` of a function or a class.
-        arguments: what it is called with, by name.
-        path: of the mapping that has ``target`` and the arguments as its fields.
+        arguments: arguments by name.
+        path: path of the mapping that has ``target`` and the arguments as its fields, for error lines.
 
     Raises:
-        SpecError: it cannot be imported or called; an argument that it does not have, or has no value; or what it
-            raises, by type and message.
+        SpecError: ``target`` cannot be imported or called, an argument is unknown or missing, or the call raises an
+            error, whose type and message the line repeats.
 
     >>> called("math:gcd", {})
     0
@@ -241,35 +242,35 @@ def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
 
 
 def call(function: Any, display_name: str, arguments: Mapping[str, Any], path: str, where: str = "") -> Any:
-    """What a user's function returns, called with arguments by name.
+    """Call a user's function with arguments by name, and return its result.
 
     Args:
-        function: it.
-        display_name: what error lines call it.
-        arguments: by name.
-        path: of the field that names the function.
-        where: what stands before an argument's name in error lines, with a dot behind.
+        function: function or class.
+        display_name: name of the function in error lines.
+        arguments: arguments by name.
+        path: path of the field that names the function, for error lines.
+        where: prefix of an argument's name in error lines, which ends in a dot.
 
     Raises:
-        SpecError: as `called`.
+        SpecError: as for `called`.
     """
     if not callable(function):
         raise SpecError(path, display_name, f"a function or a class, and this is {type(function).__name__}")
     _check_arguments(function, display_name, arguments, where)
     try:
         return function(**arguments)
-    except Exception as error:  # whatever a user's function raises is told as what is wrong with this field
+    except Exception as error:  # any error of a user's function is reported as an error of this field
         raise SpecError(path, display_name, f"a call that returns; it says: {error_text(error)}") from error
 
 
 def called_as(fields: Mapping[str, Any], path: str) -> Any:
-    """What ``{kind: python, target: module:name, ...}`` of a spec stands for: what the target returns."""
+    """Return the result of the call that ``{kind: python, target: module:name, ...}`` of a spec describes."""
     arguments = {key: value for key, value in fields.items() if key not in ("kind", "target")}
     return called(fields.get("target"), arguments, path)
 
 
 def name_of_call(fields: Mapping[str, Any]) -> str:
-    """What to call it.
+    """Return a name for the call that a mapping of a spec describes.
 
     >>> name_of_call({"kind": "python", "target": "mine:make", "width": 4})
     'mine:make(width=4)'
@@ -278,7 +279,7 @@ def name_of_call(fields: Mapping[str, Any]) -> str:
 
 
 def call_text(target: str, arguments: Mapping[str, Any]) -> str:
-    """What to call the thing that a call returned, for people.
+    """Return a name for the result of a call: the target with its arguments.
 
     >>> call_text("mine:make", {"width": 4, "kind_of": "a"}), call_text("mine:make", {})
     ("mine:make(width=4, kind_of='a')", 'mine:make')
@@ -288,23 +289,27 @@ def call_text(target: str, arguments: Mapping[str, Any]) -> str:
 
 def _check_arguments(function: Any, target: str, arguments: Mapping[str, Any], where: str) -> None:
     try:
-        taken = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of some that are written in C Python does not know it
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions in C have no signature
         return
-    by_name = {one.name: one for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    takes_any = any(one.kind == one.VAR_KEYWORD for one in taken)
+    by_name = {
+        parameter.name: parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
     for name, value in arguments.items():
         if not isinstance(name, str) or not (takes_any or name in by_name):
-            public = [one for one in by_name if not one.startswith("_")]
-            known = one_of(public, str(name)) if public else "it takes none"
-            raise SpecError(f"{where}{name}", value, f"no such argument of {target}, but {known}")
-    for name, one in by_name.items():
-        if one.default is one.empty and name not in arguments:
+            public = [parameter for parameter in by_name if not parameter.startswith("_")]
+            expected = one_of(public, str(name)) if public else "it takes none"
+            raise SpecError(f"{where}{name}", value, f"no such argument of {target}, but {expected}")
+    for name, parameter in by_name.items():
+        if parameter.default is parameter.empty and name not in arguments:
             raise SpecError(f"{where}{name}", None, f"a value, as this argument of {target} has no default")
 
 
 def reference_to(thing: type) -> str:
-    """The ``module:name`` of a class.
+    """Return the ``module:name`` of a class.
 
     >>> reference_to(Registry)
     'syncline.registry:Registry'

@@ -1,7 +1,7 @@
-"""Named random streams: every stream of a run comes from one seed, by name.
+"""Named random streams: every random stream of a run is derived from one seed and the stream's name.
 
-Two streams with different names are independent, and adding a stream never moves another one:
-a name is hashed into the spawn key of NumPy's ``SeedSequence``, so no order of creation is involved.
+Streams with different names are independent, and a new stream never changes another one: a hash of the name becomes the
+spawn key of NumPy's ``SeedSequence``, so that the order of creation does not matter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def stream(seed: int, *names: str | int) -> np.random.SeedSequence:
-    """The seed sequence of the stream ``names`` under ``seed``.
+    """Return the seed sequence of the stream ``names`` under ``seed``.
 
     >>> stream(0, "noise", 3).generate_state(1) == stream(0, "noise", 3).generate_state(1)
     array([ True])
@@ -22,10 +22,10 @@ def stream(seed: int, *names: str | int) -> np.random.SeedSequence:
 
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
-    """A NumPy generator on the stream ``names`` under ``seed``."""
+    """Return a NumPy generator on the stream ``names`` under ``seed``."""
     return np.random.Generator(np.random.PCG64(stream(seed, *names)))
 
 
 def seed64(seed: int, *names: str | int) -> int:
-    """A 63-bit integer from the stream, for generators that take one integer (``torch.Generator.manual_seed``)."""
+    """Return a 63-bit integer of the stream, for generators with an integer seed (``torch.Generator.manual_seed``)."""
     return int(stream(seed, *names).generate_state(1, np.uint64)[0] >> 1)

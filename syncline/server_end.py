@@ -1,4 +1,4 @@
-"""What the server of processes of a command imports first: it ends with the command, also while it imports."""
+"""First import of multiprocessing's fork server: it ends the server when the command ends, also during imports."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import sys
 
 from syncline.interrupts import end_with_parent
 
-if sys.platform == "linux":  # elsewhere a thread would watch, and a process that forks must not have one
+if sys.platform == "linux":  # elsewhere it would start a thread, and a forking process must not have threads
     end_with_parent(os.getppid())

@@ -1,4 +1,4 @@
-"""``torchrun --nproc-per-node 4 -m syncline.torchrun SPEC``: an entry point, as the command line is."""
+"""Entry point for torchrun: ``torchrun --nproc-per-node 4 -m syncline.torchrun SPEC``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def torchrun_command(
     from syncline.specs import RunSpec, load_spec
     from syncline.units import number_or_text, parse_seconds
 
-    how = Launch(
+    launch = Launch(
         device,
         backend,
         parse_seconds(number_or_text(timeout), "--timeout"),
@@ -76,7 +76,7 @@ def torchrun_command(
     processes = os.environ.get("WORLD_SIZE", "")
     workers = int(processes) * workers_per_process if processes.isdecimal() else None
     loaded = load_spec(spec, overridden(overrides, {"WORLD_SIZE": ("workers", workers)}), RunSpec)
-    result = run_under_torchrun(loaded, out or Path("runs") / loaded.name, how, exact=out is not None)
+    result = run_under_torchrun(loaded, out or Path("runs") / loaded.name, launch, exact=out is not None)
     if "folder" in result:
         print(f"results in {result['folder']}/", file=sys.stderr)
     if result["failed"]:
@@ -108,10 +108,10 @@ def _calibrate(
     from syncline.units import number_or_text, parse_seconds
 
     plan = planned(spec, overrides or (), known=network, sizes=sizes, budget=budget, window=window)
-    how = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
+    launch = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
     target = out or Path("cluster.yaml")
-    result = calibrate_under_torchrun(plan, target, how, command=command, exact=out is not None)
+    result = calibrate_under_torchrun(plan, target, launch, command=command, exact=out is not None)
     if "failed" in result:
         print(f"error: {result['failed']}", file=sys.stderr)
         _leave(1)

@@ -1,4 +1,4 @@
-"""The training loop: problem + method + communicator, the same in every world. It keeps no clock."""
+"""The training loop of a problem, a method and a communicator, simulated or distributed; it measures no times."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from syncline.optim.watching import Watch, WatchedValue
 from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
-"""Steps between looks at whether a loss is still finite; the step itself is then found exactly."""
+"""Number of steps between checks that losses are finite; `diverged_at` then finds the exact step."""
 
 STEPS_PER_BLOCK = 1024
-"""Tensors of single steps that are kept as one, see `StepLog`."""
+"""Number of single-step tensors that `StepLog` stores as one block."""
 
 Array = NDArray[Any]
 
 
 @dataclass
 class History:
-    """What a training went through, for ``S`` seeds at once.
+    """The history of a training: losses, diagnostics and evaluations for ``S`` seeds at once.
 
     Attributes:
-        seeds: one per replica.
-        steps: steps that were completed, ``T``.
-        loss: ``(T, S)`` training loss, mean over the workers, at the parameters a step began with.
+        seeds: seed of each replica, ``(S,)``.
+        steps: number of completed steps, ``T``.
+        loss: ``(T, S)`` training loss, mean over the workers, at the parameters before each step.
         trace: name -> ``(T, S, ...)`` cheap diagnostics of the task and of the method after each step.
         eval_step: ``(E,)`` completed steps at each evaluation, from 0.
         evaluation: name -> ``(E, S)`` metrics of the mean of the workers' parameters.
         diverged_at: per seed, the first step (from 0) whose training loss was not finite; T if only the evaluation
-            after the last step was not; else None.
-        interrupted: whether the user stopped it; everything above is then what was completed.
-        watched: what measures along the way found, of all seeds.
+            after the last step was not finite; else None.
+        interrupted: whether the user stopped the training; all fields then cover the completed steps.
+        watched: values of the measures during the training (`Watch`), of all seeds.
     """
 
     seeds: tuple[int, ...]
@@ -58,7 +58,7 @@ class History:
 
     @classmethod
     def side_by_side(cls, parts: Sequence[History]) -> History:
-        """Histories of single seeds as one; where one ended early, the others go on beside NaN."""
+        """Return one history of several seeds; shorter histories are padded with NaN."""
         longest = max(parts, key=lambda part: part.steps)
 
         def padded(values: Array, length: int) -> Array:
@@ -66,12 +66,12 @@ class History:
             return np.concatenate([values, gap]) if len(gap) else values
 
         def at_evaluations(part: History, values: Array) -> Array:
-            found = {step: row for step, row in zip(part.eval_step.tolist(), values, strict=True)}
+            row_of_step = {step: row for step, row in zip(part.eval_step.tolist(), values, strict=True)}
             missing = np.full(values.shape[1:], np.nan)
-            return np.stack([found.get(step, missing) for step in longest.eval_step.tolist()])
+            return np.stack([row_of_step.get(step, missing) for step in longest.eval_step.tolist()])
 
-        def joined(of: Callable[[History], Array]) -> Array:
-            return np.concatenate([of(part) for part in parts], axis=1)
+        def joined(values_of: Callable[[History], Array]) -> Array:
+            return np.concatenate([values_of(part) for part in parts], axis=1)
 
         return cls(
             seeds=tuple(seed for part in parts for seed in part.seeds),
@@ -85,18 +85,18 @@ class History:
             },
             diverged_at=tuple(step for part in parts for step in part.diverged_at),
             interrupted=any(part.interrupted for part in parts),
-            watched=[one for part in parts for one in part.watched],
+            watched=[watched_value for part in parts for watched_value in part.watched],
         )
 
     def last_evaluation(self) -> dict[str, Array]:
-        """Metrics after the last step, each ``(S,)``; NaN where a stop left no time to measure them."""
+        """Return the metrics after the last step, each ``(S,)``; NaN if the training stopped before this evaluation."""
         measured = len(self.eval_step) and self.eval_step[-1] == self.steps
         return {
             name: v[-1] if measured else np.full_like(v[-1], np.nan) for name, v in self.evaluation.items() if len(v)
         }
 
     def final(self) -> list[dict[str, Any]]:
-        """The last word on each seed: a flat record of metrics.
+        """Return a flat record of final metrics for each seed.
 
         ``distance_mean`` is the mean over the last tenth of the steps, for tasks that trace a distance.
         """
@@ -117,16 +117,16 @@ class History:
 
 
 class StepLog:
-    """One tensor per step, all of one shape ``(*s)``, kept in blocks: by itself each would take 500 bytes and more."""
+    """A log of one tensor per step, all of shape ``(*s)``, stored in blocks, as single tensors take 500 bytes each."""
 
     def __init__(self) -> None:
         self._blocks: list[list[torch.Tensor] | torch.Tensor] = [[]]
 
     def append(self, value: torch.Tensor) -> None:
-        """Note the next one; it is not looked at, so nobody waits for it."""
+        """Append the tensor of the next step without reading its values, so that the device need not finish it."""
         last = self._blocks[-1]
         if len(last) == STEPS_PER_BLOCK:
-            self._blocks[-1] = torch.stack(list(last))  # in one assignment: an interrupt finds a whole log
+            self._blocks[-1] = torch.stack(list(last))  # one assignment, so that an interrupt leaves a complete log
             self._blocks.append(last := [])
         cast("list[torch.Tensor]", last).append(value)
 
@@ -134,7 +134,7 @@ class StepLog:
         return STEPS_PER_BLOCK * (len(self._blocks) - 1) + len(self._blocks[-1])
 
     def part(self, first: int, last: int) -> torch.Tensor | None:
-        """Those from ``first`` to ``last - 1``, ``(n, *s)``; None if there are none."""
+        """Return the tensors of steps ``first`` to ``last - 1``, ``(n, *s)``; None if there are none."""
         parts = []
         for number in range(first // STEPS_PER_BLOCK, min(-(-last // STEPS_PER_BLOCK), len(self._blocks))):
             before, block = number * STEPS_PER_BLOCK, self._blocks[number]
@@ -146,9 +146,9 @@ class StepLog:
 
 @dataclass
 class Recorder:
-    """What a training has measured so far; it can be read while the training goes on.
+    """A recorder of a training's losses, diagnostics and evaluations, which can be read during the training.
 
-    It collects tensors without looking at them, so that a step never waits for a value.
+    It stores tensors without reading their values, so that a step never waits for the device.
     """
 
     losses: StepLog = field(default_factory=StepLog)
@@ -157,18 +157,18 @@ class Recorder:
     evaluation: dict[str, StepLog] = field(default_factory=dict)
 
     def all_lost(self, last: int) -> bool:
-        """Whether each seed had a loss that was not finite in the last so many steps."""
+        """Return whether every seed had a loss that was not finite in the ``last`` steps."""
         losses = self.losses.part(max(len(self.losses) - last, 0), len(self.losses))
         return losses is not None and not bool(torch.isfinite(losses).all(0).any())
 
     def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
-        """What belongs to completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
+        """Return the history of completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
         evaluated = bisect_left(self.eval_step, first), bisect_left(self.eval_step, last)
         return self._history(seeds, (max(first, 1) - 1, min(last - 1, len(self.losses))), evaluated)
 
     def history(self, seeds: tuple[int, ...], interrupted: bool = False) -> History:
-        """All of it."""
-        # An interrupt can fall between two records of one moment: keep whole steps and whole evaluations only.
+        """Return the history of all complete steps and evaluations."""
+        # An interrupt can fall between two records of the same step: keep complete steps and evaluations only.
         evaluations = min((len(values) for values in self.evaluation.values()), default=0)
         history = self._history(seeds, (0, len(self.losses)), (0, evaluations))
         history.interrupted = interrupted
@@ -191,7 +191,10 @@ class Recorder:
 
 
 def diverged_at(history: History) -> tuple[int | None, ...]:
-    """Per seed, the first loss that is not finite; an evaluation after the last step counts as the loss of step T."""
+    """Return for each seed the step of the first loss that is not finite; else None.
+
+    The loss of an evaluation after the last step counts as the loss of step T.
+    """
     losses = history.loss
     if history.evaluation and history.eval_step[-1] == history.steps:
         losses = np.concatenate([losses, history.evaluation["loss"][-1:]])
@@ -208,15 +211,15 @@ def _array(values: torch.Tensor | None, empty: tuple[int, ...]) -> Array:
 
 
 def local_rows(method: Method, seeds: Sequence[int]) -> Rows:
-    """The rows of a task that this method's communicator stands for."""
+    """Return the rows of a task on this method's communicator: its local workers, once per seed."""
     return rows_of(method.comm, seeds)
 
 
 def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
-    """The rows that live with a communicator: its local workers, once per seed.
+    """Return the rows of a task on a communicator: its local workers, once per seed.
 
     Raises:
-        SpecError: if the number of seeds is not the communicator's number of replicas.
+        SpecError: the number of seeds is not the communicator's number of replicas.
     """
     if len(seeds) != comm.replicas:
         raise SpecError("seeds", tuple(seeds), f"{comm.replicas}, one per replica of the communicator")
@@ -225,7 +228,7 @@ def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
 
 
 def parameter_groups(task: Task) -> list[dict[str, Any]]:
-    """A task's named parameters as torch's groups, in their order: runs of matrices, and runs of what is none."""
+    """Return torch's parameter groups of a task: consecutive matrices, and consecutive other parameters, in order."""
     runs = groupby(task.params.items(), key=lambda item: item[0] in task.matrices)
     return [{"params": list(run), "matrix": matrix} for matrix, run in runs]
 
@@ -242,26 +245,26 @@ def train(
     recorder: Recorder | None = None,
     watch: Watch | None = None,
 ) -> History:
-    """Train for ``steps`` steps.
+    """Train a task for a number of steps, and return the history.
 
     Args:
-        task: the problem at work, on the rows of ``method.comm``.
-        method: steps the task's parameters.
-        seeds: one per replica.
-        steps: T.
-        eval_every: steps between evaluations; there is always one before the first step and one after the last.
-            0: only these two.
-        schedule: stepped after each step.
-        on_step: called with the number of completed steps, from 0. It may raise ``KeyboardInterrupt`` to end the
-            training there, with an evaluation.
-        recorder: where to collect, for those who want to read it meanwhile.
-        watch: measures that look at the method on its way, see ``syncline.optim.watching``.
+        task: the problem's task on the rows of ``method.comm``.
+        method: method that updates the task's parameters.
+        seeds: seed of each replica, ``(S,)``.
+        steps: number of steps, T.
+        eval_every: number of steps between evaluations; 0: none in between. There is always an evaluation before the
+            first step and after the last one.
+        schedule: learning-rate schedule, which advances after each step.
+        on_step: function that is called with the number of completed steps, from 0. It may raise
+            ``KeyboardInterrupt``, which ends the training with an evaluation.
+        recorder: recorder of the results, for callers that read it during the training.
+        watch: measures of the method during the training, see ``syncline.optim.watching``.
 
     Returns:
-        The history. A loss that is not finite ends the training once it is so for every seed; Ctrl-C ends it too. Both
-        are told in the history, with everything measured so far. Where workers may be absent (a membership of the
-        communicator, see ``syncline.optim.PartialParticipation``), losses and evaluations are of those present in the
-        step, and a task's trace is of all rows.
+        The history. The training ends early once every seed had a loss that was not finite, or at Ctrl-C; the history
+        says so, and has all values up to this point. If workers may be absent (a membership of the communicator, see
+        ``syncline.optim.PartialParticipation``), losses and evaluations are means over the workers present in the step,
+        and a task's trace covers all rows.
     """
     seeds = tuple(seeds)
     rows, recorder = local_rows(method, seeds), recorder or Recorder()
@@ -310,14 +313,14 @@ def train(
                 break
     except KeyboardInterrupt:
         interrupted = True
-        _stops(on_step, len(recorder.losses))  # where the report says that the interrupt has arrived
+        _stops(on_step, len(recorder.losses))  # the report confirms the interrupt
     history = recorder.history(seeds, interrupted)
     history.watched = watch.values(seeds) if watch else []
     return history
 
 
 def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:
-    """The means ``(S, *s)`` of a task's parameters, and buffers, over the workers; the ledger does not note it."""
+    """Return the means ``(S, *s)`` of a task's parameters and buffers over the workers, without a ledger entry."""
     with torch.no_grad(), comm.ledger.paused():
         averaged = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
     means = dict(zip(task.params, averaged, strict=True)) | mean_buffers(getattr(task, "buffers", {}), comm)
@@ -325,15 +328,15 @@ def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, tor
 
 
 def _all_lost(recorder: Recorder, task: Task, comm: Communicator) -> bool:
-    """Whether no worker of the group has a seed left; asked of all, so that processes stop together."""
-    left = torch.tensor([0.0 if recorder.all_lost(CHECK_EVERY) else 1.0] * len(comm.local_workers))
+    """Return whether every seed has diverged on all workers; an all-reduce lets all processes stop together."""
+    has_seed = torch.tensor([0.0 if recorder.all_lost(CHECK_EVERY) else 1.0] * len(comm.local_workers))
     with comm.ledger.paused():
-        on_device = left.to(next(iter(task.params.values())).device)
+        on_device = has_seed.to(next(iter(task.params.values())).device)
         return not bool(comm.all_reduce_max(on_device).any())
 
 
 def _stops(on_step: Callable[[int], None] | None, done: int) -> bool:
-    """Tell how far the training is; whether the answer is to stop."""
+    """Report the number of completed steps, and return whether the caller asks to stop."""
     try:
         if on_step is not None:
             on_step(done)

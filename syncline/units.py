@@ -1,6 +1,6 @@
-"""Human quantities at the edge: text to SI numbers and back.
+"""Conversion of quantities with units from text to SI numbers, and back.
 
-Inside Syncline a time is in seconds, a size in bytes, a rate in bytes per second. Text is parsed once, where it enters.
+Inside Syncline a time is in seconds, a size in bytes, a rate in bytes per second. Text is parsed once, at the input.
 The case of ``b`` and ``B`` matters: ``b`` is a bit, ``B`` a byte of 8 bits. ``k M G T P`` are powers of 1000 and
 ``Ki Mi Gi Ti Pi`` powers of 1024 (IEC 80000-13), so 619 MiB is 649 MB.
 """
@@ -31,14 +31,14 @@ _QUANTITY = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d
 
 
 def parse_seconds(value: str | float, path: str = "time") -> float:
-    """A time in seconds, from text with a unit or from a number of seconds.
+    """Return a time in seconds, from text with a unit or from a number of seconds.
 
     Args:
         value: ``"50 ms"``, ``"50us"``, ``"2 min"`` or ``0.05``; not negative.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: without a unit, with an unknown one, negative or not finite.
+        SpecError: the unit is missing or unknown, or the time is negative or not finite.
 
     >>> parse_seconds("50 ms")
     0.05
@@ -49,14 +49,14 @@ def parse_seconds(value: str | float, path: str = "time") -> float:
 
 
 def parse_bytes(value: str | float, path: str = "size") -> float:
-    """A size in bytes, from text with a unit or from a number of bytes.
+    """Return a size in bytes, from text with a unit or from a number of bytes.
 
     Args:
         value: ``"619 MiB"`` (2**20 bytes each), ``"1.5GB"`` (10**9 bytes each) or ``4``; not negative.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: without a unit, with an unknown one (``Mb`` is megabit: refused here), negative or not finite.
+        SpecError: the unit is missing or unknown (``Mb``, megabit, is no size), or the size is negative or not finite.
 
     >>> parse_bytes("619MiB")
     649068544.0
@@ -65,14 +65,14 @@ def parse_bytes(value: str | float, path: str = "size") -> float:
 
 
 def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
-    """A rate in bytes per second, from text with a unit or from a number of bytes per second.
+    """Return a rate in bytes per second, from text with a unit or from a number of bytes per second.
 
     Args:
         value: ``"100 Gbit/s"``, ``"100Gb/s"``, ``"100 Gbps"`` (all 12.5e9), ``"1.25 GB/s"`` or ``1.25e9``; positive.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: without a unit, with an unknown one, not positive or not finite.
+        SpecError: the unit is missing or unknown, or the rate is not positive or not finite.
 
     >>> parse_bandwidth("10Gbit/s") == parse_bandwidth("1.25 GB/s")
     True
@@ -85,7 +85,7 @@ def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
 
 
 def is_whole(value: object) -> bool:
-    """Return whether a value is a whole number, of Python or NumPy, and no truth value.
+    """Return whether a value is a whole number of Python or NumPy, and not a bool.
 
     >>> is_whole(3), is_whole(3.0), is_whole(True)
     (True, False, False)
@@ -97,14 +97,14 @@ _COUNTS = {**{name: float(factor) for name, factor in _DECIMAL.items()}, "B": 1e
 
 
 def parse_count(value: str | float, path: str = "count") -> float:
-    """A number of parameters or tokens, from text as people write it or from a number.
+    """Return a number of parameters or tokens, from text such as ``1.3B`` or from a number.
 
     Args:
         value: ``"1.3B"`` (10**9), ``"350M"``, ``"1.4T"`` or ``26e9``; positive.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: with something else behind it, not positive or not finite.
+        SpecError: the suffix is unknown, or the number is not positive or not finite.
 
     >>> parse_count("1.3B"), parse_count("140 B") == parse_count(140e9)
     (1300000000.0, True)
@@ -117,14 +117,14 @@ def parse_count(value: str | float, path: str = "count") -> float:
 
 
 def parse_share(value: str | float, path: str = "share") -> float:
-    """A part of one, from a number or from text in percent.
+    """Return a share of one, from a number or from text in percent.
 
     Args:
         value: ``0.05`` or ``"5%"``; not negative.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: with something else behind it, negative or not finite.
+        SpecError: the suffix is unknown, or the share is negative or not finite.
 
     >>> parse_share("5%"), parse_share(0.05)
     (0.05, 0.05)
@@ -133,7 +133,9 @@ def parse_share(value: str | float, path: str = "share") -> float:
 
 
 def number_or_text(text: str | float) -> str | float:
-    """An option's text: a plain number is one, in SI units; anything else stays text, to be read with its unit.
+    """Return the number of an option's text if it has no unit; return any other text unchanged.
+
+    A plain number is in SI units; text with a unit is parsed later.
 
     >>> number_or_text("4"), number_or_text("4 KiB")
     (4.0, '4 KiB')
@@ -145,7 +147,7 @@ def number_or_text(text: str | float) -> str | float:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time for people, three significant digits: ``50 ms``, ``2 us``, ``1.5 h``.
+    """Return a time as text with three significant digits: ``50 ms``, ``2 us``, ``1.5 h``.
 
     >>> format_seconds(0.0521), format_seconds(5400)
     ('52.1 ms', '1.5 h')
@@ -154,7 +156,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(nbytes: float) -> str:
-    """A size for people, three significant digits, in powers of 1000: ``649 MB``.
+    """Return a size as text with three significant digits, in powers of 1000: ``649 MB``.
 
     >>> format_bytes(648.8e6), format_bytes(12)
     ('649 MB', '12 B')
@@ -163,7 +165,7 @@ def format_bytes(nbytes: float) -> str:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """A rate for people, three significant digits, in bits per second as networks are sold: ``10 Gbit/s``.
+    """Return a rate as text with three significant digits, in bits per second as for products: ``10 Gbit/s``.
 
     >>> format_bandwidth(1.25e9)
     '10 Gbit/s'
@@ -174,7 +176,7 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 def _parse(value: str | float, path: str, units: dict[str, float], expected: str) -> float:
     quantity = math.nan
-    # An exponent that no decimal number can have; no number at all; a user's own object that raises what it likes.
+    # Errors: an exponent out of range, an object that is no number, or any error of a user's own object.
     with contextlib.suppress(Exception):
         if isinstance(value, str):
             match = _QUANTITY.fullmatch(value.strip())
@@ -190,7 +192,7 @@ def _parse(value: str | float, path: str, units: dict[str, float], expected: str
 
 
 def _format(value: float, base: str, ascending: dict[str, float]) -> str:
-    """``value`` in the largest unit of which it has at least one, after rounding to three significant digits."""
+    """Return ``value`` in the largest unit in which it is at least 1, after rounding to three significant digits."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {base}"
     rounded = abs(float(f"{value:.3g}"))

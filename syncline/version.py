@@ -1,4 +1,4 @@
-"""The version of the package, from the tags of its history, and the commit that it is of."""
+"""The version of the package, from the tags of its repository, and its commit."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from functools import cache
 from pathlib import Path
 
 BUILT_FROM = Path(__file__).with_name("commit.txt")
-"""In a wheel or an sdist: the commit that it was built from. A checkout has no such file."""
+"""File with the commit of a wheel or an sdist. A checkout has no such file."""
 
 UNKNOWN = "0+unknown"
-"""The version of files that nobody installed."""
+"""The version of a package that is not installed."""
 
 
 @cache
 def _version() -> str:
-    """What was installed under the package's name; a checkout's own changes since then, its commit tells."""
+    """Return the version of the installed package; for later changes of a checkout see `git_commit`."""
     from importlib import metadata
 
     try:
@@ -24,16 +24,16 @@ def _version() -> str:
 
 
 def __getattr__(name: str) -> str:
-    """``__version__``, read when it is asked for: importing the package need not wait for it."""
+    """Return ``__version__``, which is read at its first use, so that importing the package does not wait for it."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _version()
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout that the package lies in, with ``+`` if files differ from it; else that of the build.
+    """Return the commit of the checkout, with ``+`` if files differ from it, or the commit of the build.
 
-    None where neither is known.
+    None if neither is known.
     """
     import subprocess
 
@@ -48,12 +48,12 @@ def git_commit() -> str | None:
     if BUILT_FROM.exists():
         return BUILT_FROM.read_text(encoding="utf-8").strip() or None
     if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None  # an installed copy inside somebody else's repository
+        return None  # an installed copy inside another repository
     commit = git("rev-parse", "HEAD")
     return commit and commit + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def version_line() -> str:
-    """Version and commit in one line: ``0.1.0, commit 94c8b61d2f0a``, with ``+`` if files differ from it."""
+    """Return version and commit in one line: ``0.1.0, commit 94c8b61d2f0a``, with ``+`` if files differ from it."""
     commit = git_commit()
     return f"{_version()}, commit {commit[:12]}{'+' if commit.endswith('+') else ''}" if commit else _version()

@@ -1,4 +1,4 @@
-"""YAML as people mean it: 1e-3 is a number, and no key is there twice."""
+"""A YAML parser in which 1e-3 is a number and duplicate keys are errors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text holds.
+    """Return the content of a YAML text.
 
-    YAML 1.1 but for two things. Its floats need a dot, so 1e-3 would be text: here it is a number, as in YAML 1.2. And
-    a key that is there twice is refused, as YAML demands and PyYAML does not: the last one would win in silence.
+    The text is YAML 1.1 with two differences. Floats of YAML 1.1 need a dot, so that 1e-3 would be text; here it is a
+    number, as in YAML 1.2. A duplicate key is an error, as YAML demands; PyYAML would silently take the last value.
 
     Raises:
-        ValueError: no YAML, a key twice, or too much; in one line.
+        ValueError: the text is not YAML, has a duplicate key, or is too large; the message is one line.
     """
-    import yaml  # only here: who reads no file needs no parser
+    import yaml  # imported late, because many commands read no file
 
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"{len(text):,} characters, and at most {MOST_CHARACTERS:,} are read")
@@ -35,18 +35,18 @@ def parse_yaml(text: str) -> Any:
 
 
 MOST_CHARACTERS = 1_000_000
-"""Of a text: reading them takes about ten seconds, and a spec has a few thousand."""
+"""Largest number of characters of a text: reading them takes about ten seconds, and a spec has a few thousand."""
 
 MOST_VALUES = 1_000_000
-"""In a file, with every alias written out: a few lines of aliases of aliases would fill the memory."""
+"""Largest number of values with all aliases expanded: a few lines of nested aliases could fill the memory."""
 
 
 def _unfolded(node: Any, counts: dict[int, float]) -> float:
-    """How many values a node stands for; infinitely many if it is inside itself."""
+    """Return the number of values of a node with all aliases expanded; infinity if the node contains itself."""
     if id(node) not in counts:
         counts[id(node)] = math.inf
-        inside = node.value if isinstance(node.value, list) else []
-        parts = [part for one in inside for part in (one if isinstance(one, tuple) else (one,))]
+        entries = node.value if isinstance(node.value, list) else []
+        parts = [part for entry in entries for part in (entry if isinstance(entry, tuple) else (entry,))]
         counts[id(node)] = 1.0 + sum(_unfolded(part, counts) for part in parts)
     return counts[id(node)]
 

@@ -1,4 +1,4 @@
-"""The commands: parse, call, print. What they do is in `syncline.api`."""
+"""The command-line application, which parses, calls and prints; ``syncline.experiments`` does the work."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["app", "main"]
 
 
 OF_TORCH = "can't allocate memory"
-"""What torch says where NumPy raises a MemoryError; of a kind that has no name of its own."""
+"""Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""
 
 UNWRITABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
 )  # fmt: skip
-"""What a system says when a disk, a quota or a file is full; or can no longer be written, or is gone."""
+"""Error numbers of a disk, quota or file that is full, read-only or gone."""
 
 
 MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
-"""What a system says of a path that cannot be the one of a file."""
+"""Error numbers of a path that cannot be the path of a file."""
 
 
 def _prepare_process() -> None:
-    """Open what the caller has closed, and refuse a working directory that is gone."""
+    """Open the standard streams that the caller has closed, and refuse a working directory that is gone."""
     open_standard_streams()
     check_width()
     try:
@@ -50,23 +50,23 @@ def _prepare_process() -> None:
 
 
 def _line(error: Exception) -> str:
-    """An error and what is known about it, in one line."""
+    """Return an error and its notes in one line."""
     return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
 
 
 @contextmanager
 def _alone(name: str | None) -> Iterator[None]:
-    """Inside, the application has no command but the one of this name: typer reads the options of all that it has."""
-    every = app.registered_commands
-    app.registered_commands = [one for one in every if one.name == name] or every
+    """Register only the command of this name in the block, because typer reads all registered commands' options."""
+    commands = app.registered_commands
+    app.registered_commands = [command for command in commands if command.name == name] or commands
     try:
         yield
     finally:
-        app.registered_commands = every
+        app.registered_commands = commands
 
 
 def main() -> None:
-    """The entry point: a mistake in the input is one line on standard error and exit code 2."""
+    """Run the command line; a mistake in the input is one line on standard error and exit code 2."""
     _prepare_process()
     with interrupts.listen_for_signals():
         _main()
@@ -75,7 +75,7 @@ def main() -> None:
 def _main() -> None:
     try:
         with _alone(next(iter(sys.argv[1:]), None)):
-            sys.exit(app(prog_name="syncline", standalone_mode=False))  # which returns the code of typer.Exit
+            sys.exit(app(prog_name="syncline", standalone_mode=False))  # the application returns the code of typer.Exit
     except SynclineError as error:
         say(_line(error))
         sys.exit(2)
@@ -100,7 +100,7 @@ def _main() -> None:
         if error.errno not in UNWRITABLE:
             raise
         say(_line(error))
-        with suppress(OSError, ValueError):  # what standard output still holds could not be written at exit, either
+        with suppress(OSError, ValueError):  # at exit, the buffer of standard output could not be written either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

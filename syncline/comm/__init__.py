@@ -43,11 +43,11 @@ __all__ = [
     "as_own_copies",
     "computed_once",
     "encoded_from",
+    "first_rows",
     "flat",
     "for_all",
     "for_rows",
     "is_one_copy",
-    "first_rows",
     "stack",
     "the_copy",
 ]

@@ -190,7 +190,8 @@ class TorchRule(SteppingRule[Method]):
             try:
                 optimizer.step()
             except Exception as error:  # as above
-                expected = f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {error_text(error)}"
+                message = error_text(error)
+                expected = f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {message}"
                 raise SpecError("rule.target", type(optimizer).__name__, expected) from None
         return optimizer, params, groups
 

@@ -1,4 +1,4 @@
-"""Specs: what to run, as frozen data. Reading and projecting them needs no torch."""
+"""Specs of experiments as frozen data. Reading and projecting a spec does not import torch."""
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
 from syncline.specs.cluster.clusters import Cluster, asked_of, bundled_clusters, named_cluster

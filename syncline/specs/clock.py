@@ -1,4 +1,4 @@
-"""How a training is timed: what overlaps, and which algorithms carry the collectives."""
+"""Spec fields of the clock: overlap, collective algorithms, start rule, number format."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from syncline.fields import Spec, parsed
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.units import parse_bandwidth, parse_bytes
 
-ALGORITHM_NAMES = tuple(dict.fromkeys(name for of in TABLE.values() for name in of))
+ALGORITHM_NAMES = tuple(dict.fromkeys(name for algorithms in TABLE.values() for name in algorithms))
 
 
 def known_algorithm(value: Any, path: str) -> str | None:
-    """The name of a policy or an algorithm, or none.
+    """Return the name of a policy or an algorithm, or None.
 
     Raises:
-        SpecError: another name.
+        SpecError: there is no policy and no algorithm of this name.
     """
-    known = (*POLICIES, *ALGORITHM_NAMES)
-    if value is not None and value not in known:
-        raise SpecError(path, value, one_of(known, value))
+    names = (*POLICIES, *ALGORITHM_NAMES)
+    if value is not None and value not in names:
+        raise SpecError(path, value, one_of(names, value))
     return None if value is None else str(value)
 
 
 AlgorithmField = Annotated[str | None, parsed(known_algorithm)]
-"""A policy or an algorithm; a collective that has no such algorithm takes its first, as with none."""
+"""A policy or an algorithm. A collective without this algorithm takes its first one, as if the field were empty."""
 
 BandwidthField = Annotated[float, parsed(parse_bandwidth), Field(gt=0)]
 """A rate: ``5 GB/s``, ``10 Gbit/s``, or a number of bytes per second."""
@@ -44,17 +44,17 @@ BytesField = Annotated[float, parsed(parse_bytes), Field(gt=0)]
 NumberFormat = Literal["fp32", "bf16", "fp16"]
 
 NUMBER_FORMATS: tuple[str, ...] = get_args(NumberFormat)
-"""In which gradients can be computed."""
+"""The number formats in which gradients can be computed."""
 
 
 class ClockSpec(Spec):
-    """How a training is timed; what nobody says is what they would otherwise run.
+    """The settings of the clock that times a training.
 
-    ``overlap``: ``ddp``: gradients travel in buckets of ``bucket`` bytes during the backward pass; ``none``: compute,
-    then communicate; ``async``: what is sent after a step is waited for one step later. ``algorithm``: of all
-    collectives; if there is none, see `algorithm_on`. ``rule``: when a message starts, see docs/clock.md.
-    ``precision``: the number format in which gradients are computed and travel; if there is none, a training takes fp32
-    and a projection what its hardware's peak is of.
+    ``overlap``: with ``ddp`` gradients travel in buckets of ``bucket`` bytes during the backward pass; with ``none``
+    workers compute, then communicate; with ``async`` workers wait one step later for what they send after a step.
+    ``algorithm``: the algorithm of all collectives; for the default see `algorithm_on`. ``rule``: the rule by which a
+    message starts, see docs/clock.md. ``precision``: the number format in which gradients are computed and travel; by
+    default a training takes fp32, and a projection takes the format of its hardware's peak.
     """
 
     overlap: Overlap = "ddp"
@@ -64,27 +64,28 @@ class ClockSpec(Spec):
     precision: NumberFormat | None = None
 
     def algorithm_on(self, network: Network) -> str | None:
-        """What carries collectives: the spec's; if it has none, the library's own on links that know one.
+        """Return the algorithm of collectives on a network.
 
-        Elsewhere ``auto``, the fastest of each size, as a library tuned for the network would take.
+        It is the spec's ``algorithm``; else the library's own on links that have the costs of gloo or NCCL; else
+        ``auto``, the fastest for each size, as a library tuned for the network would choose.
         """
         return unless_named(self.algorithm, network)
 
     def clock_warnings(
         self, methods: Iterable[MethodBase], networks: Sequence[Network], trains: bool = True
     ) -> list[str]:
-        """What these fields cannot do, or what they leave out, a line each.
+        """Return warnings about fields that have no effect or affect only the clock, one line each.
 
         Args:
-            methods: whose clock it is.
-            networks: on which.
-            trains: whether there are losses beside the clock.
+            methods: methods that are timed.
+            networks: networks on which they are timed.
+            trains: whether the methods are also trained, so that there are losses.
         """
         lines = []
         if self.bucket != BUCKET_BYTES:
             if self.overlap != "ddp":
                 lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
-            elif not any(one.sends_in_backward or getattr(one, "in_backward", False) for one in methods):
+            elif not any(method.sends_in_backward or getattr(method, "in_backward", False) for method in methods):
                 lines.append("bucket has no effect, as nothing is sent during the backward pass")
         if self.rule != "eager" and all(all_by_library(self.algorithm_on(network), network) for network in networks):
             lines.append(f"rule {self.rule} has no effect on what gloo and NCCL run, which have rules of their own")

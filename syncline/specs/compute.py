@@ -1,4 +1,4 @@
-"""How long a worker computes in a step, as a spec says it."""
+"""Specs of the compute time of a worker's step, and of what disturbs it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _table(value: Any, path: str) -> BatchTimes:
-    """Seconds by batch size, from text or numbers."""
+    """Return a table of seconds by batch size from a mapping of texts or numbers."""
     if isinstance(value, BatchTimes):
         return value
     if not isinstance(value, dict):
@@ -50,12 +50,12 @@ COUNTED: Literal["counted"] = "counted"
 
 
 def _optimizer_time(value: Any, path: str) -> Any:
-    """``counted``, a time, or times by method."""
+    """Return ``counted``, seconds, or seconds by method name from what the user wrote."""
     if value == COUNTED:
         return value
     expected = "a time, times by method as in {muon: 12 ms, adam: 1 ms}, or counted"
     if isinstance(value, Mapping):
-        return {str(name): parse_seconds(one, f"{path}.{name}".strip(".")) for name, one in value.items()}
+        return {str(name): parse_seconds(seconds, f"{path}.{name}".strip(".")) for name, seconds in value.items()}
     if isinstance(value, str) and not value[:1].isdecimal():
         raise SpecError(path, value, expected)
     return parse_seconds(value, path)
@@ -66,14 +66,14 @@ OptimizerTimeField = Annotated[float | Literal["counted"] | dict[str, float], pa
 
 
 class SlowWorkerSpec(Spec):
-    """A worker that computes slower than the others."""
+    """A slow worker: each of its steps takes ``factor`` times as long."""
 
     worker: int = Field(ge=0)
     factor: float = Field(ge=1e-6, le=1e6)
 
 
 class PauseSpec(Spec):
-    """A worker that stands still once."""
+    """A pause: a worker stops for ``seconds`` in one step."""
 
     worker: int = Field(ge=0)
     step: int = Field(ge=0)
@@ -81,28 +81,28 @@ class PauseSpec(Spec):
 
 
 def fields_of_word(value: str | float) -> dict[str, Any]:
-    """The fields that ``measure``, or a time, stands for."""
+    """Return the fields of `ComputeSpec` for which ``measure`` or a time is short."""
     return {"measure": True} if value == "measure" else {"seconds": value}
 
 
 class ComputeSpec(Spec):
-    """How long a worker computes in a step: ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
+    """The compute time of a worker's step: ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
 
-    ``compute: 5 ms`` is short for ``{seconds: 5 ms}``. A table has seconds by batch size, ``samples`` (windows, images,
-    sequences) or ``tokens`` of one worker and step. ``measure``, which ``compute: measure`` is short for, stands for
-    the seconds of a step on the machine that trains: a training measures them once before it begins, and its
-    ``spec.yaml`` has them in its place.
+    ``compute: 5 ms`` is short for ``{seconds: 5 ms}``. A table maps the batch size of one worker and step to seconds;
+    batch sizes are in ``samples`` (windows, images, sequences) or ``tokens``. With ``measure`` (``compute: measure`` is
+    short for it) a training measures the seconds of a step on its own machine before it begins, and writes them to its
+    ``spec.yaml`` in place of ``measure``.
 
-    Disturbances: log-normal jitter (sigma of the logarithm, mean kept), slow workers, pauses, late starts.
+    Disturbances: log-normal jitter (sigma of the logarithm; the mean stays), slow workers, pauses, late starts.
 
-    Overheads: ``encode``, the fp32 bytes that a worker turns into a wire format and back per second (in no time if not
-    given); ``readback``, the time to read one number back from the device, which a trigger does once per layer. Of
-    CurvaDion's logs the second is 0.2 ms: 16 ms more per step with 72 matrices. Of the first, results/benchmarks.md has
-    1 to 8 GB/s on a CPU core.
+    Overheads: ``encode`` is the rate at which a worker encodes fp32 bytes into a wire format and decodes them (infinite
+    by default). ``readback`` is the time to read one number back from the device, which a trigger does once per layer.
+    CurvaDion's logs have a readback of 0.2 ms: 16 ms more per step with 72 matrices. results/benchmarks.md has encode
+    rates of 1 to 8 GB/s on a CPU core.
 
-    ``optimizer``, how long a worker's update takes in each step beside: a time; times by the methods' names; or
-    ``counted``, its matrix products and decompositions at the speed of the other computing. Elementwise updates are in
-    ``seconds`` that are of whole steps, and in the ``mfu`` of hardware.
+    ``optimizer`` is the time that a worker's update adds to each step: a time; times by the methods' names; or
+    ``counted``, the time of its matrix products and decompositions at the speed of the step. Elementwise updates are
+    already part of ``seconds`` of whole steps, and of the ``mfu`` of hardware.
     """
 
     seconds: Seconds | None = None
@@ -131,8 +131,8 @@ class ComputeSpec(Spec):
     def _one_source(self) -> ComputeSpec:
         others = {"seconds": self.seconds, "table": self.table, "hardware": self.hardware}
         if self.measure and any(value is not None for value in others.values()):
-            beside = next(name for name, value in others.items() if value is not None)
-            raise refusal("measure", True, f"no {beside} beside it: one of them says how long a step takes")
+            source = next(name for name, value in others.items() if value is not None)
+            raise refusal("measure", True, f"no {source} beside it: one of them says how long a step takes")
         if self.seconds is not None and self.hardware is not None:
             raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
         if self.table is not None and (self.seconds is not None or self.hardware is not None):
@@ -149,16 +149,17 @@ class ComputeSpec(Spec):
     def base_s(
         self, flops: float | None, what: str, *, samples: float | None = None, tokens: float | None = None
     ) -> float:
-        """Seconds of an undisturbed step.
+        """Return the seconds of an undisturbed step.
 
         Args:
-            flops: of one worker; None if they cannot be counted.
-            what: the problem or the model, for the error line.
-            samples: of one worker's batch; None if it has none.
-            tokens: the same in tokens.
+            flops: FLOPs of one worker's step; None if they cannot be counted.
+            what: name of the problem or the model, for the error line.
+            samples: number of samples in one worker's batch; None if it has none.
+            tokens: number of tokens in one worker's batch; None if it has none.
 
         Raises:
-            SpecError: if only FLOPs could tell and there are none, or a table has no such batch.
+            SpecError: the time depends on FLOPs and there are none, the table has no such batch size, or the time is
+                still to be measured.
         """
         if self.measure:
             raise SpecError("compute.measure", True, "seconds, a table or hardware, as nothing is measured here")
@@ -180,23 +181,23 @@ class ComputeSpec(Spec):
 
     @property
     def machine(self) -> Hardware:
-        """What computes where FLOPs tell how long."""
+        """Return the hardware that turns FLOPs into seconds; one CPU core by default."""
         return self.hardware or HARDWARE["cpu-core"]
 
     def optimizer_s(
         self, method: MethodBase, tensors: Sequence[TensorShape], base_s: float, flops: float | None, what: str
     ) -> float:
-        """Seconds in which an undisturbed worker updates, beside those of its step.
+        """Return the seconds that the update of an undisturbed worker adds to its step.
 
         Args:
-            method: whose update.
-            tensors: parameters of the model.
-            base_s: of the step.
-            flops: of one worker's step; None if they cannot be counted.
-            what: the problem or the model, for the error line.
+            method: method with the update.
+            tensors: shapes of the model's parameters.
+            base_s: seconds of the step.
+            flops: FLOPs of one worker's step; None if they cannot be counted.
+            what: name of the problem or the model, for the error line.
 
         Raises:
-            SpecError: products that are to be counted where the step's own cannot be.
+            SpecError: the update's products are to be counted, but the step has no FLOPs or no time.
         """
         if isinstance(self.optimizer, Mapping):
             return self.optimizer.get(method.name, 0.0)
@@ -204,12 +205,12 @@ class ComputeSpec(Spec):
             return self.optimizer
         if not flops or not base_s:
             raise SpecError("compute.optimizer", COUNTED, f"a time, as {what} has no FLOPs to tell its speed by")
-        # At the speed of the step, whatever says how long that takes.
+        # The update runs at the speed of the step: its FLOPs over its seconds.
         speed = dataclasses.replace(self.machine, peak_flops=flops / base_s, mfu=1.0)
         return method.added_update_s(tensors, speed)
 
     def check_optimizer(self, methods: Iterable[MethodBase]) -> None:
-        """Refuse times by name that leave a method out.
+        """Refuse ``optimizer`` times by name that lack a method.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
@@ -219,31 +220,32 @@ class ComputeSpec(Spec):
                 raise refusal("compute.optimizer", dict(self.optimizer), f"a time for {method.name!r}, too")
 
     def uncertainty(self, width: int | None = None) -> Uncertainty:
-        """Of an undisturbed step's seconds.
+        """Return the uncertainty of an undisturbed step's seconds.
 
         Args:
-            width: of the model; None: not known.
+            width: width of the model; None if it is not known.
         """
-        given = self.seconds is not None or self.table is not None
-        return computing_uncertainty(None if given else self.machine, width, self.mfu)
+        is_given = self.seconds is not None or self.table is not None
+        return computing_uncertainty(None if is_given else self.machine, width, self.mfu)
 
     def note(self) -> str:
-        """Where the seconds come from, unless the spec has them: a sentence for people, or nothing."""
+        """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""
         if self.seconds is not None or self.table is not None or self.measure:
             return ""
         return f" Compute: the problem's operations on {self.machine.name}."
 
     def warnings(self) -> list[str]:
-        """Batch sizes of a table that take less time than smaller ones, a line each."""
+        """Return a line for each batch size of the table that takes less time than a smaller one."""
         pairs = self.table.decreasing_pairs if self.table is not None else []
         return [f"compute.table: a batch of {large:g} takes less time than one of {small:g}" for small, large in pairs]
 
     def sample(
         self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
     ) -> np.ndarray:
-        """Seconds that each worker computes in each step, ``(T, P)``; ``factors`` lengthen it, but no pause.
+        """Return the compute seconds of each worker in each step, ``(T, P)``.
 
-        Fewer steps of the same seed are the first of more.
+        ``factors`` multiply the compute time but not the pauses. With the same seed, a smaller number of steps yields
+        the first rows of a larger number.
         """
         import numpy as np
 
@@ -263,7 +265,7 @@ class ComputeSpec(Spec):
         return times
 
     def check(self, workers: int, steps: int) -> None:
-        """Refuse disturbances of workers or steps that there are not.
+        """Refuse disturbances of workers or steps that do not exist.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.

@@ -1,4 +1,4 @@
-"""Specs of whole experiments: one training, a comparison, a projection."""
+"""Specs of whole experiments: a training, a comparison of methods, a projection in closed form."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 
 class ScheduleSpec(Spec):
-    """Learning rate over the steps: linear warmup, flat, ``1 - sqrt`` cooldown. Both zero: constant."""
+    """A learning-rate schedule: linear warmup, constant rate, ``1 - sqrt`` cooldown; constant if both are zero."""
 
     warmup_steps: int = Field(default=0, ge=0)
     cooldown_steps: int = Field(default=0, ge=0)
 
     def check(self, steps: int) -> None:
-        """Refuse one that is longer than the training.
+        """Refuse a schedule that is longer than the training.
 
         Raises:
-            PydanticCustomError: with the path from the training to the longer of both.
+            PydanticCustomError: names the longer of warmup and cooldown by its path in the training's spec.
         """
         parts = {"warmup_steps": self.warmup_steps, "cooldown_steps": self.cooldown_steps}
         total, longer = sum(parts.values()), max(parts, key=parts.__getitem__)
@@ -55,7 +55,7 @@ class ScheduleSpec(Spec):
             raise refusal(f"schedule.{longer}", parts[longer], expected)
 
     def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
-        """Torch's scheduler; None if the rate is constant."""
+        """Return torch's learning-rate scheduler; None if the rate is constant."""
         from syncline.optim import warmup_stable_decay
 
         if not (self.warmup_steps or self.cooldown_steps):
@@ -64,17 +64,18 @@ class ScheduleSpec(Spec):
 
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
-"""Of a step: below a clock cycle of any processor, above a human life; jitter and factors stay within doubles."""
+"""Bounds of the seconds of a step. The shortest is below a clock cycle of any processor, the longest is 32 years; with
+jitter and factors, times stay within the range of doubles."""
 
 MOST_SEEDS = 100_000
-"""Replicas that one training is asked for: no statistic needs more, and listing them takes seconds."""
+"""Largest number of seeds of a training: no statistic needs more, and listing them takes seconds."""
 
 MOST_LETTERS = 200
-"""Of a name: a folder is called by it, and file systems take 255 bytes with what is put around it."""
+"""Largest number of characters of a name: it becomes part of a folder's name, and file systems allow 255 bytes."""
 
 
 class Experiment(Spec):
-    """What every spec has."""
+    """The fields that every experiment has: a name, a description, a source."""
 
     name: str = Field(min_length=1, max_length=MOST_LETTERS, pattern=r"^[A-Za-z0-9._-]+$")
     description: str = ""
@@ -85,7 +86,7 @@ class Experiment(Spec):
         """Return the fields, as pydantic does.
 
         Raises:
-            SynclineError: a function of the user's is called with an object that no file can say.
+            SynclineError: a field holds an object that no file can hold, such as an argument of a user's function.
         """
         try:
             return super().model_dump(*args, **options)
@@ -93,12 +94,12 @@ class Experiment(Spec):
             raise SynclineError(f"spec: no file can say one of its values: {error}") from None
 
     def warnings(self) -> list[str]:
-        """What is allowed but surely not meant, a line each."""
+        """Return warnings about settings that are allowed but likely a mistake, one line each."""
         return []
 
 
 def _counted(value: Any, path: str) -> Any:
-    """A number of seeds as the seeds from 0 on."""
+    """Return ``n`` seeds from 0 on if the value is a number ``n``; return any other value unchanged."""
     if not isinstance(value, int):
         return value
     if not 1 <= value <= MOST_SEEDS:
@@ -107,16 +108,17 @@ def _counted(value: Any, path: str) -> Any:
 
 
 SeedsField = Annotated[tuple[Seed, ...], parsed(_counted), Field(min_length=1, max_length=MOST_SEEDS)]
-"""Seeds of repetitions; ``3`` stands for 0, 1, 2."""
+"""Seeds of the repetitions; ``3`` is short for the seeds 0, 1 and 2."""
 
 
 class Training(ClockSpec, Experiment):
-    """What every spec of a training has. Gradients travel in fp32 unless ``precision`` says otherwise.
+    """The fields of every training. Gradients travel in fp32 unless ``precision`` is set.
 
-    ``speeds``: of each worker, where they differ; a step takes ``1 / speed`` of what ``compute`` says. Hardware stands
-    for its rate ``peak_flops mfu`` over that of ``compute.hardware``, or, where seconds are given, of the first named.
-    ``failures``: of machines, by time. ``pipeline``: the stages that the model of one worker is cut into, which then
-    are what the network joins.
+    ``speeds``: the relative speed of each worker, if speeds differ; a step of the worker takes ``1 / speed`` times the
+    seconds of ``compute``. If an entry is hardware, its speed is its rate ``peak_flops mfu`` over the rate of
+    ``compute.hardware``; if ``compute`` has seconds, over the rate of the first hardware in the list.
+    ``failures``: failures of machines at points in time. ``pipeline``: the stages into which the model of the single
+    worker is cut; the network then connects the stages.
     """
 
     problem: ProblemField
@@ -161,16 +163,16 @@ class Training(ClockSpec, Experiment):
 
     @property
     def joined(self) -> int:
-        """How many the network joins: the workers, or the stages of a pipeline."""
+        """Return the number of endpoints that the network connects: the workers, or the stages of a pipeline."""
         return self.workers if self.pipeline is None else self.pipeline.stages
 
     @property
     def joined_what(self) -> str:
-        """What the network joins, in a word."""
+        """Return what the network connects: ``workers`` or ``stages``."""
         return "workers" if self.pipeline is None else "stages"
 
     def check_lateness(self, method: MethodBase, path: str) -> None:
-        """Refuse what stages cannot have, and remedies for late gradients where there are none.
+        """Refuse methods that ``pipeline`` or ``recovery: reform`` rules out, and remedies without a pipeline.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
@@ -184,34 +186,34 @@ class Training(ClockSpec, Experiment):
             raise refusal(f"{path}.remedy", remedy.kind, "none without pipeline, whose gradients are late")
 
     def check_asynchronous(self, method: MethodBase, path: str) -> None:
-        """Refuse an asynchronous method where it cannot be.
+        """Refuse an asynchronous method together with settings that need common steps of all workers.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        how = asynchronous_of(method)
-        if how is None:
+        asynchrony = asynchronous_of(method)
+        if asynchrony is None:
             return
-        none = f"none beside {method.name}, whose workers have no common steps"
+        expected_absence = f"none beside {method.name}, whose workers have no common steps"
         if self.compute.optimizer:
             expected = f"0 beside {method.name}, whose server updates in no time"
             raise refusal("compute.optimizer", self.compute.optimizer, expected)
-        self.watch.refuse(none)
-        how.check_workers(self.workers, path)
-        self.faults.refuse_absences(none)
+        self.watch.refuse(expected_absence)
+        asynchrony.check_workers(self.workers, path)
+        self.faults.refuse_absences(expected_absence)
 
     @property
     def relative_speeds(self) -> tuple[float, ...]:
-        """Each worker's, to what ``compute`` says: its number, or its machine's rate over that of compute's."""
+        """Return each worker's speed relative to ``compute``: its number, or its machine's rate over compute's."""
         return relative_speeds(self.speeds, self.compute)
 
     def step_times(self, base_s: float, steps: int, work: Sequence[float] | None = None) -> np.ndarray:
-        """Seconds of each worker in its first steps, ``(steps, P)``, as the first seed draws what disturbs them.
+        """Return the seconds of each worker's first steps, ``(steps, P)``; the first seed draws the disturbances.
 
         Args:
-            base_s: of an undisturbed step.
-            steps: how many.
-            work: of each worker, next to that of ``base_s``; 1 unless given.
+            base_s: seconds of an undisturbed step.
+            steps: number of steps.
+            work: work of each worker relative to the work of ``base_s``, ``(P,)``; 1 by default.
         """
         import numpy as np
 
@@ -224,7 +226,7 @@ class Training(ClockSpec, Experiment):
 
     @property
     def lasting_factors(self) -> np.ndarray:
-        """How much longer each worker computes in every step than ``compute`` says, ``(P,)``."""
+        """Return the factor by which each worker's every step is longer than ``compute`` says, ``(P,)``."""
         import numpy as np
 
         factors = np.ones(self.workers)
@@ -234,34 +236,34 @@ class Training(ClockSpec, Experiment):
 
     @property
     def number_format(self) -> str:
-        """In which gradients are taken to be computed, and so travel."""
+        """Return the number format in which gradients are computed and travel; fp32 by default."""
         return self.precision or "fp32"
 
     def problem_notes(self) -> list[str]:
-        """What the problem itself has to say, a line each."""
-        said: list[str] = getattr(self.problem, "notes", list)()
-        return said
+        """Return the problem's own notes, one line each."""
+        notes: list[str] = getattr(self.problem, "notes", list)()
+        return notes
 
     def never_averaged(self, method: MethodBase, path: str) -> list[str]:
-        """A warning if the training ends before something is averaged for the first time.
+        """Return a warning if the training ends before some state of the method is averaged for the first time.
 
-        What a method sends in several phases is averaged if it is in one of them.
+        A state that a method sends in several phases counts as averaged if one of these phases begins.
 
         Raises:
-            SpecError: below ``path``, if the method cannot serve so many workers.
+            SpecError: names a field below ``path``; the method does not support this number of workers.
         """
         with within(path):
             exchanges = method.exchanges(1, self.workers)
         sent = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
-        late = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
-        if not late or self.workers == 1:
+        unsent = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
+        if not unsent or self.workers == 1:
             return []
-        states = ", ".join(f"{label} ({_when(exchange)})" for label, exchange in reversed(late.items()))
+        states = ", ".join(f"{label} ({_when(exchange)})" for label, exchange in reversed(unsent.items()))
         return [f"{method.name}: never averaged in {self.steps} steps: {states}"]
 
 
 class RunSpec(Training):
-    """One method on one problem, timed on one network."""
+    """A training of one method on one problem, timed on one network."""
 
     kind: Literal["run"]
     method: MethodSpec
@@ -276,7 +278,7 @@ class RunSpec(Training):
         return self
 
     def warnings(self) -> list[str]:
-        """What is allowed but surely not meant, a line each."""
+        """Return warnings about settings that are allowed but likely a mistake, one line each."""
         clock = self.clock_warnings([self.method], [self.network])
         return self.problem_notes() + self.compute.warnings() + clock + self.never_averaged(self.method, "method")
 
@@ -287,10 +289,10 @@ class RunSpec(Training):
 
 
 class CompareSpec(Training):
-    """Several methods on one problem, timed on several networks. The first method is the baseline of the speedups.
+    """A comparison of methods on one problem, timed on several networks. Speedups are relative to the first method.
 
-    ``target_loss`` is the loss whose time is told; by default the highest final loss of the methods that ended below
-    where they began, which each of them has reached.
+    ``target_loss``: the loss for which times to reach it are reported. The default is the highest final loss among the
+    methods whose loss went down, because each of these methods has reached it.
     """
 
     kind: Literal["compare"]
@@ -299,10 +301,10 @@ class CompareSpec(Training):
     target_loss: float | None = None
 
     def warnings(self) -> list[str]:
-        """What is allowed but surely not meant, a line each."""
-        late = [line for i, one in enumerate(self.methods) for line in self.never_averaged(one, f"methods.{i}")]
+        """Return warnings about settings that are allowed but likely a mistake, one line each."""
+        unsent = [line for i, method in enumerate(self.methods) for line in self.never_averaged(method, f"methods.{i}")]
         clock = self.clock_warnings(self.methods, self.networks)
-        return self.problem_notes() + self.compute.warnings() + clock + late
+        return self.problem_notes() + self.compute.warnings() + clock + unsent
 
     @model_validator(mode="after")
     def _distinct(self) -> CompareSpec:
@@ -318,7 +320,7 @@ class CompareSpec(Training):
 
 
 class ProjectSpec(ClockSpec, Experiment):
-    """The clock alone, in closed form: a model's shape, methods, networks. No training."""
+    """A projection: step times of methods on networks in closed form, from a model's shape and without training."""
 
     kind: Literal["project"]
     model: ModelField
@@ -334,12 +336,12 @@ class ProjectSpec(ClockSpec, Experiment):
 
     @property
     def memory_machine(self) -> Hardware | None:
-        """Whose memory a worker has to fit into; none: nobody says."""
+        """Return the hardware whose memory a worker has to fit into; None if the spec names no hardware."""
         return self.memory.hardware or self.compute.hardware
 
     @property
     def number_format(self) -> str:
-        """In which gradients are computed: the spec's, or that of the hardware's peak; fp32 where nobody says."""
+        """Return the number format of gradients: ``precision``, else the format of the hardware's peak, else fp32."""
         machine = self.compute.hardware or self.memory.hardware
         return self.precision or (machine.number_format if machine else "fp32")
 
@@ -365,30 +367,35 @@ class ProjectSpec(ClockSpec, Experiment):
         return self
 
     def warnings(self) -> list[str]:
-        """Disturbances, which a closed form cannot see, and updates that are not counted."""
-        given = self.compute.model_dump(include={"jitter", "slow_workers", "pauses", "starts"}, exclude_defaults=True)
-        fields = [f"compute.{field}" for field in given]
+        """Return warnings about disturbances, which a closed form ignores, and about updates that take no time."""
+        disturbances = self.compute.model_dump(
+            include={"jitter", "slow_workers", "pauses", "starts"}, exclude_defaults=True
+        )
+        fields = [f"compute.{field}" for field in disturbances]
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
         inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
         clock = self.clock_warnings(self.methods, self.networks, trains=False)
         return self.compute.warnings() + clock + inert + self._updates_left_out()
 
     def _updates_left_out(self) -> list[str]:
-        """A warning if updates take a good part of a step by their products, and no part of the clock."""
-        measured = self.compute.seconds is not None or self.compute.table is not None  # and the update with the step
+        """Return a warning if updates take no time although their products are a large share of a step."""
+        # Measured step times include the update.
+        measured = self.compute.seconds is not None or self.compute.table is not None
         if measured or self.compute.optimizer != 0 or self.layout.made().workers > 1:
             return []
         flops = self.model.flops_per_token * self.tokens_per_worker
-        shares = {one.name: COUNTING.optimizer_s(one, self.model.tensors, 1.0, flops, "") for one in self.methods}
+        shares = {
+            method.name: COUNTING.optimizer_s(method, self.model.tensors, 1.0, flops, "") for method in self.methods
+        }
         large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
-        told = f"updates take no time here; their products are {large} of a step's operations"
-        return [f"{told}, which compute.optimizer=counted adds"] if large else []
+        message = f"updates take no time here; their products are {large} of a step's operations"
+        return [f"{message}, which compute.optimizer=counted adds"] if large else []
 
 
 COUNTING = ComputeSpec(optimizer="counted")
 
 LEAST_UPDATE = 0.05
-"""Of a step's operations, from which on it is told that an update's are left out."""
+"""Smallest share of an update in a step's operations for which a warning says that the update takes no time."""
 
 
 def _when(exchange: Exchange) -> str:
@@ -396,7 +403,11 @@ def _when(exchange: Exchange) -> str:
 
 
 def check_distinct(field: str, names: list[str]) -> None:
-    """Refuse a name that is there twice."""
+    """Refuse names that are not distinct.
+
+    Raises:
+        PydanticCustomError: names ``field`` and a name that occurs twice.
+    """
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise refusal(field, names, f"different names; {doubled[0]!r} is there twice (a method's label is its name)")

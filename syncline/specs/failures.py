@@ -1,4 +1,4 @@
-"""Machines that fail: how often, for how long, how the state of a training is kept, and how it goes on."""
+"""Specs of machine failures: failure rates, outages, checkpoints, and recovery of the training."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 
 Recovery = Literal["restart", "reform"]
-"""How a synchronous method goes on."""
+"""Recovery of a synchronous method after a failure."""
 
 EXAMPLE = "a published rate's name, the mean time between failures of a worker as in 50000 h, or fields"
 
 
 class FailureRateSpec(Spec):
-    """Failures of each worker, node or site: exponential, or Weibull with a ``shape``; away for ``repair``."""
+    """A failure rate of a worker, node or site: exponential, or Weibull with a ``shape``; repairs take ``repair``."""
 
     per: Per = "worker"
     mtbf: Annotated[float, parsed(parse_seconds), Field(gt=0)]
@@ -44,7 +44,7 @@ class FailureRateSpec(Spec):
 
 
 class OutageSpec(Spec):
-    """A worker, node or site that is away from ``leaves`` until ``returns``; without it, to the end."""
+    """An outage of a worker, node or site from ``leaves`` until ``returns``; without ``returns``, to the end."""
 
     worker: int | None = Field(default=None, ge=0)
     node: int | None = Field(default=None, ge=0)
@@ -54,15 +54,20 @@ class OutageSpec(Spec):
 
     @model_validator(mode="after")
     def _one_thing(self) -> OutageSpec:
-        given = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise refusal("", given, "one of worker, node and site, by its number")
+        units = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
+        if len(units) != 1:
+            raise refusal("", units, "one of worker, node and site, by its number")
         if self.returns is not None and self.returns <= self.leaves:
             raise refusal("returns", self.returns, f"a time after leaves ({self.leaves:g} s)")
         return self
 
     def workers(self, of_node: int, of_site: int) -> tuple[int, int]:
-        """The first of its workers, and the one after its last."""
+        """Return the first rank of the outage, and the rank after its last.
+
+        Args:
+            of_node: workers of a node.
+            of_site: workers of a site.
+        """
         number, width = next(
             (number, width)
             for number, width in ((self.worker, 1), (self.node, of_node), (self.site, of_site))
@@ -76,17 +81,18 @@ def _interval(value: Any, path: str) -> Any:
 
 
 IntervalField = Annotated[Literal["best", "never"] | float, parsed(_interval)]
-"""Seconds of work between checkpoints; ``best``, or ``never``."""
+"""Seconds of work between checkpoints; or ``best``, or ``never``."""
 
 
 class CheckpointSpec(Spec):
-    """How the state of a training is kept.
+    """Checkpoints of a training's state: their interval, their cost, their mode.
 
-    It takes ``seconds`` to be written; or its ``size`` over the ``bandwidth`` of all who write together, where a
-    training without a size takes its parameters and all that its method keeps. ``blocking``: nobody steps meanwhile;
-    ``asynchronous``: only while it is copied aside (``snapshot``), then it is written beside the steps, and can be
-    returned to when that is done; ``peer``: the same into the memory of the worker half-way round; gone if both fail.
-    ``load``: to read it again; unless given as long as writing.
+    A checkpoint takes ``seconds`` to write, or its ``size`` over the ``bandwidth`` of all writing workers together. If
+    a training has no ``size``, the size is that of its parameters and of all states of its method. ``mode`` is
+    ``blocking``: the training stops while the checkpoint is written; ``asynchronous``: the training stops only while
+    the state is copied (``snapshot``), the checkpoint is then written during the next steps, and can be restored once
+    it is complete; ``peer``: like ``asynchronous``, but into the memory of the worker half-way round, and the
+    checkpoint is lost if both workers fail. ``load``: the time to read it; by default the time to write it.
     """
 
     interval: IntervalField = "best"
@@ -110,7 +116,7 @@ class CheckpointSpec(Spec):
         return self
 
     def write_s(self, nbytes: float | None) -> float:
-        """Seconds to write it, where the training's own state has so many bytes."""
+        """Return the seconds to write a checkpoint; ``nbytes`` is the size of the training's own state."""
         size = self.size if self.size is not None else nbytes
         if self.bandwidth is None:
             return self.seconds or 0.0
@@ -119,19 +125,19 @@ class CheckpointSpec(Spec):
         return size / self.bandwidth
 
     def load_s(self, nbytes: float | None) -> float:
-        """Seconds to read it again."""
+        """Return the seconds to read a checkpoint."""
         return self.write_s(nbytes) if self.load is None else self.load
 
     def stop_s(self, nbytes: float | None) -> float:
-        """Seconds in which it stops the training."""
+        """Return the seconds for which a checkpoint stops the training."""
         return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot
 
 
 def _rates(value: Any, path: str) -> Any:
-    """A published rate, or the mean time of a worker."""
+    """Return fields of rates: of a published rate by name, of a mean time between failures, or of one rate."""
     if isinstance(value, str) and value.lower() in FAILURE_RATES:
         rates = preset(value, FAILURE_RATES, path).rates
-        return [{"per": one.per, "mtbf": one.mtbf_s, "shape": one.shape} for one in rates]
+        return [{"per": rate.per, "mtbf": rate.mtbf_s, "shape": rate.shape} for rate in rates]
     if isinstance(value, str) and value[:1].isalpha():
         preset(value, FAILURE_RATES, path)
     if isinstance(value, dict):
@@ -141,11 +147,11 @@ def _rates(value: Any, path: str) -> Any:
 
 
 def _outages(value: Any, path: str) -> Any:
-    """Rows of a file with columns ``leaves``, ``returns`` and one of ``worker``, ``node``, ``site``."""
+    """Return the rows of a CSV file with columns ``leaves``, ``returns``, and ``worker``, ``node`` or ``site``."""
     if not (isinstance(value, str) and value.endswith(".csv")):
         return value
     rows = csv.DictReader(text_in(Path(value), path).splitlines())
-    # A bare number is one of seconds, as in a column of a log; an empty cell is not given.
+    # A bare number is in seconds, as in a column of a log. An empty cell is a missing field.
     return [{name: _plain(cell) for name, cell in row.items() if name and cell and cell.strip()} for row in rows]
 
 
@@ -157,14 +163,16 @@ def _plain(cell: str) -> Any:
 
 
 class FailuresSpec(Spec):
-    """When machines fail, and how a training goes on. Draws are of the first seed, and the same for all who train.
+    """Failures of machines, and the recovery of a training. The first seed draws them, the same for all trainings.
 
-    ``rates``: see `FailureRateSpec`; or the name of published ones, or the mean time between failures of a worker.
-    ``outages``: given ones, or a CSV file of them; who joins late is away from 0 s. ``repair``: until a machine can be
-    used again, where its rate does not say. ``node``: workers of one; ``sites``: equal parts of the workers.
-    ``recovery`` of synchronous methods: ``restart``: all wait for all, and go back to the last checkpoint; ``reform``:
-    those who are there go on, in a group that takes ``reform`` seconds to form, if they are ``at_least`` so many.
-    Asynchronous ones go on by themselves. ``timeout``: until others notice; ``restart``: to start processes.
+    ``rates``: see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a worker.
+    ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
+    ``repair``: seconds until a failed machine can be used again, for rates without a repair time. ``node``: workers per
+    node. ``sites``: number of sites, with equal numbers of workers. ``spares``: machines that replace failed ones.
+    ``recovery`` of synchronous methods: with ``restart`` all workers wait until the failed ones are back, and return to
+    the last checkpoint; with ``reform`` the present workers form a new group in ``reform`` seconds and go on, if there
+    are at least ``at_least`` of them. Asynchronous methods go on without recovery. ``timeout``: seconds until the
+    other workers detect a failure. ``restart``: seconds to start processes.
     """
 
     rates: Annotated[tuple[FailureRateSpec, ...], parsed(_rates)] = ()
@@ -183,14 +191,14 @@ class FailuresSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _published(cls, value: Any) -> Any:
-        """Published rates know the size of their nodes."""
+        """Set ``node`` to the node size of the published rates, unless the spec sets it."""
         if not isinstance(value, dict) or not isinstance(value.get("rates"), str):
             return value
-        known = FAILURE_RATES.get(value["rates"].lower())
-        return {"node": known.node} | value if known is not None else value
+        published = FAILURE_RATES.get(value["rates"].lower())
+        return {"node": published.node} | value if published is not None else value
 
     def check(self, workers: int) -> None:
-        """Refuse failures of workers that there are not.
+        """Refuse failures of workers that do not exist.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
@@ -200,11 +208,11 @@ class FailuresSpec(Spec):
                 raise refusal(f"failures.{name}", getattr(self, name), f"at most {workers}, the workers")
         for i, outage in enumerate(self.outages):
             if outage.workers(self.node, self.of_site(workers))[0] >= workers:
-                given = outage.model_dump(exclude_none=True, include={"worker", "node", "site"})
-                raise refusal(f"failures.outages.{i}", given, f"a number of one of the {workers} workers")
+                fields = outage.model_dump(exclude_none=True, include={"worker", "node", "site"})
+                raise refusal(f"failures.outages.{i}", fields, f"a number of one of the {workers} workers")
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse groups of a method that cannot form anew.
+        """Refuse ``recovery: reform`` of a method whose workers cannot form a new group.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
@@ -214,27 +222,27 @@ class FailuresSpec(Spec):
             raise refusal("failures.recovery", f"reform, of {path} {method.name}", expected)
 
     def of_site(self, workers: int) -> int:
-        """Workers of a site, at most."""
+        """Return the number of workers of the largest site."""
         return -(-workers // self.sites)
 
     def failure_rates(self) -> tuple[FailureRate, ...]:
-        """As the cost model has them."""
+        """Return the rates as the cost model's `FailureRate`."""
         return tuple(
-            FailureRate(one.mtbf, one.per, one.shape, self.repair if one.repair is None else one.repair)
-            for one in self.rates
+            FailureRate(rate.mtbf, rate.per, rate.shape, self.repair if rate.repair is None else rate.repair)
+            for rate in self.rates
         )
 
     def mtbf_s(self, workers: int) -> float:
-        """Mean seconds between failures of anything that so many workers need; infinite without rates."""
+        """Return the mean seconds between failures of any machine of the group; infinite without rates."""
         return group_mtbf_s(self.failure_rates(), workers, self.node, self.sites)
 
     def all_lost_mtbf_s(self, workers: int) -> float:
-        """Mean seconds between failures of all workers at once."""
-        whole = [one for one in self.failure_rates() if one.units(workers, self.node, self.sites) == 1]
-        return group_mtbf_s(whole, workers, self.node, self.sites)
+        """Return the mean seconds between failures that stop all workers at once."""
+        group_rates = [rate for rate in self.failure_rates() if rate.units(workers, self.node, self.sites) == 1]
+        return group_mtbf_s(group_rates, workers, self.node, self.sites)
 
     def group(self, workers: int) -> FailingGroup:
-        """Those who train, and what it takes to begin again."""
+        """Return the group of workers, its spares, and the times that recovery takes."""
         from syncline.sim.failures.roster import FailingGroup
 
         return FailingGroup(workers, self.spares, self.timeout, self.restart, self.reform, self.at_least)
@@ -242,44 +250,44 @@ class FailuresSpec(Spec):
     def saving(
         self, step_s: float, workers: int, nbytes: float | None = None, copies: int | None = None
     ) -> CheckpointTimes:
-        """How the state is kept, of steps of so many seconds.
+        """Return the checkpoints of a training: their interval in steps, and the seconds that each costs.
 
         Args:
-            step_s: of a step.
-            workers: P.
-            nbytes: of the training's own state.
-            copies: of the model, each on as many workers; P of one worker each unless given.
+            step_s: seconds of a step.
+            workers: number of workers, P.
+            nbytes: bytes of the training's own state.
+            copies: number of model replicas, each on equally many workers; P by default.
         """
         from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
 
-        one = self.checkpoint
-        write_s, blocking = one.write_s(nbytes), one.mode == "blocking"
-        stop_s, lag_s = one.stop_s(nbytes), 0.0 if blocking else write_s
+        checkpoint = self.checkpoint
+        write_s, blocking = checkpoint.write_s(nbytes), checkpoint.mode == "blocking"
+        stop_s, lag_s = checkpoint.stop_s(nbytes), 0.0 if blocking else write_s
         interval_s = self.interval_s(workers, nbytes, copies)
         every = None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s)
-        return CheckpointTimes(every, stop_s, lag_s, one.load_s(nbytes), one.mode == "peer")
+        return CheckpointTimes(every, stop_s, lag_s, checkpoint.load_s(nbytes), checkpoint.mode == "peer")
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
-        """Seconds of work between checkpoints, before steps are counted; none: never."""
-        given = self.checkpoint.interval
-        if isinstance(given, float):
-            return given
-        best_s = math.inf if given == "never" else self.best_interval_s(workers, nbytes, copies)
+        """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints."""
+        interval = self.checkpoint.interval
+        if isinstance(interval, float):
+            return interval
+        best_s = math.inf if interval == "never" else self.best_interval_s(workers, nbytes, copies)
         return None if math.isinf(best_s) else best_s
 
     def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
-        """The interval that costs least by the exact formula, of failures at a constant rate; infinite: never."""
+        """Return the cheapest interval by the exact formula for a constant failure rate; infinite without failures."""
         return best_interval_s(self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes, copies))
 
     def best_intervals_s(self, workers: int, nbytes: float | None = None) -> tuple[float, float]:
-        """The intervals that cost at most 1 % more."""
+        """Return the shortest and the longest interval that cost at most 1 % more than the best."""
         return intervals_within(0.01, self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes))
 
     def returning_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
-        """Mean seconds between failures after which a checkpoint is needed.
+        """Return the mean seconds between failures after which the training returns to a checkpoint.
 
-        Of a group that goes on, between instants at which nobody is there: that all are away by chance is counted
-        where a closed form holds, else only what all fail of at once.
+        With ``recovery: reform`` these are the instants at which no worker is present. If a closed form holds, they
+        include the chance that single failures overlap; otherwise only failures that stop all workers at once count.
         """
         if self.recovery == "restart":
             return self.mtbf_s(workers)
@@ -289,46 +297,46 @@ class FailuresSpec(Spec):
         return group_going_on(self, workers, load_s, step_s=0.0, copies=copies).lost_mtbf_s
 
     def outages_of(self, workers: int, seed: int) -> Iterator[Outage]:
-        """All outages in the order of time, without end where there are rates."""
+        """Yield all outages in the order of time; the sequence is endless if there are rates."""
         from syncline.sim.failures.outages import Outage, all_outages
 
-        site = self.of_site(workers)
-        given = []
-        for one in self.outages:
-            first, stop = one.workers(self.node, site)
-            back_s = math.inf if one.returns is None else one.returns
-            given.append(Outage(one.leaves, first, min(stop, workers), back_s))
-        return all_outages(self.failure_rates(), given, workers, self.node, self.sites, seed)
+        site_workers = self.of_site(workers)
+        fixed_outages = []
+        for outage in self.outages:
+            first, stop = outage.workers(self.node, site_workers)
+            back_s = math.inf if outage.returns is None else outage.returns
+            fixed_outages.append(Outage(outage.leaves, first, min(stop, workers), back_s))
+        return all_outages(self.failure_rates(), fixed_outages, workers, self.node, self.sites, seed)
 
 
 def _fields(value: Any) -> Any:
-    """What a name, or a time, stands for."""
+    """Return the fields for which a published rate's name or a mean time is short."""
     is_word = isinstance(value, str | int | float) and not isinstance(value, bool)
     return {"rates": value} if is_word else value
 
 
 def check_workers(failures: FailuresSpec, workers: int) -> None:
-    """Refuse failures of workers that there are not, outside of a spec.
+    """Refuse failures of workers that do not exist; for callers outside of a spec.
 
     Raises:
-        SpecError: with the path from ``failures`` on.
+        SpecError: names the path from ``failures`` on.
     """
     try:
         failures.check(workers)
     except PydanticCustomError as error:
-        told = error.context or {}
-        raise SpecError(told["path"], told["value"], told["expected"]) from None
+        context = error.context or {}
+        raise SpecError(context["path"], context["value"], context["expected"]) from None
 
 
 FailuresField = Annotated[FailuresSpec, BeforeValidator(_fields)]
-"""Failures; ``llama-3``, or ``50000 h``, is short for ``{rates: ...}``."""
+"""Failures of machines; ``llama-3`` or ``50000 h`` is short for ``{rates: ...}``."""
 
 
 def failures_of(given: Any, path: str = "failures") -> FailuresSpec:
-    """Failures as users write them: a name, a time, fields, a YAML file.
+    """Return the failures that a user describes by a name, a time, fields or a YAML file.
 
     Raises:
-        SpecError: none of these, or a field that there is not.
+        SpecError: the value is none of these, or has an unknown field.
     """
     if isinstance(given, FailuresSpec):
         return given
@@ -341,7 +349,7 @@ def failures_of(given: Any, path: str = "failures") -> FailuresSpec:
 
 
 def has_formula(failures: FailuresSpec) -> bool:
-    """Whether a closed form holds: of rates without bursts, and repairs that all take as long; not of given outages."""
+    """Return whether a closed form holds: exponential rates, equal repair times or spares, and no listed outages."""
     rates = failures.failure_rates()
     if failures.outages or any(rate.shape != 1 for rate in rates):
         return False
@@ -349,7 +357,10 @@ def has_formula(failures: FailuresSpec) -> bool:
 
 
 def down_s(failures: FailuresSpec) -> float:
-    """Seconds from a failure until processes start: who waits for a repair is down as long; with spares nobody is."""
+    """Return the seconds from a failure until processes start: the repair time, or at least the timeout.
+
+    With spares a replica does not wait for a repair.
+    """
     waited_s = 0.0 if failures.spares else max((rate.repair_s for rate in failures.failure_rates()), default=0.0)
     return max(failures.timeout, waited_s)
 
@@ -357,20 +368,20 @@ def down_s(failures: FailuresSpec) -> float:
 def group_going_on(
     failures: FailuresSpec, workers: int, load_s: float, step_s: float, copies: int | None = None, period: int = 1
 ) -> FaultTolerantGroup:
-    """The copies of a training that goes on with those who are there.
+    """Return the parameters of a training whose present replicas go on while others are down.
 
     Args:
-        failures: of which machines.
-        workers: P.
-        load_s: until who comes back has the state.
-        step_s: of a step.
-        copies: of the model, each on as many workers; P of one worker each unless given.
-        period: steps from one exchange to the next.
+        failures: failures of the machines.
+        workers: number of workers, P.
+        load_s: seconds until a returning replica has loaded the state.
+        step_s: seconds of a step.
+        copies: number of model replicas, each on equally many workers; P by default.
+        period: number of steps from one exchange to the next.
     """
     copies = workers if copies is None else copies
-    each = -(-workers // copies)
+    copy_workers = -(-workers // copies)
     per_s = sum(
-        max(each / rate.width(workers, failures.node, failures.sites), 1.0) / rate.mtbf_s
+        max(copy_workers / rate.width(workers, failures.node, failures.sites), 1.0) / rate.mtbf_s
         for rate in failures.failure_rates()
     )
     return FaultTolerantGroup(

@@ -1,4 +1,4 @@
-"""What goes wrong in a training: stragglers, slow links, late messages, workers that leave and come back."""
+"""Specs of faults in a training: stragglers, slow links, delayed messages, workers that are absent for some steps."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class SlowdownsSpec(Spec):
-    """Now and then a step takes ``factor`` times as long."""
+    """Random slowdowns: a step takes ``factor`` times as long with this ``probability``."""
 
     probability: Annotated[float, Field(ge=0, le=1)]
     factor: Positive
 
 
 class StragglersSpec(Spec):
-    """Random factors on the compute time, each with a random stream of its own; those that are given multiply.
+    """Random factors on the compute time, each from its own random stream. The factors that are set multiply.
 
     ``exponential``: scale of a shifted exponential, mean ``1 + scale``. ``pareto``: shape of a Pareto tail above 1,
     mean ``shape / (shape - 1)``. ``slowdowns``: mean ``1 + probability (factor - 1)``. ``speeds``: sigma of a
@@ -40,10 +40,10 @@ class StragglersSpec(Spec):
     speeds: Annotated[float, Field(ge=0)] | None = None
 
     def factors(self, steps: int, workers: int, seed: int) -> np.ndarray:
-        """The factor of each worker in each step, ``(T, P)``."""
+        """Return the factor on the compute time of each worker in each step, ``(T, P)``."""
         import numpy as np
 
-        factors: np.ndarray = np.broadcast_to(1.0, (steps, workers))  # of a million steps nothing is to be kept
+        factors: np.ndarray = np.broadcast_to(1.0, (steps, workers))  # a view, so that a million steps take no memory
         for name, straggler in self._parts().items():
             factors = straggler.disturb(factors, generator(seed, "stragglers", name))
         return factors
@@ -64,7 +64,7 @@ class StragglersSpec(Spec):
 
 
 class SlowLinkSpec(Spec):
-    """A worker's link with ``1 / factor`` of its bandwidth and ``latency_factor`` times its latency."""
+    """A slow link: a worker's link with ``1 / factor`` of its bandwidth and ``latency_factor`` times its latency."""
 
     worker: int = Field(ge=0)
     factor: Positive = 1.0
@@ -72,20 +72,22 @@ class SlowLinkSpec(Spec):
 
 
 class LatencyJitterSpec(Spec):
-    """Each message's latency: times a log-normal factor (``sigma``, mean 1), plus an exponential time (``mean``)."""
+    """Random latencies: each message's is multiplied by a log-normal factor (``sigma``, mean 1), plus an exponential
+    time (``mean``).
+    """
 
     sigma: float = Field(default=0.0, ge=0)
     mean: Seconds = 0.0
 
 
 def _jitter(value: Any) -> Any:
-    """A bare number is the sigma."""
+    """Return the fields of a jitter; a bare number is its sigma."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return {"sigma": value} if is_number else value
 
 
 class AbsenceSpec(Spec):
-    """A worker that is away in the steps from ``leaves`` to ``returns - 1``; without ``returns``, to the end."""
+    """An absence of a worker in the steps from ``leaves`` to ``returns - 1``; without ``returns``, to the end."""
 
     worker: int = Field(ge=0)
     leaves: int = Field(default=0, ge=0)
@@ -98,17 +100,17 @@ class AbsenceSpec(Spec):
         return self
 
     def covers(self, step: int) -> bool:
-        """Whether the worker is away in this step."""
+        """Return whether the worker is absent in this step."""
         return self.leaves <= step and (self.returns is None or step < self.returns)
 
 
 def sends_means(method: MethodBase) -> bool:
-    """Whether a method sends means alone, uncompressed, so that workers may be absent."""
+    """Return whether a method sends only means, uncompressed, so that workers may be absent."""
     return method.means_alone and getattr(method, "compressor", None) is None
 
 
 class FaultsSpec(Spec):
-    """What goes wrong. Draws are of the first seed and the same for every method and network."""
+    """Faults of a training. The first seed draws them, the same for every method and network."""
 
     stragglers: StragglersSpec = StragglersSpec()
     slow_links: tuple[SlowLinkSpec, ...] = ()
@@ -116,7 +118,7 @@ class FaultsSpec(Spec):
     absences: tuple[AbsenceSpec, ...] = ()
 
     def check(self, workers: int, steps: int) -> None:
-        """Refuse faults of workers or steps that there are not.
+        """Refuse faults of workers or steps that do not exist.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
@@ -130,13 +132,19 @@ class FaultsSpec(Spec):
         for path, index, length in named:
             if index >= length:
                 raise refusal(f"faults.{path}", index, f"a number from 0 to {length - 1}")
-        for leaves in sorted({absence.leaves for absence in self.absences}):  # the fewest are there when one has left
-            away = {one.worker for one in self.absences if one.covers(leaves)}
+        for leaves in sorted(
+            {absence.leaves for absence in self.absences}
+        ):  # presence is lowest right after a worker leaves
+            away = {absent.worker for absent in self.absences if absent.covers(leaves)}
             if len(away) == workers:
                 self.refuse_absences(f"somebody present in step {leaves}")
 
     def refuse_absences(self, expected: str, error: Callable[[str, Any, str], Exception] = refusal) -> None:
-        """Refuse absences where there cannot be any, or not these.
+        """Refuse absences where the spec rules them out.
+
+        Args:
+            expected: what would be accepted, for the error line.
+            error: makes the exception from the path, the value and ``expected``.
 
         Raises:
             PydanticCustomError: or another ``error``, with the path from the spec's root.
@@ -145,41 +153,45 @@ class FaultsSpec(Spec):
             raise error("faults.absences", [absence.model_dump() for absence in self.absences], expected)
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse absences that a method cannot have.
+        """Refuse absences together with a method that needs all workers in each step.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
         if self.absences and not sends_means(method):
-            able = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone))
-            expected = f"{able}, uncompressed: where workers are absent, a method may send means alone"
+            accepted_kinds = ", ".join(
+                sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone)
+            )
+            expected = f"{accepted_kinds}, uncompressed: where workers are absent, a method may send means alone"
             raise refusal(path, method.name, expected)
 
     def membership(self, workers: int) -> Membership | None:
-        """Who takes part in which step; None: everybody in all."""
+        """Return which workers take part in which step; None if all take part in all steps."""
         from syncline.comm import Absence, Membership
 
         if not self.absences:
             return None
-        return Membership(workers, [Absence(one.worker, one.leaves, one.returns) for one in self.absences])
+        return Membership(
+            workers, [Absence(absence.worker, absence.leaves, absence.returns) for absence in self.absences]
+        )
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
-        """The network with its slow links; itself, if there are none."""
+        """Return the network with the slow links; the network itself if there are none."""
         from syncline.costmodel.network.topology import topology
         from syncline.sim.workers.faults import SlowLink, with_slow_links
 
         if not self.slow_links:
             return network
-        slow = [SlowLink(one.worker, one.factor, one.latency_factor) for one in self.slow_links]
+        slow = [SlowLink(link.worker, link.factor, link.latency_factor) for link in self.slow_links]
         return with_slow_links(topology(network, workers), slow)
 
     def delay(self, network: Network | Topology, workers: int, seed: int) -> Callable[[int, int], float] | None:
-        """By how much each message is late; None if none is."""
+        """Return a function that draws the extra seconds of a message from sender to receiver; None without jitter."""
         from syncline.costmodel.network.topology import topology
         from syncline.sim.workers.faults import LatencyJitter
 
         jitter = self.latency_jitter
         if jitter is None or not (jitter.sigma or jitter.mean):
             return None
-        late = LatencyJitter(jitter.sigma, jitter.mean)
-        return late.delay(topology(network, workers), generator(seed, "latency jitter"))
+        latency_jitter = LatencyJitter(jitter.sigma, jitter.mean)
+        return latency_jitter.delay(topology(network, workers), generator(seed, "latency jitter"))

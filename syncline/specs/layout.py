@@ -1,4 +1,4 @@
-"""How a replica is laid out on workers, as a spec says it."""
+"""Spec of the layout of a replica on workers: tensor, context, data, pipeline and expert parallelism."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Ways = Annotated[int, Field(ge=1, strict=True)]
 
 
 class LayoutSpec(Spec):
-    """How many workers of a replica share what; with nothing said a replica is one worker.
+    """The layout of a replica: the number of workers for each kind of parallelism; by default one worker.
 
-    ``tensor``: each matrix; ``context``: each sequence; ``data``: see other sequences and average their gradients in
-    every step; ``pipeline``: stages, with so many ``chunks`` each; ``expert``: of the ``data`` workers, the experts of
-    a layer. ``tensor=8,pipeline=4`` is short for ``{tensor: 8, pipeline: 4}``.
+    ``tensor``: workers that share each matrix. ``context``: workers that share each sequence. ``data``: workers that
+    see different sequences and average their gradients in every step. ``pipeline``: stages, each with ``chunks``
+    chunks. ``expert``: workers, among the ``context x data`` workers, that share the experts of a layer.
+    ``tensor=8,pipeline=4`` is short for ``{tensor: 8, pipeline: 4}``.
     """
 
     tensor: Ways = 1
@@ -45,10 +46,10 @@ class LayoutSpec(Spec):
         return self
 
     def made(self) -> Layout:
-        """It, as the cost model has it.
+        """Return the layout as the cost model's `Layout`.
 
         Raises:
-            SpecError: experts over more than the data workers, or chunks without a pipeline.
+            SpecError: ``expert`` is no divisor of ``context x data``, or there are chunks without a pipeline.
         """
         return Layout(**dict(self))
 
@@ -69,24 +70,24 @@ class LayoutSpec(Spec):
 
 
 def layout_fields(text: str, path: str = "") -> dict[str, Any]:
-    """The fields that ``tensor=8,pipeline=4`` stands for.
+    """Return the fields of a layout such as ``tensor=8,pipeline=4``, or of its YAML mapping in braces.
 
     Raises:
-        PydanticCustomError: without a path, text of another form.
-        SpecError: likewise, where there is a path.
+        PydanticCustomError: the text has another form, and ``path`` is empty.
+        SpecError: the text has another form, and ``path`` names the field.
     """
     fields: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
         from syncline.yamls import parse_yaml
 
         try:
-            found = parse_yaml(text)
+            mapping = parse_yaml(text)
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return found
+            mapping = None
+        if isinstance(mapping, dict):
+            return mapping
     for part in text.split(","):
-        name, equals, count = (one.strip() for one in part.partition("="))
+        name, equals, count = (text_part.strip() for text_part in part.partition("="))
         if not equals or name not in LayoutSpec.model_fields or not count.isdecimal():
             if path:
                 raise SpecError(path, text, EXAMPLE)

@@ -1,4 +1,4 @@
-"""From a file or a bundled name, with overrides, to a spec."""
+"""Reading of specs from files, bundled names or mappings, with overrides."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from syncline.specs.validation import VALIDATIONS
 from syncline.yamls import parse_yaml
 
 LIBRARY = Path(__file__).parent / "library"
-"""The specs that come with the package."""
+"""Folder of the specs that come with the package."""
 
 STANDARD_INPUT = "-"
-"""In place of a file."""
+"""Name that stands for standard input in place of a file."""
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -38,12 +38,12 @@ KINDS = {kind_of_model(spec): spec for spec in _OWN}
 
 
 def class_of_kind(kind: str) -> type[BaseModel]:
-    """The class of the specs of a kind, a study's too."""
+    """Return the class of the specs of a kind, including those of studies."""
     return KINDS[kind] if kind in KINDS else study_of_kind(kind).spec
 
 
 def command_of_kind(kind: str) -> str:
-    """Which command takes specs of a kind; none that there is not."""
+    """Return the command that takes specs of a kind; empty text for an unknown kind."""
     if kind in KINDS:
         return "validate" if KINDS[kind] in VALIDATIONS else kind
     return study_of_kind(kind).command if kind in STUDIES else ""
@@ -51,13 +51,13 @@ def command_of_kind(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Override:
-    """A field that is to have another value than its file says.
+    """A new value for one field of a spec.
 
     Args:
-        path: the field, in dots; a number indexes a list.
-        value: its value, as YAML reads it.
-        told: what refusals of the path call it: an option.
-        written: what the user wrote there.
+        path: dotted path of the field; a number indexes a list.
+        value: the new value, parsed from YAML.
+        told: name of the command-line option or field, for error lines.
+        written: value as the user wrote it, for error lines.
     """
 
     path: str
@@ -67,10 +67,10 @@ class Override:
 
     @classmethod
     def parse(cls, text: str) -> Override:
-        """``field.path=value``, as ``--set`` takes it; the value is read as YAML.
+        """Return the override of a text ``field.path=value``, as ``--set`` takes it; the value is YAML.
 
         Raises:
-            SpecError: there is no ``=``, or no YAML behind it.
+            SpecError: the text has no ``=``, or the value is not YAML.
         """
         path, equals, written = text.partition("=")
         if not equals or not path:
@@ -82,22 +82,22 @@ class Override:
 
     @classmethod
     def option(cls, name: str, path: str, value: Any) -> Override:
-        """An option of the command line that stands for a field."""
+        """Return the override of a command-line option that sets a field."""
         return cls(path, value, name, value)
 
 
 Overrides = Sequence[str | Override] | Mapping[str, Any]
-"""``field.path=value`` each, where the value is read as YAML; or values by path."""
+"""Texts ``field.path=value`` with values in YAML; or a mapping from paths to values."""
 
 
-def _as_overrides(given: Overrides) -> list[Override]:
-    if isinstance(given, Mapping):
-        return [Override.option(path, path, value) for path, value in given.items()]
-    return [one if isinstance(one, Override) else Override.parse(one) for one in given]
+def _as_overrides(overrides: Overrides) -> list[Override]:
+    if isinstance(overrides, Mapping):
+        return [Override.option(path, path, value) for path, value in overrides.items()]
+    return [override if isinstance(override, Override) else Override.parse(override) for override in overrides]
 
 
 def bundled() -> dict[str, Path]:
-    """Bundled specs by name."""
+    """Return the files of the bundled specs by name."""
     return {path.stem: path for path in sorted(LIBRARY.glob("*.yaml"))}
 
 
@@ -108,18 +108,18 @@ def load_spec(
     studies_of: str = "",
     scale: str | None = None,
 ) -> S:
-    """Read a spec.
+    """Read a spec, apply a scale and overrides, and return it validated.
 
     Args:
         given: a bundled spec's name, a YAML file, ``-`` for standard input, or the fields themselves.
-        overrides: fields that have other values: ``"field.path=value"`` each, or values by path; a number in the path
-            indexes a list.
-        *specs: the classes that the caller can use; all of them, and all studies, if none is named.
-        studies_of: of this command, the specs of studies too.
-        scale: one of the file's ``scales``, whose fields are set before those of ``overrides``.
+        overrides: new values of fields: texts ``"field.path=value"``, or a mapping from paths to values; a number in a
+            path indexes a list.
+        *specs: classes of specs that the caller accepts; by default all classes and all studies.
+        studies_of: a command; the specs of its studies are accepted too.
+        scale: name of one of the file's ``scales``; its fields are set before ``overrides``.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: one line that names the problem, the field, and what would be accepted.
     """
     fields = with_overrides(read_fields(given, scale), overrides)
     kind = str(fields.get("kind"))
@@ -127,22 +127,22 @@ def load_spec(
     if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
         usable[kind] = study_of_kind(kind).spec
     if not isinstance(fields.get("kind"), str) or kind not in usable:
-        known = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
+        studies = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
         command = command_of_kind(kind)
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
-        raise SpecError("kind", fields.get("kind"), one_of([*usable, *known], kind) + hint)
+        raise SpecError("kind", fields.get("kind"), one_of([*usable, *studies], kind) + hint)
     return validate(usable[kind], fields)  # type: ignore[return-value]
 
 
 def read_fields(given: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:
-    """What stands in a spec's file, or is given, with one of its scales set."""
+    """Return the fields of a spec's file or mapping, with the fields of one of its scales set."""
     fields: dict[str, Any] = containers_copied(given) if isinstance(given, Mapping) else _read(given)
     _rescale(fields, scale)
     return fields
 
 
 def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
-    """Which kind of spec it is, as far as it says."""
+    """Return the kind that a spec's file names; ``None`` as text if it names none."""
     fields = _read(name_or_path)
     _override(fields, overrides)
     return str(fields.get("kind"))
@@ -152,11 +152,11 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
     if str(name_or_path) == STANDARD_INPUT:
         return _fields_in(_all_of(sys.stdin), "standard input")
     path = bundled().get(str(name_or_path), Path(name_or_path))
-    if not os.path.isfile(path):  # which takes a name that is too long for a file as what it is
+    if not os.path.isfile(path):  # unlike Path.is_file, it accepts a name that is too long for a file
         if str(name_or_path).endswith((".yaml", ".yml")) or "/" in str(name_or_path):
             raise SpecError("spec", str(name_or_path), "a YAML file that exists")
-        told = f"a YAML file, or {one_of(bundled(), str(name_or_path))}; see 'syncline list specs'"
-        raise SpecError("spec", str(name_or_path), told)
+        expected = f"a YAML file, or {one_of(bundled(), str(name_or_path))}; see 'syncline list specs'"
+        raise SpecError("spec", str(name_or_path), expected)
     try:
         return _fields_in(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -167,7 +167,7 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _all_of(stream: TextIO) -> str:
-    """What can be read but once, for all who ask."""
+    """Return the text of a stream; later calls return the cached text, because a stream can be read only once."""
     try:
         return stream.read()
     except UnicodeDecodeError as error:
@@ -177,7 +177,7 @@ def _all_of(stream: TextIO) -> str:
 def _fields_in(text: str, where: str) -> dict[str, Any]:
     try:
         fields = parse_yaml(text)
-    except ValueError as error:  # no YAML, a day that is no date
+    except ValueError as error:  # the text is not YAML, or has an impossible date
         raise SynclineError(f"spec: {where} is not YAML: {error}") from None
     if not isinstance(fields, dict):
         raise SpecError("spec", where, "a file with fields: 'kind: ...', 'name: ...' and so on")
@@ -185,9 +185,9 @@ def _fields_in(text: str, where: str) -> dict[str, Any]:
 
 
 def _rescale(fields: dict[str, Any], scale: str | None) -> None:
-    """Take the block ``scales`` out, and set the fields of one of them, ``{field.path: value}``."""
+    """Remove the block ``scales``, and set the fields ``{field.path: value}`` of the requested scale in place."""
     scales = fields.pop("scales", {})
-    if not isinstance(scales, dict) or not all(isinstance(one, dict) for one in scales.values()):
+    if not isinstance(scales, dict) or not all(isinstance(scale_fields, dict) for scale_fields in scales.values()):
         raise SpecError("scales", scales, "fields by name of a scale, as in {gpu: {steps: 1000, problem.width: 64}}")
     if scale is None:
         return
@@ -200,66 +200,68 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
 
 
 def with_overrides(given: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
-    """Fields of their own with others set, in the order of the overrides."""
+    """Return a copy of the fields with the overrides applied in their order."""
     fields: dict[str, Any] = containers_copied(given)
     _override(fields, overrides)
     return fields
 
 
 def _override(fields: dict[str, Any], overrides: Overrides) -> None:
-    """Set fields in place, in the order of the overrides."""
-    for one in _as_overrides(overrides):
-        # A later override may go into the value, which is the caller's.
-        _set(fields, one.path, containers_copied(one.value), one.told, one.written)
+    """Apply the overrides to the fields in place, in their order."""
+    for override in _as_overrides(overrides):
+        # A later override may change parts of the value, so that the caller's value has to be copied.
+        _set(fields, override.path, containers_copied(override.value), override.told, override.written)
 
 
 def containers_copied(value: Any) -> Any:
-    """Mappings and lists anew, all the way down; what is in them, which may be a model or a data set, as it is."""
+    """Return a copy of nested mappings and lists; other values, such as models or data sets, are not copied."""
     if isinstance(value, Mapping):
         return {key: containers_copied(inner) for key, inner in value.items()}
     return [containers_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _set(fields: dict[str, Any], path: str, value: Any, told: str, written: Any) -> None:
-    """Set one field in place. Names that stand for fields (a method's) are expanded where the path goes into them.
+def _set(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
+    """Set one field in place; a name that is short for fields, such as a method's, is expanded if the path needs it.
 
-    A refusal calls it what is ``told``, with the value as it was ``written``.
+    Error lines use the name ``option`` and the value ``written``.
     """
     *parents, last = path.split(".")
-    here: Any = fields
+    container: Any = fields
     for depth, part in enumerate(parents):
-        key = _key(here, part, told)
-        inner = here[key] if not isinstance(here, dict) else here.setdefault(key, {})
+        key = _key(container, part, option)
+        inner = container[key] if not isinstance(container, dict) else container.setdefault(key, {})
         if path.startswith("compute.") and isinstance(inner, str | int | float):
-            inner = here[key] = fields_of_word(inner)
+            inner = container[key] = fields_of_word(inner)
         elif isinstance(inner, str):
             is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
-            # A method's name stands for all its fields; any other name is a kind.
-            inner = here[key] = named(inner, told) if is_method else {"kind": inner}
-        elif isinstance(inner, BaseModel):  # a method, say, that was made in Python
-            inner = here[key] = dict(inner)
+            # A method's name is short for all its fields; any other name is a kind.
+            inner = container[key] = named(inner, option) if is_method else {"kind": inner}
+        elif isinstance(inner, BaseModel):  # an object of Python, such as a method
+            inner = container[key] = dict(inner)
         elif isinstance(inner, tuple):
-            inner = here[key] = list(inner)
+            inner = container[key] = list(inner)
         elif is_dataclass(inner) and not isinstance(inner, type) and depth == len(parents) - 1:
-            here[key] = _replaced(inner, last, value, told)
+            container[key] = _replaced(inner, last, value, option)
             return
         if not isinstance(inner, dict | list):
-            raise SpecError(told, written, f"a path into fields, and {part!r} is a plain value")
-        here = inner
-    here[_key(here, last, told)] = value
+            raise SpecError(option, written, f"a path into fields, and {part!r} is a plain value")
+        container = inner
+    container[_key(container, last, option)] = value
 
 
-def _replaced(thing: Any, field: str, value: Any, told: str) -> Any:
-    """A problem or a network that was made in Python, with another value for one of its fields."""
-    known = [one.name for one in dataclass_fields(thing) if one.init]
-    if field not in known:
-        raise SpecError(told, field, "no such field here, but " + one_of(known, field))
+def _replaced(thing: Any, field: str, value: Any, option: str) -> Any:
+    """Return a copy of a problem or network that is an object of Python, with a new value of one field."""
+    names = [spec_field.name for spec_field in dataclass_fields(thing) if spec_field.init]
+    if field not in names:
+        raise SpecError(option, field, "no such field here, but " + one_of(names, field))
     return replace(thing, **{field: value})
 
 
-def _key(here: Any, part: str, told: str) -> Any:
-    if isinstance(here, dict):
+def _key(container: Any, part: str, option: str) -> Any:
+    if isinstance(container, dict):
         return part
-    if part.isdecimal() and int(part) < len(here):
+    if part.isdecimal() and int(part) < len(container):
         return int(part)
-    raise SpecError(told, part, f"an index from 0 to {len(here) - 1}" if here else "no index: the list is empty")
+    raise SpecError(
+        option, part, f"an index from 0 to {len(container) - 1}" if container else "no index: the list is empty"
+    )

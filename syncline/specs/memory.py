@@ -1,4 +1,4 @@
-"""What of a worker's memory is counted, and against which hardware."""
+"""Spec of a worker's memory: the parts that are counted, and the hardware that limits it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from syncline.specs.cluster.spec_fields import HardwareField
 
 
 class MemorySpec(Spec):
-    """How a worker's memory is counted, and what is done where it is too small.
+    """The memory of a worker: how it is counted, and what a projection changes if it does not fit.
 
-    ``precision``: ``fp32``, or ``mixed`` (16-bit weights and gradients, fp32 copies and states); if there is none, what
-    gradients are computed in says it. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, or
-    none (they are not counted). ``micro_batches``: in so many a step is computed; if there is none, in as few as fit.
-    ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``, ``full`` (ZeRO's stages); ``auto``: as
-    little as fits. ``hardware``: whose memory it has to fit into; none: that of ``compute``.
+    ``precision``: ``fp32``, or ``mixed`` (16-bit weights and gradients, fp32 copies and states); by default the number
+    format of gradients decides. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, or null
+    (not counted). ``micro_batches``: number of micro-batches of a step; by default the smallest number that fits.
+    ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``, ``full`` (ZeRO's stages), or ``auto`` (the
+    least sharding that fits). ``hardware``: machine whose memory is the limit; by default that of ``compute``.
     """
 
     precision: Precision | None = None
@@ -29,5 +29,5 @@ class MemorySpec(Spec):
     hardware: HardwareField | None = None
 
     def counted_in(self, number_format: str) -> Precision:
-        """How weights, gradients and states are kept where gradients are computed in this format."""
+        """Return the precision of weights, gradients and states for this number format of gradients."""
         return self.precision or ("fp32" if number_format == "fp32" else "mixed")

@@ -1,4 +1,4 @@
-"""A model as a user describes it, and back: a name, a config, a module of Python."""
+"""Models from a user's description (a name, a config, a Python module), and descriptions of models."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from syncline.specs.cluster.files import SUFFIXES, fields_of, text_in
 from syncline.specs.cluster.reading import Described, Name
 
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
-"""The presets, and what users bring: a shape, what describes one, or what makes a module."""
+"""Presets and registered models: shapes, descriptions of shapes, or functions that return a module."""
 
 AS_IN = "a model's fields: of a config.json ('model_type: llama', 'hidden_size: ...') or a ModelShape's ('width: ...')"
 
 SHORT = {"ffn": "hidden", "vocab": "vocabulary"}
-"""Short names of a shape's fields. Who uses one means a model of LLaMA's kin, unless other fields say otherwise."""
+"""Short names of a shape's fields. A description with one of them gets the defaults of a LLaMA-like model."""
 
 LLAMA_LIKE: dict[str, Any] = {"gated": True, "fused_gate": False, "norms_per_layer": 2, "sequence": 4096}
-"""Of such a model: what Llama 2 has."""
+"""Default fields of a LLaMA-like model, from Llama 2."""
 
 CONFIG_FIELDS = ("model_type", "hidden_size", "n_embd", "num_hidden_layers", "n_layer", "vocab_size", "architectures")
-"""One of which every config has, and no description by a shape's own fields."""
+"""Fields of configs: each config has one of them, and no description by a ``ModelShape``'s fields has any."""
 
 _TYPES: dict[str, Any] = get_type_hints(ModelShape) | {"name": Name}
 
@@ -43,7 +43,7 @@ class _Described(Described):
 
 
 _FIELDS: dict[str, Any] = {
-    one.name: (_TYPES[one.name], ... if one.default is MISSING else one.default) for one in fields(ModelShape)
+    field.name: (_TYPES[field.name], ... if field.default is MISSING else field.default) for field in fields(ModelShape)
 }
 
 ModelDescribed = create_model("ModelDescribed", __base__=_Described, __doc__=ModelShape.__doc__, **_FIELDS)
@@ -51,19 +51,19 @@ ModelDescribed = create_model("ModelDescribed", __base__=_Described, __doc__=Mod
 
 
 def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") -> Model:
-    """The model that a user means.
+    """Return the model that a user describes.
 
     Args:
         value: a preset's name, or what an installed package or this process registers as one; the path of a
             ``config.json``, or of a YAML file, with the fields of one; a mapping with such fields, or with those of a
-            ``ModelShape``, of which ``ffn`` and ``vocab`` are short for two; ``{kind: NAME, ...}``, where any of these
-            has other fields of a ``ModelShape``; ``module:name`` of any of these, or of what makes a torch module;
-            ``{kind: python, target: module:name, ...}``, where it is called with the other keys; a torch module, or
-            what makes one; or a shape.
+            ``ModelShape``, where ``ffn`` is short for ``hidden`` and ``vocab`` for ``vocabulary``; ``{kind: NAME,
+            ...}``, one of these with other values of ``ModelShape`` fields; ``module:name`` of any of these, or of a
+            function that returns a torch module; ``{kind: python, target: module:name, ...}``, where ``target`` is
+            called with the other keys; a torch module, or a function that returns one; or a shape.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
 
     >>> f"{model('llama-3-8b').parameters:,}", model({"kind": "gpt2", "sequence": 512}).sequence
     ('8,030,261,248', 512)
@@ -79,7 +79,7 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
         return _from_mapping(fields_of(value, value, path, "fields", AS_IN), path)
-    if callable(value):  # an object of Python: a module, or what makes one
+    if callable(value):  # an object of Python: a module, or a function that returns one
         return _of_object(value, path)
     name = value if is_reference(value) or not isinstance(value, str) else value.lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
@@ -88,27 +88,27 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
 
 
 def transformer(value: Any, path: str = "model") -> ModelShape:
-    """The model that a user means, if it has blocks and a head, which a pipeline is cut between.
+    """Return the model that a user describes, if it is a transformer that can be cut into pipeline stages.
 
     Raises:
-        SpecError: as `model`; or it is a module, of which nobody knows where to cut it.
+        SpecError: as for `model`; or the model is a module, whose blocks are not known.
     """
-    made = model(value, path)
-    if not isinstance(made, ModelShape):
-        raise SpecError(path, made.name, "a transformer by name, config or fields, whose blocks stages are cut of")
-    return made
+    shape = model(value, path)
+    if not isinstance(shape, ModelShape):
+        raise SpecError(path, shape.name, "a transformer by name, config or fields, whose blocks stages are cut of")
+    return shape
 
 
 def model_fields(given: Model) -> dict[str, Any] | str:
-    """What describes a model: ``model`` makes the same one of it. A preset's name, its fields, or where it is made."""
+    """Return a preset's name, fields or a reference, from which ``model`` builds the same model again."""
     if isinstance(given, ModuleShape):
         return dict(given.reference) if isinstance(given.reference, Mapping) else given.reference or given.name
     if MODELS.get(given.name) == given:
         return given.name
     return {
-        one.name: list(value) if isinstance(value, tuple) else value
-        for one in fields(given)
-        if (value := getattr(given, one.name)) != one.default
+        shape_field.name: list(value) if isinstance(value, tuple) else value
+        for shape_field in fields(given)
+        if (value := getattr(given, shape_field.name)) != shape_field.default
     }
 
 
@@ -116,58 +116,62 @@ def _from_file(file: Path, path: str) -> ModelShape:
     text = text_in(file, path)
     if file.suffix == ".json":
         try:
-            found = json.loads(text)
+            mapping = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise SpecError(path, str(file), f"a file in JSON ({error})") from None
-        if not isinstance(found, dict):
+        if not isinstance(mapping, dict):
             raise SpecError(path, str(file), AS_IN)
     else:
-        found = fields_of(text, str(file), path, "a file", AS_IN)
-    if str(found.get("kind")).endswith((".json", *SUFFIXES)):
-        raise SpecError(f"{path}.kind", found["kind"], f"a model's name; this is in {file}, and files name no files")
-    if "kind" not in found and not _is_told(found):
+        mapping = fields_of(text, str(file), path, "a file", AS_IN)
+    if str(mapping.get("kind")).endswith((".json", *SUFFIXES)):
+        raise SpecError(f"{path}.kind", mapping["kind"], f"a model's name; this is in {file}, and files name no files")
+    if "kind" not in mapping and not _is_told(mapping):
         raise SpecError(path, str(file), AS_IN)
-    # A config.json is called as the folder around it, unless it says where its model is from.
-    own = str(found.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
-    name = own or (file.resolve().parent.name if file.stem == "config" else file.stem)
-    made = _from_mapping({"name": name, **found}, path)
-    return made if not isinstance(made, ModelShape) or made.source else replace(made, source=str(file))
+    # A config.json takes the name of its folder, unless it names its model.
+    model_name = str(mapping.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
+    name = model_name or (file.resolve().parent.name if file.stem == "config" else file.stem)
+    file_model = _from_mapping({"name": name, **mapping}, path)
+    return (
+        file_model
+        if not isinstance(file_model, ModelShape) or file_model.source
+        else replace(file_model, source=str(file))
+    )
 
 
-def _from_mapping(given: Mapping[str, Any], path: str) -> Any:
-    kind = given.get("kind")
+def _from_mapping(mapping: Mapping[str, Any], path: str) -> Any:
+    kind = mapping.get("kind")
     if kind == PYTHON:
-        return _called(given, path)
+        return _called(mapping, path)
     if kind is not None:
-        return _changed(kind, {key: value for key, value in given.items() if key != "kind"}, path)
-    if any(one in given for one in CONFIG_FIELDS):
-        return shape_of_config(given, path=path)
-    return _described(given, path)
+        return _changed(kind, {key: value for key, value in mapping.items() if key != "kind"}, path)
+    if any(config_field in mapping for config_field in CONFIG_FIELDS):
+        return shape_of_config(mapping, path=path)
+    return _described(mapping, path)
 
 
-def _is_told(given: Mapping[str, Any]) -> bool:
-    """Whether a mapping has any field of a config or of a shape."""
-    return bool(({*CONFIG_FIELDS, *SHORT, *ModelDescribed.names()} - {"name", "source"}) & set(given))
+def _is_told(mapping: Mapping[str, Any]) -> bool:
+    """Return whether a mapping has any field of a config or of a shape."""
+    return bool(({*CONFIG_FIELDS, *SHORT, *ModelDescribed.names()} - {"name", "source"}) & set(mapping))
 
 
-def _described(given: Mapping[str, Any], path: str) -> ModelShape:
-    if not _is_told(given):
-        raise SpecError(path, dict(given), f"{AS_IN}; known model types: {', '.join(MODEL_TYPES)}")
-    short = {long: one for one, long in SHORT.items() if one in given}
-    for long, one in short.items():
-        if long in given:
-            raise SpecError(f"{path}.{one}", given[one], f"nothing beside {long}, which is the same")
-    meant = {SHORT.get(name, name): value for name, value in given.items()}
-    read = ModelDescribed.read({"name": "model", **(LLAMA_LIKE if short else {}), **meant}, path)
+def _described(mapping: Mapping[str, Any], path: str) -> ModelShape:
+    if not _is_told(mapping):
+        raise SpecError(path, dict(mapping), f"{AS_IN}; known model types: {', '.join(MODEL_TYPES)}")
+    short_of = {long: short_name for short_name, long in SHORT.items() if short_name in mapping}
+    for long, short_name in short_of.items():
+        if long in mapping:
+            raise SpecError(f"{path}.{short_name}", mapping[short_name], f"nothing beside {long}, which is the same")
+    long_fields = {SHORT.get(name, name): value for name, value in mapping.items()}
+    read = ModelDescribed.read({"name": "model", **(LLAMA_LIKE if short_of else {}), **long_fields}, path)
     try:
         return ModelShape(**dict(read))
     except SpecError as error:
         below = error.path.removeprefix("model.")
-        raise SpecError(f"{path}.{short.get(below, below)}", error.value, error.expected) from None
+        raise SpecError(f"{path}.{short_of.get(below, below)}", error.value, error.expected) from None
 
 
 def _changed(kind: Any, changes: dict[str, Any], path: str) -> Model:
-    """What ``kind`` stands for, with some fields of its shape as given."""
+    """Return the model that ``kind`` names, with changed fields of its shape."""
     start = model(kind, f"{path}.kind")
     if not changes:
         return start
@@ -177,27 +181,27 @@ def _changed(kind: Any, changes: dict[str, Any], path: str) -> Model:
     return _described(asdict(start) | changes, path)
 
 
-def _called(given: Mapping[str, Any], path: str) -> Model:
-    """What ``{kind: python, target: module:name, ...}`` makes, called with the meta device as torch's default."""
-    made = _shape_of(partial(called_as, given, path), name_of_call(given), path)
-    return replace(made, reference=dict(given)) if isinstance(made, ModuleShape) else made
+def _called(mapping: Mapping[str, Any], path: str) -> Model:
+    """Return the model of ``{kind: python, target: module:name, ...}``, called with torch's meta device as default."""
+    called_model = _shape_of(partial(called_as, mapping, path), name_of_call(mapping), path)
+    return replace(called_model, reference=dict(mapping)) if isinstance(called_model, ModuleShape) else called_model
 
 
 def _brought(value: Any, name: str, reference: str, path: str) -> Model:
-    """What a name stands for: a shape, what describes one, or what makes a module."""
+    """Return the model of a named shape, a description of a shape, or a function that returns a module."""
     if isinstance(value, Model):
         return replace(value, reference=reference) if isinstance(value, ModuleShape) else value
     if isinstance(value, Mapping | str | Path) and not is_reference(value):
         return model({"name": name, **value} if isinstance(value, Mapping) and "kind" not in value else value, path)
     if not callable(value):
         raise SpecError(path, reference, f"a model or what makes one, and this is {type(value).__name__}")
-    made = _shape_of(partial(call, value, reference, {}, path, f"{path}."), name, path)
-    return replace(made, reference=reference) if isinstance(made, ModuleShape) else made
+    called_model = _shape_of(partial(call, value, reference, {}, path, f"{path}."), name, path)
+    return replace(called_model, reference=reference) if isinstance(called_model, ModuleShape) else called_model
 
 
 def _of_object(value: Any, path: str) -> Model:
     if hasattr(value, "named_parameters") and not isinstance(value, type):
-        from syncline.problems.module_shape import module_shape  # only here: torch is slow to load
+        from syncline.problems.module_shape import module_shape  # imported late because torch is slow to load
 
         return module_shape(value, type(value).__name__, path)
     name = getattr(value, "__qualname__", type(value).__name__)
@@ -205,18 +209,20 @@ def _of_object(value: Any, path: str) -> Model:
 
 
 def _shape_of(make: Callable[[], Any], name: str, path: str) -> Model:
-    """What a call makes: a shape, what describes one, or a module."""
-    from syncline.problems.module_shape import module_shape  # only here: torch is slow to load
+    """Return the model of a call that returns a shape, a description of a shape, or a module."""
+    from syncline.problems.module_shape import module_shape  # imported late because torch is slow to load
     from syncline.problems.network import shape_only
 
-    made: Any = shape_only(make)
-    if isinstance(made, Model):
-        return made
-    return model({"name": name, **made}, path) if isinstance(made, Mapping) else module_shape(made, name, path)
+    returned: Any = shape_only(make)
+    if isinstance(returned, Model):
+        return returned
+    return (
+        model({"name": name, **returned}, path) if isinstance(returned, Mapping) else module_shape(returned, name, path)
+    )
 
 
 ModelField = Annotated[Any, parsed(model), PlainSerializer(model_fields)]
 """A preset's name, a config's file, fields, ``module:name`` or ``{kind: python, ...}``."""
 
 TransformerField = Annotated[InstanceOf[ModelShape], parsed(transformer), PlainSerializer(model_fields)]
-"""The same where it has to be cut into stages."""
+"""A transformer as in `ModelField`, because a pipeline cuts its blocks into stages."""

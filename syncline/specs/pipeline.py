@@ -1,4 +1,4 @@
-"""The spec of a pipeline's clock: schedules, the time of its stages, what they send over which network."""
+"""Spec of a pipeline's clock: its schedules, the times of its stages, their messages and networks."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def _schedule_name(value: Any) -> str:
 ScheduleName = Annotated[
     Any, BeforeValidator(_schedule_name), PlainSerializer(lambda name: getattr(name, "given", name))
 ]
-"""One of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
+"""A name of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
 
 MOST_TASKS = 1 << 20
-"""Forward passes of a schedule, beyond which an answer would take minutes."""
+"""Largest number of forward passes of a schedule; more would take minutes to simulate."""
 
 FREE = Link(0.0, 1e15, "free")
-"""The network of stages between which nothing takes time; nothing is sent over it either."""
+"""The network of stages without networks: messages take no time, and none are sent over it."""
 
 
 def _listed(value: Any) -> Any:
@@ -67,20 +67,20 @@ def _listed(value: Any) -> Any:
 
 
 PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(_listed)]
-"""Seconds, one for all stages or one for each."""
+"""Seconds: one value for all stages, or one value for each stage."""
 
 Nbytes = Annotated[float, parsed(parse_bytes), Field(ge=0)]
-"""A size: ``8 MB``, ``4096``; 0 too."""
+"""A size in bytes, at least 0: ``8 MB``, ``4096``."""
 
 Limits = Annotated[tuple[int, ...], BeforeValidator(_listed)]
-"""Micro-batches, one number for all stages or one for each."""
+"""Numbers of micro-batches: one for all stages, or one for each stage."""
 
 
 class StageTrainingSpec(Spec):
-    """What the stages train where they are processes of their own, which ``syncline launch`` starts.
+    """The training of stages that are separate processes, which ``syncline launch`` starts.
 
-    A micro-batch is a batch of the problem. The schedule is played ``repeats`` times, each from an empty pipeline to an
-    empty one; of the seed come weights and batches.
+    A micro-batch is a batch of the problem. The stages run the schedule ``repeats`` times; each time the pipeline is
+    empty at the beginning and at the end. The seed determines the initial weights and the batches.
     """
 
     problem: ProblemField
@@ -98,13 +98,14 @@ class StageTrainingSpec(Spec):
 
 
 class PipelineSpec(Experiment):
-    """A pipeline: the clock of its schedules, what they need of the memory, and the delays that they bring.
+    """A pipeline: step times of its schedules, the memory that they need, and the gradient delays that they cause.
 
-    Times are given (``forward``, ``backward``, ``weight``: of a micro-batch, one for all stages or one for each), or
-    follow from ``model`` on ``hardware`` with ``tokens`` per micro-batch. ``weight`` is the part of ``backward`` that
-    is the weights' gradient, half of it unless given, which only a schedule that splits the backward can move.
+    The spec sets the times of a micro-batch (``forward``, ``backward``, ``weight``: one for all stages or one for each
+    stage), or they follow from ``model`` on ``hardware`` with ``tokens`` per micro-batch. ``weight`` is the part of
+    ``backward`` that computes the weights' gradient, by default half of it. Only a schedule that splits the backward
+    pass can delay this part.
 
-    Without ``networks`` stages are beside each other: nothing takes time between them. ``training`` is for real ones.
+    Without ``networks`` messages between stages take no time. ``training`` is for stages that are real processes.
     """
 
     kind: Literal["pipeline"]
@@ -130,20 +131,20 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _times_from_one_source(self) -> PipelineSpec:
-        given, of_model = ("forward", "backward"), ("tokens", "hardware")
+        time_fields, model_fields = ("forward", "backward"), ("tokens", "hardware")
         if self.model is None:
-            for field in given:
+            for field in time_fields:
                 if getattr(self, field) is None:
                     raise refusal(field, None, "the time of a micro-batch; or a model, tokens and hardware instead")
-            for field in of_model:
+            for field in model_fields:
                 if getattr(self, field) is not None:
                     expected = "a model beside it, whose work it tells"
                     raise refusal(field, _plain(getattr(self, field)), expected)
             return self
-        for field in of_model:
+        for field in model_fields:
             if getattr(self, field) is None:
                 raise refusal(field, None, "a value, as the time of a stage follows from model, tokens and hardware")
-        for field in (*given, "weight"):
+        for field in (*time_fields, "weight"):
             if getattr(self, field) is not None:
                 raise refusal(field, getattr(self, field), "nothing beside a model, from which it follows")
         return self
@@ -151,9 +152,9 @@ class PipelineSpec(Experiment):
     @model_validator(mode="after")
     def _one_for_each_stage(self) -> PipelineSpec:
         for field in ("forward", "backward", "weight", "gradient_bytes", "in_flight"):
-            given = getattr(self, field)
-            if given is not None and len(given) not in (1, self.stages):
-                raise refusal(field, given, f"one value, or one for each of the {self.stages} stages")
+            values = getattr(self, field)
+            if values is not None and len(values) not in (1, self.stages):
+                raise refusal(field, values, f"one value, or one for each of the {self.stages} stages")
         if self.weight is not None and self.backward is not None:
             for backward, weight in zip(self._each(self.backward), self._each(self.weight), strict=True):
                 if weight > backward:
@@ -175,13 +176,13 @@ class PipelineSpec(Experiment):
             )
         parts = self.stages * max(map(self.chunks_of, self.schedules))
         if self.model is not None and parts > self.model.layers:
-            most = self.model.layers * self.stages // parts
-            of = "" if parts == self.stages else f", and a stage has {parts // self.stages} chunks"
-            expected = f"at most {most}: {self.model.name} has {self.model.layers} blocks{of}"
+            limit = self.model.layers * self.stages // parts
+            chunk_note = "" if parts == self.stages else f", and a stage has {parts // self.stages} chunks"
+            expected = f"at most {limit}: {self.model.name} has {self.model.layers} blocks{chunk_note}"
             raise refusal("stages", self.stages, expected)
         if parts * self.microbatches * self.replicas > MOST_TASKS:
-            most = MOST_TASKS // (parts * self.replicas)
-            raise refusal("microbatches", self.microbatches, f"at most {most:,}: more would take minutes")
+            limit = MOST_TASKS // (parts * self.replicas)
+            raise refusal("microbatches", self.microbatches, f"at most {limit:,}: more would take minutes")
         for name in self.schedules:
             try:
                 self.build_schedule(name)
@@ -191,13 +192,13 @@ class PipelineSpec(Experiment):
         return self
 
     def chunks_of(self, schedule: str) -> int:
-        """Parts of the model per stage: 1 but for a schedule that interleaves, which has 2 unless more are given."""
+        """Return the model chunks per stage: ``chunks`` for a schedule that interleaves, by default 2; else 1."""
         from syncline.sim.pipelines.schedules import schedule_kind
 
         return (self.chunks or 2) if schedule_kind(schedule).takes_chunks else 1
 
     def build_schedule(self, name: str) -> Schedule:
-        """Who runs what when."""
+        """Return the schedule: the order of tasks of each stage."""
         from syncline.sim.pipelines.schedules import schedule, schedule_kind
 
         limits = self.in_flight if schedule_kind(name).takes_limits else None
@@ -206,11 +207,11 @@ class PipelineSpec(Experiment):
 
     @property
     def links(self) -> tuple[Network, ...]:
-        """The networks; without any, one on which nothing takes time."""
+        """Return the networks; if there are none, one network on which messages take no time."""
         return self.networks or (FREE,)
 
     def pipeline(self, name: str) -> Pipeline:
-        """What the events play of a schedule."""
+        """Return the pipeline that the event simulation runs for a schedule."""
         from syncline.sim.pipelines.pipeline import Pipeline
 
         sends = bool(self.networks)
@@ -220,7 +221,7 @@ class PipelineSpec(Experiment):
         )  # fmt: skip
 
     def sent_bytes(self) -> float:
-        """What a micro-batch sends to the next stage: given, or of the model's ``tokens x width`` numbers."""
+        """Return the bytes of a micro-batch's message to the next stage: given, or ``tokens x width`` numbers."""
         if self.activation_bytes is not None:
             return self.activation_bytes
         if self.model is None or self.tokens is None:
@@ -228,7 +229,7 @@ class PipelineSpec(Experiment):
         return float(MODEL_BYTES[self.precision] * self.tokens * self.model.width)
 
     def averaged_bytes(self, chunks: int = 1) -> list[float]:
-        """What the replicas of each stage average, ``(K,)``: given, or four bytes per parameter of the model."""
+        """Return the bytes that each stage's replicas average, ``(K,)``: ``gradient_bytes``, or 4 per parameter."""
         if self.gradient_bytes is not None:
             return self._each(self.gradient_bytes)
         if self.model is None:
@@ -236,14 +237,14 @@ class PipelineSpec(Experiment):
         return [float(FP32_BYTES * count) for count in stage_parameters(self.model, self.stages, chunks)]
 
     def weights_bytes(self, chunks: int = 1) -> list[float] | None:
-        """One version of each stage's weights, ``(K,)``; None without a model."""
+        """Return the bytes of one version of each stage's weights, ``(K,)``; None without a model."""
         if self.model is None:
             return None
         width = MODEL_BYTES[self.precision]
         return [float(width * count) for count in stage_parameters(self.model, self.stages, chunks)]
 
     def kept_bytes(self, chunks: int = 1) -> list[float] | None:
-        """What each stage keeps of a micro-batch in one chunk for its backward, ``(K,)``; None without a model."""
+        """Return each stage's activation bytes per micro-batch and chunk, ``(K,)``; None without a model."""
         if self.model is None or self.tokens is None:
             return None
         width = MODEL_BYTES[self.precision]
@@ -252,7 +253,7 @@ class PipelineSpec(Experiment):
         ]
 
     def durations(self, name: str) -> Durations:
-        """How long tasks take, jitter and all: log-normal, mean kept, from the stream ``pipeline time`` of the seed."""
+        """Return the seconds of all tasks; the seed's stream ``pipeline time`` draws log-normal jitter of mean 1."""
         import numpy as np
 
         from syncline.seeds import generator
@@ -267,13 +268,14 @@ class PipelineSpec(Experiment):
         return Durations(*times)
 
     def stage_seconds(self, name: str) -> tuple[list[float], list[float], list[float]]:
-        """Forward, backward and weight gradient of each stage, ``(K,)`` each, of all its chunks.
+        """Return the seconds of forward, backward and weight gradient of each stage over all its chunks, ``(K,)`` each.
 
-        Where the schedule splits the backward, the second is the input's gradient alone; elsewhere the third is 0.
+        If the schedule splits the backward pass, the second list is the time of the input's gradient alone; otherwise
+        the third list is 0.
         """
         if self.model is not None and self.tokens is not None and self.hardware is not None:
             flops = stage_flops(self.model, self.stages, self.chunks_of(name))
-            forward = [float(compute_s(of_token * self.tokens, self.hardware)) for of_token in flops]
+            forward = [float(compute_s(token_flops * self.tokens, self.hardware)) for token_flops in flops]
             backward, weight = [2 * seconds for seconds in forward], list(forward)
         else:
             assert self.forward is not None and self.backward is not None
@@ -287,7 +289,7 @@ class PipelineSpec(Experiment):
         return list(values) * (self.stages if len(values) == 1 else 1)
 
     def warnings(self) -> list[str]:
-        """What is allowed but surely not meant, a line each."""
+        """Return warnings about settings that are allowed but have no effect, one line each."""
         lines = []
         if self.weight is not None and not any(self.build_schedule(name).splits_backward for name in self.schedules):
             lines.append("weight has no effect: none of the schedules splits the backward pass, as zb-h1 does")

@@ -1,4 +1,4 @@
-"""Lists of prices as users write them: a file, a name, or fields."""
+"""Price lists from a user's description: a file, a name, or fields."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from syncline.specs.cluster.files import fields_of, is_file, text_in
 EXAMPLE = "prices, as in 'accelerator_hour: 2.5'"
 
 _TYPES: dict[str, Any] = get_type_hints(Prices)
-_FIELDS: dict[str, Any] = {one.name: (_TYPES[one.name], one.default) for one in fields(Prices)}
+_FIELDS: dict[str, Any] = {field.name: (_TYPES[field.name], field.default) for field in fields(Prices)}
 PricesSpec = create_model("PricesSpec", __base__=Spec, __doc__="The fields of `Prices`, by their own names.", **_FIELDS)
 
 
 def prices_of(given: Any, path: str = "prices") -> Prices:
-    """A list of prices.
+    """Return the price list that a user describes.
 
     Args:
-        given: the name of a bundled one, a YAML file, its fields, or a list that is ready.
+        given: name of a published price list, a YAML file, its fields, or a ``Prices``.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: an unknown name, a file that cannot be read, or a field that no list has.
+        SpecError: the name is unknown, the file cannot be read, or a field is unknown.
     """
     if isinstance(given, Prices):
         return given
@@ -36,12 +36,12 @@ def prices_of(given: Any, path: str = "prices") -> Prices:
         if given not in PRICES:
             raise SpecError(path, given, f"a file of prices in YAML, or {one_of(PRICES, given)}")
         return PRICES[given]
-    own: dict[str, Any] = {}
+    name_field: dict[str, Any] = {}
     if is_file(given):
         file = Path(given)
-        own = {"name": file.stem}
+        name_field = {"name": file.stem}
         given = fields_of(text_in(file, path), str(file), path, "a file", EXAMPLE)
     if not isinstance(given, dict):
         raise SpecError(path, given, EXAMPLE)
-    read = validate(PricesSpec, own | given)
-    return Prices(**{one.name: getattr(read, one.name) for one in fields(Prices)})
+    read = validate(PricesSpec, name_field | given)
+    return Prices(**{price_field.name: getattr(read, price_field.name) for price_field in fields(Prices)})

@@ -1,4 +1,4 @@
-"""A problem in a spec: its name or ``module:name`` and its fields; a function that makes it; or an object of Python."""
+"""Spec field of a problem: a name or ``module:name`` with fields, a function that returns it, or a Python object."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from syncline.fields import refusal
 from syncline.registry import PYTHON, called, is_reference, reference_to, specs_are_data
 
 _WRITTEN = "_written"
-"""Attribute of a problem that was made so: what the spec said."""
+"""Attribute of a problem that a function returned; it holds the fields of the spec."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LostProblem:
-    """The name of a problem that cannot be made here: an object of Python, of which a file keeps no more; or a user's
-    code, where results are read. Whoever trains it is told.
+    """A placeholder with the name of a problem that cannot be built; building it is an error.
+
+    The problem was an object of Python, of which a file holds only the name, or it is user code and results are being
+    read without running code.
     """
 
     name: str
 
     def build(self, *_: Any, **__: Any) -> Any:
-        """Nothing.
+        """Refuse to build the problem.
 
         Raises:
-            SpecError: always.
+            SpecError: always; a placeholder cannot be trained.
         """
         expected = f"module:function of a function that makes {self.name!r}, which was an object of Python"
         raise SpecError("problem.target", None, expected)
@@ -38,7 +40,7 @@ class LostProblem:
 
 
 def _problem(value: Any) -> Any:
-    """A mapping with a ``kind`` as the problem's dataclass, or what a function returns; an object as it is."""
+    """Return the problem of a name, a mapping with a ``kind``, or a function call; return a problem unchanged."""
     from pydantic import TypeAdapter
 
     from syncline.problems import PROBLEMS, Problem
@@ -67,10 +69,10 @@ def _problem(value: Any) -> Any:
         if callable(problem) and not isinstance(problem, type):
             expected += f"; for a function that returns one, kind: {PYTHON} and target: {kind}"
         raise refusal("kind", kind, expected)
-    known = [field.name for field in dataclasses.fields(problem)]
-    for field, given in fields.items():
-        if field not in known:
-            raise refusal(field, given, "no such field here, but " + one_of(["kind", *known], field))
+    field_names = [field.name for field in dataclasses.fields(problem)]
+    for field, field_value in fields.items():
+        if field not in field_names:
+            raise refusal(field, field_value, "no such field here, but " + one_of(["kind", *field_names], field))
     try:
         return TypeAdapter(problem).validate_python(fields)
     except SpecError as error:
@@ -78,7 +80,7 @@ def _problem(value: Any) -> Any:
 
 
 def _made(fields: Mapping[str, Any]) -> Any:
-    """What the function returns that ``target`` names, called with the other fields."""
+    """Return the problem that the function ``target`` returns for the other fields as arguments."""
     from syncline.problems import Problem
 
     target, arguments = fields.get("target"), {name: value for name, value in fields.items() if name != "target"}
@@ -92,38 +94,50 @@ def _made(fields: Mapping[str, Any]) -> Any:
         raise refusal(error.path, error.value, error.expected) from error
     if not isinstance(problem, Problem) or isinstance(problem, type):
         raise refusal("target", target, f"a function that returns a problem; it returns {type(problem).__name__}")
-    with suppress(AttributeError):  # of a class with slots: it is written by its fields
+    with suppress(AttributeError):  # a class with slots takes no attribute; the problem is then written by its fields
         object.__setattr__(problem, _WRITTEN, {"kind": PYTHON, **fields})
     return problem
 
 
 def _dump_problem(problem: Any) -> dict[str, Any]:
-    """As it was written where a function made it; else its fields; else its name alone, which cannot be read again."""
+    """Return the fields that describe a problem in a file.
+
+    They are the fields of the spec if a function returned the problem; else the problem's own fields. If these cannot
+    be written, only the name is left, from which the problem cannot be built again.
+    """
     from syncline.problems import PROBLEMS
 
     written = getattr(problem, _WRITTEN, None)
     if written is not None:
         return dict(written)
-    own = type(problem)
-    values = [getattr(problem, f.name) for f in dataclasses.fields(own)] if dataclasses.is_dataclass(own) else None
-    if values is None or own is LostProblem or not all(map(_is_plain, values)):
+    problem_class = type(problem)
+    values = (
+        [getattr(problem, f.name) for f in dataclasses.fields(problem_class)]
+        if dataclasses.is_dataclass(problem_class)
+        else None
+    )
+    if values is None or problem_class is LostProblem or not all(map(_is_plain, values)):
         return {"kind": PYTHON, "target": None, "name": problem.name}
-    kind = problem.name if problem.name in PROBLEMS and PROBLEMS[problem.name] is own else reference_to(own)
+    kind = (
+        problem.name
+        if problem.name in PROBLEMS and PROBLEMS[problem.name] is problem_class
+        else reference_to(problem_class)
+    )
     return {"kind": kind} | dataclasses.asdict(problem)
 
 
 def check_kept(problem: Any) -> None:
-    """Refuse a problem of which a file has kept the name alone, before anything is started for it.
+    """Refuse a problem of which only the name is left, before a training starts.
 
     Raises:
-        SpecError: it is one.
+        SpecError: the problem is a `LostProblem`.
     """
     if isinstance(problem, LostProblem):
         problem.build()
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a file can hold it."""
+    """Return whether a file can hold the value."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     if isinstance(value, Mapping):

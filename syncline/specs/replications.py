@@ -1,4 +1,4 @@
-"""Specs of replications: a paper's claims at equal effort, as data that is written down before the first training."""
+"""Specs of replications: tests of a paper's claims with equal tuning effort, written down before the first training."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from syncline.specs.load import read_fields, with_overrides
 from syncline.specs.stages import TimedModelSpec
 
 REPLICATIONS = Path(__file__).parent / "replication"
-"""The replications that come with the package."""
+"""Folder of the replications that come with the package."""
 
 CPU = "cpu"
-"""What the spec itself is sized for, if it has no scale of this name."""
+"""Name of the scale that stands for the file's own fields, unless the file has a scale of this name."""
 
 FieldsByName = dict[str, Any]
 SomeNames = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class SearchedMethod(Spec):
-    """A method, and between which ends its knobs are searched: ``{lr: 1e-4..1e-2, rule.beta1: 1-0.2..1-0.03}``."""
+    """A method and the search ranges of its hyperparameters: ``{lr: 1e-4..1e-2, rule.beta1: 1-0.2..1-0.03}``."""
 
     method: FieldsByName
     tune: Annotated[dict[str, str], Field(min_length=1)]
@@ -39,12 +39,15 @@ class SearchedMethod(Spec):
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Return the method's label in this replication."""
         return str(self.method["label"])
 
 
 class SearchStage(Spec):
-    """As many trials for each method, on seeds and a text of their own; the first takes what the spec says."""
+    """The search: equally many trials for each method, on the search's own seeds and text.
+
+    The first trial of a method takes the hyperparameters of the spec.
+    """
 
     trials: int = Field(ge=1, le=10_000)
     seeds: SeedsField
@@ -52,16 +55,17 @@ class SearchStage(Spec):
 
 
 class AgainStage(Spec):
-    """The ``best`` trials of each method, trained again on other seeds: the lowest mean of all losses is chosen."""
+    """The repetition of each method's ``best`` trials on other seeds; the lowest mean of all losses is chosen."""
 
     best: int = Field(ge=1)
     seeds: SeedsField
 
 
 class FinalStage(Spec):
-    """What was chosen, on fresh seeds, judged on a text that no search has seen.
+    """The finals: trainings with the chosen hyperparameters on new seeds, evaluated on text that no search has used.
 
-    ``methods``: all by default; those that are trained in extras alone are left out.
+    ``methods``: labels of the methods in the finals, by default all; a method that is trained only in extras is not
+    listed.
     """
 
     seeds: SeedsField
@@ -73,10 +77,10 @@ StageName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
 
 
 class ExtraStage(Spec):
-    """Some methods with what was chosen for them, in another setting, judged as the finals are.
+    """Trainings of some methods with their chosen hyperparameters in another setting, evaluated like the finals.
 
-    ``as_many_as``: a cell, a method with a trigger; on each seed the methods average as often as it did on that seed
-    (``averages`` of `placed-dion`), placed at random by that seed.
+    ``as_many_as``: a cell whose method has a trigger. On each seed the methods average as often as the method of that
+    cell did on this seed (``averages`` of `placed-dion`), in steps that the seed draws at random.
     """
 
     name: StageName
@@ -87,9 +91,9 @@ class ExtraStage(Spec):
 
 
 class AlongStage(Spec):
-    """Some methods with what was chosen for them, as in the finals, with measures that look at them on their way.
+    """Trainings of some methods with their chosen hyperparameters, as in the finals, that also record measures.
 
-    ``measures`` and ``every`` are a training's ``watch``.
+    ``measures`` and ``every`` are the fields of a training's ``watch``.
     """
 
     name: StageName
@@ -101,7 +105,7 @@ class AlongStage(Spec):
 
 
 class Cell(NamedTuple):
-    """A method in the finals or, with a name, in an extra."""
+    """A cell of the results: a method in the finals or, if ``extra`` names one, in an extra."""
 
     method: str
     extra: str = ""
@@ -111,9 +115,10 @@ class Cell(NamedTuple):
 
 
 class Comparison(Spec):
-    """``less + by < than + within``, of losses seed by seed: each side a cell, or one less another, ``a @ extra - a``.
+    """A comparison ``less + by < than + within`` of losses, seed by seed.
 
-    ``within`` is granted, ``by`` is demanded.
+    Each side is a cell, or a difference of two cells, as in ``a @ extra - a``. ``by`` is a margin that the comparison
+    demands; ``within`` is a tolerance that it grants.
     """
 
     less: str
@@ -122,34 +127,34 @@ class Comparison(Spec):
     by: Annotated[float, Field(ge=0)] = 0.0
 
     def __str__(self) -> str:
-        demanded, granted = (f" + {one:g}" if one else "" for one in (self.by, self.within))
+        demanded, granted = (f" + {margin:g}" if margin else "" for margin in (self.by, self.within))
         return f"{self.less}{demanded} < {self.than}{granted}"
 
 
 class Crossing(Spec):
-    """From which step on ``less`` is below ``than``, at every later evaluation, seed by seed: two cells."""
+    """A pair of cells: the result is the step from which ``less`` stays below ``than`` at all evaluations, per seed."""
 
     less: str
     than: str
 
 
 def cells_of(side: str) -> list[Cell]:
-    """The cells of a side; of a difference two.
+    """Return the cells of a comparison's side: one, or two for a difference.
 
     >>> cells_of("mt-dao @ K128 - mt-dao")
     [Cell(method='mt-dao', extra='K128'), Cell(method='mt-dao', extra='')]
     """
-    parts = [one.split(" @ ") for one in side.split(" - ")]
+    parts = [term.split(" @ ") for term in side.split(" - ")]
     return [Cell(*(name.strip() for name in part[:2])) for part in parts]
 
 
 class ReplicatedClaim(Spec):
-    """A claim: it holds if all of its comparisons do on every seed, and fails if one is the other way round on all.
+    """A claim. It holds if all comparisons hold on every seed, and fails if one comparison is reversed on every seed.
 
     Args:
-        claim: its ``id`` in the register of claims, where the replication is of a paper; else what is said.
-        all: the comparisons.
-        settled_by: what would settle it.
+        claim: the claim's ``id`` in the register of claims if the replication is of a paper; else its text.
+        all: comparisons that the claim implies.
+        settled_by: experiment that would settle the claim.
     """
 
     claim: str = Field(min_length=1)
@@ -157,24 +162,31 @@ class ReplicatedClaim(Spec):
     settled_by: str = Field(min_length=1)
 
     def cells(self) -> Iterator[Cell]:
-        """Those that it speaks of."""
-        for one in self.all:
-            yield from (*cells_of(one.less), *cells_of(one.than))
+        """Yield the cells of all comparisons."""
+        for comparison in self.all:
+            yield from (*cells_of(comparison.less), *cells_of(comparison.than))
 
 
 class ReplicationSpec(Experiment):
-    """Search, choice, finals and verdicts on a paper's claims, with the same number of trials for every method.
+    """A replication: search, finals and verdicts on a paper's claims, with equally many trials for every method.
 
     Args:
-        paper: whose claims, of the register; empty for what no paper says.
-        training: the fields of a run that all trainings have, without method and seeds.
-        methods: what is compared, and the knobs of each; as many for each, so that equal trials are equal effort.
-        again: None where the search alone chooses.
-        least_seeds: with fewer than these no verdict is given.
-        along: trainings that are looked at on their way, see `AlongStage`.
-        crossings: pairs whose losses are compared step by step.
-        networks: on which losses are told over time, whatever network trainings were timed on: names, or fields.
-        timed: of trainings of a pipeline's stages, whose stages are timed on these networks; none: the problem's own.
+        paper: the paper of the claims in the register; empty if the claims are from no paper.
+        training: fields of a run that all trainings share, without method and seeds.
+        methods: methods to compare, with search ranges of equally many hyperparameters for each method, so that equal
+            numbers of trials are equal effort.
+        search: the search for hyperparameters.
+        again: repetition of the best trials on other seeds; None if the search alone chooses.
+        finals: trainings with the chosen hyperparameters.
+        extras: trainings in other settings, see `ExtraStage`.
+        along: trainings that record measures, see `AlongStage`.
+        crossings: pairs of cells whose losses are compared step by step.
+        claims: claims to test.
+        least_seeds: smallest number of seeds for a verdict.
+        networks: networks for the losses over time, by name or fields; they are independent of the network on which
+            trainings were timed.
+        timed: model and hardware for the times of a pipeline's stages on these networks; by default the problem's own
+            model.
     """
 
     kind: Literal["replication"]
@@ -195,18 +207,18 @@ class ReplicationSpec(Experiment):
     @model_validator(mode="after")
     def _is_fair(self) -> ReplicationSpec:
         labels = self.labels
-        for here, after in pairwise(sorted(labels)):
-            if here == after:
-                raise refusal("methods", here, "labels that differ from each other")
-        knobs = {one.label: len(one.tune) for one in self.methods}
+        for label, next_label in pairwise(sorted(labels)):
+            if label == next_label:
+                raise refusal("methods", label, "labels that differ from each other")
+        knobs = {entry.label: len(entry.tune) for entry in self.methods}
         if len(set(knobs.values())) > 1:
             raise refusal("methods", knobs, "as many knobs searched for each method")
         if self.again and self.again.best > self.search.trials:
             raise refusal("again.best", self.again.best, f"at most {self.search.trials}, the trials of a method")
         self._check_apart()
-        asked: dict[str, Sequence[ExtraStage | AlongStage]] = {"extras": self.extras, "along": self.along}
-        for field, stages in asked.items():
-            names = [one.name for one in stages]
+        stage_lists: dict[str, Sequence[ExtraStage | AlongStage]] = {"extras": self.extras, "along": self.along}
+        for field, stages in stage_lists.items():
+            names = [entry.name for entry in stages]
             for i, stage in enumerate(stages):
                 if names.index(stage.name) < i:
                     raise refusal(f"{field}.{i}.name", stage.name, "another name")
@@ -216,41 +228,44 @@ class ReplicationSpec(Experiment):
         self._check_claims()
         return self
 
-    def _check_labels(self, path: str, given: Sequence[str]) -> None:
-        for label in given:
+    def _check_labels(self, path: str, labels: Sequence[str]) -> None:
+        for label in labels:
             if label not in self.labels:
                 raise refusal(path, label, one_of(self.labels, label))
 
     def _check_extras(self) -> None:
-        """An extra changes something; what is counted was trained before, on the same seeds."""
-        known = {Cell(label): self.finals.seeds for label in self.final_labels}
+        """Refuse an extra that changes nothing, or that counts averages of a cell not trained before on its seeds."""
+        trained_seeds = {Cell(label): self.finals.seeds for label in self.final_labels}
         for i, extra in enumerate(self.extras):
             if not extra.set and not extra.as_many_as:
                 raise refusal(f"extras.{i}.set", {}, "what is set otherwise, or as_many_as")
             if extra.as_many_as:
                 (counted,) = cells_of(extra.as_many_as)[:1]
-                if counted not in known:
-                    raise refusal(f"extras.{i}.as_many_as", str(counted), one_of(map(str, known), str(counted)))
-                if missing := set(extra.seeds) - set(known[counted]):
+                if counted not in trained_seeds:
+                    raise refusal(f"extras.{i}.as_many_as", str(counted), one_of(map(str, trained_seeds), str(counted)))
+                if missing := set(extra.seeds) - set(trained_seeds[counted]):
                     raise refusal(
                         f"extras.{i}.seeds", sorted(missing), f"seeds of {counted}, whose averages are counted"
                     )
-            known |= {Cell(label, extra.name): extra.seeds for label in extra.methods}
+            trained_seeds |= {Cell(label, extra.name): extra.seeds for label in extra.methods}
 
     def _check_apart(self) -> None:
-        """Seeds and text that a choice has seen say nothing about what was chosen."""
+        """Refuse finals, extras and measured trainings that share seeds or held-out text with the search.
+
+        Losses on seeds or text that chose the hyperparameters are biased.
+        """
         seen = {"search": self.search.seeds} | ({"again": self.again.seeds} if self.again else {})
         if shared := set(self.search.seeds) & set(seen.get("again", ())):
             raise refusal("again.seeds", sorted(shared), "seeds that the search has not seen")
-        finals = [("finals", self.finals.seeds), *((f"extras.{i}", one.seeds) for i, one in enumerate(self.extras))]
-        finals += [(f"along.{i}", one.seeds) for i, one in enumerate(self.along)]
+        finals = [("finals", self.finals.seeds), *((f"extras.{i}", entry.seeds) for i, entry in enumerate(self.extras))]
+        finals += [(f"along.{i}", entry.seeds) for i, entry in enumerate(self.along)]
         for path, seeds in finals:
-            for stage, known in seen.items():
-                if shared := set(seeds) & set(known):
+            for stage, used_seeds in seen.items():
+                if shared := set(seeds) & set(used_seeds):
                     raise refusal(f"{path}.seeds", sorted(shared), f"seeds that {stage} has not seen")
         problem = self.training.get("problem")
         if (problem.get("kind") if isinstance(problem, dict) else problem) == "text-gpt":
-            halves = [one.set.get("problem.held_out") for one in (self.search, self.finals)]
+            halves = [entry.set.get("problem.held_out") for entry in (self.search, self.finals)]
             if sorted(map(str, halves)) != ["first-half", "second-half"]:
                 expected = (
                     "problem.held_out: one half of the held-out text for the search, the other one for the finals"
@@ -258,14 +273,14 @@ class ReplicationSpec(Experiment):
                 raise refusal("finals.set", self.finals.set, expected)
 
     def _check_claims(self) -> None:
-        known = [Cell(label) for label in self.final_labels]
-        known += [Cell(label, extra.name) for extra in self.extras for label in extra.methods]
-        asked = [(f"claims.{i}.all", cell) for i, one in enumerate(self.claims) for cell in one.cells()]
+        trained_cells = [Cell(label) for label in self.final_labels]
+        trained_cells += [Cell(label, extra.name) for extra in self.extras for label in extra.methods]
+        named_cells = [(f"claims.{i}.all", cell) for i, claim in enumerate(self.claims) for cell in claim.cells()]
         for i, pair in enumerate(self.crossings):
-            asked += [(f"crossings.{i}", cell) for side in (pair.less, pair.than) for cell in cells_of(side)]
-        for path, cell in asked:
-            if cell not in known:
-                raise refusal(path, str(cell), one_of(map(str, known), str(cell)))
+            named_cells += [(f"crossings.{i}", cell) for side in (pair.less, pair.than) for cell in cells_of(side)]
+        for path, cell in named_cells:
+            if cell not in trained_cells:
+                raise refusal(path, str(cell), one_of(map(str, trained_cells), str(cell)))
 
     @model_validator(mode="after")
     def _times_stages(self) -> ReplicationSpec:
@@ -276,52 +291,56 @@ class ReplicationSpec(Experiment):
 
     @property
     def network_names(self) -> list[str]:
-        """What the networks are called."""
-        return [one if isinstance(one, str) else str(one.get("name")) for one in self.networks]
+        """Return the names of the networks."""
+        return [network if isinstance(network, str) else str(network.get("name")) for network in self.networks]
 
     @property
     def labels(self) -> list[str]:
-        """What the methods are called."""
-        return [one.label for one in self.methods]
+        """Return the labels of the methods."""
+        return [method.label for method in self.methods]
 
     @property
     def final_labels(self) -> tuple[str, ...]:
-        """Those of the methods that the finals train."""
+        """Return the labels of the methods in the finals."""
         return self.finals.methods or tuple(self.labels)
 
     def planned(self) -> dict[str, int]:
-        """Trainings by stage."""
-        methods, again = len(self.methods), self.again
-        extras = {one.name: len(one.methods) * len(one.seeds) for one in self.extras}
+        """Return the number of trainings by stage."""
+        methods, repetition = len(self.methods), self.again
+        extras = {stage.name: len(stage.methods) * len(stage.seeds) for stage in self.extras}
         return {
             "search": methods * self.search.trials * len(self.search.seeds),
-            **({"again": methods * min(again.best, self.search.trials) * len(again.seeds)} if again else {}),
+            **(
+                {"again": methods * min(repetition.best, self.search.trials) * len(repetition.seeds)}
+                if repetition
+                else {}
+            ),
             "finals": len(self.final_labels) * len(self.finals.seeds),
             **{f"extra {name}": number for name, number in extras.items()},
-            **{f"along {one.name}": len(one.methods) * len(one.seeds) for one in self.along},
+            **{f"along {stage.name}": len(stage.methods) * len(stage.seeds) for stage in self.along},
         }
 
 
 def bundled_replications() -> dict[str, Path]:
-    """Those of the package by name."""
+    """Return the files of the bundled replications by name."""
     return {path.stem: path for path in sorted(REPLICATIONS.glob("*.yaml"))}
 
 
 def load_replication(name: str | Path, scale: str | None = None, seeds: Sequence[int] | None = None) -> ReplicationSpec:
-    """A replication by its bundled name, or of a YAML file.
+    """Return a replication by its bundled name or from a YAML file.
 
     Args:
-        name: of the replication.
-        scale: one of the file's ``scales``; ``cpu`` is the file as it is where it has none of that name.
-        seeds: of the finals, in place of the file's.
+        name: bundled name, or path of a YAML file.
+        scale: name of one of the file's ``scales``; ``cpu`` is the file as it is if it has no scale of that name.
+        seeds: seeds of the finals, in place of the file's.
 
     Raises:
-        SynclineError: one line: what is wrong, where, and what would be accepted.
+        SynclineError: one line that names the problem, the field, and what would be accepted.
     """
-    known, given = bundled_replications(), str(name)
-    if given not in known and not given.endswith((".yaml", ".yml")):
-        raise SpecError("NAME", given, f"a YAML file, or {one_of(known, given)}")
-    fields = _fields(known.get(given, Path(given)), scale)
+    bundled_files, given_name = bundled_replications(), str(name)
+    if given_name not in bundled_files and not given_name.endswith((".yaml", ".yml")):
+        raise SpecError("NAME", given_name, f"a YAML file, or {one_of(bundled_files, given_name)}")
+    fields = _fields(bundled_files.get(given_name, Path(given_name)), scale)
     if fields.get("kind") != "replication":
         raise SpecError("kind", fields.get("kind"), "replication")
     if seeds is not None:
@@ -340,13 +359,13 @@ def _fields(path: Path, scale: str | None) -> FieldsByName:
 
 
 def scales_of(path: Path) -> list[str]:
-    """The names of a file's scales."""
+    """Return the names of a file's scales."""
     from syncline.yamls import parse_yaml
 
     try:
         fields = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        read_fields(path)  # says what is wrong
+        read_fields(path)  # raises an error that names the problem
         raise SynclineError(f"spec: {path} cannot be read") from None
     scales = fields.get("scales", {}) if isinstance(fields, dict) else {}
     return list(scales) if isinstance(scales, dict) else []

@@ -1,4 +1,4 @@
-"""Speeds of workers that differ: numbers, or the machines that they are."""
+"""Spec field of workers' speeds, as numbers or as hardware."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.compute import ComputeSpec
 
 SLOWEST, FASTEST = 1e-6, 1e6
-"""Speeds of workers, next to that of ``compute``: as the factors of slow workers."""
+"""Bounds of a worker's speed relative to ``compute``, the same as for factors of slow workers."""
 
 
 def _speed(value: Any, path: str) -> float | Hardware:
-    """A number, or the machine that a worker is."""
+    """Return a worker's speed as a number, or its hardware."""
     if not isinstance(value, int | float):
         return hardware(value, path)
     if not SLOWEST <= value <= FASTEST:
@@ -30,18 +30,19 @@ def _speed_field(value: float | Hardware) -> Any:
 
 
 Speed = Annotated[Any, parsed(_speed), PlainSerializer(_speed_field)]
-"""Of a worker: a number, or hardware as ``compute.hardware`` takes it."""
+"""The speed of a worker: a number, or hardware as for ``compute.hardware``."""
 
 
 def relative_speeds(speeds: tuple[float | Hardware, ...], compute: ComputeSpec) -> tuple[float, ...]:
-    """Of each worker, to what ``compute`` says: its number, or its machine's rate over that of compute's.
+    """Return each worker's speed relative to ``compute``: its number, or its machine's rate over the reference rate.
 
-    Where compute gives seconds it is the rate of the first machine that is named.
+    The reference is the machine of ``compute``; if ``compute`` sets seconds, it is the first machine in ``speeds``.
     """
-    named = [one for one in speeds if isinstance(one, Hardware)]
-    given = compute.seconds is not None or compute.table is not None or compute.measure
-    of = named[0] if named and given else compute.machine
-    mfu = compute.mfu or of.mfu
+    machines = [speed for speed in speeds if isinstance(speed, Hardware)]
+    has_seconds = compute.seconds is not None or compute.table is not None or compute.measure
+    reference = machines[0] if machines and has_seconds else compute.machine
+    mfu = compute.mfu or reference.mfu
     return tuple(
-        one.peak_flops * one.mfu / (of.peak_flops * mfu) if isinstance(one, Hardware) else one for one in speeds
+        speed.peak_flops * speed.mfu / (reference.peak_flops * mfu) if isinstance(speed, Hardware) else speed
+        for speed in speeds
     )

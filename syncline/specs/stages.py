@@ -1,4 +1,4 @@
-"""A model cut into the stages of a pipeline while it trains, and whose pipeline is timed."""
+"""Specs of trainings in pipeline stages, and of the models whose pipelines are timed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ Microbatches = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class StagesSpec(Spec):
-    """The stages that the model of a training is cut into.
+    """The stages into which the model of a training is cut.
 
     Args:
-        stages: K. Stage k, from 0, gets gradients ``K - 1 - k`` updates late.
-        schedule: ``async-1f1b``: every batch is a micro-batch, and each stage updates after each. ``1f1b``: a batch is
-            cut into ``microbatches``, all stages update after the last, and no gradient is late.
-        weights: what backward passes use: the forward's weights, the current ones, or PipeMare's estimate.
-        microbatches: of a synchronous batch.
+        stages: number of stages, K. In ``async-1f1b`` the gradients of stage k, from 0, are ``K - 1 - k`` updates late.
+        schedule: with ``async-1f1b`` every batch is a micro-batch, and each stage updates after each batch. With
+            ``1f1b`` a batch is cut into ``microbatches``, all stages update after the last one, and no gradient is
+            late.
+        weights: weights of the backward passes: those of the forward pass, the current ones, or PipeMare's estimate.
+        microbatches: number of micro-batches of a synchronous batch.
     """
 
     stages: StageCount
@@ -44,11 +45,11 @@ class StagesSpec(Spec):
 
     @property
     def is_late(self) -> bool:
-        """Whether stages update before their gradients are known to all."""
+        """Return whether gradients are late, because stages update asynchronously."""
         return self.schedule == "async-1f1b"
 
     def check(self, training: Any) -> None:
-        """Refuse what cannot be cut, or is not played.
+        """Refuse problems that cannot be cut, and settings that a pipeline does not support.
 
         Args:
             training: the `Training` that has this pipeline; its module imports this one.
@@ -60,9 +61,9 @@ class StagesSpec(Spec):
         if training.workers != 1:
             raise refusal("workers", training.workers, "1 beside pipeline: its stages are what the network joins")
         for path in ("faults", "speeds"):
-            given = getattr(training, path)
-            if given != type(training).model_fields[path].default:
-                shown = given.model_dump(exclude_defaults=True) if isinstance(given, Spec) else given
+            setting = getattr(training, path)
+            if setting != type(training).model_fields[path].default:
+                shown = setting.model_dump(exclude_defaults=True) if isinstance(setting, Spec) else setting
                 raise refusal(path, shown, "none beside pipeline, whose stages all go on as they can")
         disturbed = training.compute.model_dump(
             include={"jitter", "slow_workers", "pauses", "starts", "encode", "readback"}, exclude_defaults=True
@@ -78,7 +79,7 @@ class StagesSpec(Spec):
                     raise refusal(path, getattr(training, path), f"{plain} where weights are {self.weights}")
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse a method that stages cannot have.
+        """Refuse an asynchronous method, and a remedy that does not support the weights of the backward passes.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
@@ -91,10 +92,10 @@ class StagesSpec(Spec):
 
 
 def check_stages_of(problem: Any, stages: int, path: str) -> None:
-    """Refuse stages that a problem cannot be cut into.
+    """Refuse a number of stages into which a problem cannot be cut.
 
     Raises:
-        PydanticCustomError: for ``path``, or the problem's field.
+        PydanticCustomError: names ``path``, or the problem's field.
     """
     blocks = getattr(problem, "layers", None)
     if blocks is None:
@@ -106,9 +107,9 @@ def check_stages_of(problem: Any, stages: int, path: str) -> None:
 
 
 class TimedModelSpec(Spec):
-    """Whose pipeline is timed, on what: the problem's own, or with ``model`` one of that shape.
+    """The model whose pipeline is timed, and its hardware: by default the problem's own model.
 
-    Such a model has ``tokens`` in a batch; the losses beside its times are nevertheless the problem's.
+    ``model`` with ``tokens`` per batch replaces the model in the times only; losses are still those of the problem.
     """
 
     hardware: HardwareField = Field(default="cpu-core", validate_default=True)
@@ -124,7 +125,7 @@ class TimedModelSpec(Spec):
         return self
 
     def timed(self, problem: Any) -> tuple[ModelShape, int]:
-        """Whose pipeline it is, and the tokens in a batch: the clock's model, or the problem's own."""
+        """Return the model whose pipeline is timed, and the tokens in a batch; by default those of the problem."""
         if self.model is not None:
             assert self.tokens is not None
             return self.model, self.tokens
@@ -132,9 +133,9 @@ class TimedModelSpec(Spec):
 
 
 class PipelineClockSpec(TimedModelSpec):
-    """Whose updates are timed, and where: asynchronous 1F1B, one batch per micro-batch, beside synchronous 1F1B.
+    """The model and the networks on which asynchronous and synchronous 1F1B are timed.
 
-    The synchronous one cuts a batch into ``microbatches``.
+    In asynchronous 1F1B each micro-batch is a batch; synchronous 1F1B cuts a batch into ``microbatches``.
     """
 
     networks: tuple[NetworkField, ...] = Field(min_length=1)
@@ -149,7 +150,7 @@ class PipelineClockSpec(TimedModelSpec):
 
 
 def shape_of(problem: Any) -> ModelShape:
-    """The shape of the small GPT that a problem trains."""
+    """Return the shape of the small GPT that a problem trains."""
     from syncline.problems.text_gpt import BYTES
 
     return ModelShape(

@@ -1,7 +1,7 @@
-"""What a study is, and which ones there are.
+"""The class of studies, and the registry of all studies by kind.
 
-Studies stand above this room, in `syncline.studies` and in other packages, and enter through its registry: reading a
-spec finds the class of its kind there, and commands find what to do with it.
+Studies are defined in `syncline.studies` and in other packages, which depend on this module, and register here. The
+reader of specs looks up the class of a spec by its kind, and commands look up the functions of the study.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Figures = Iterable[tuple[str, "Figure"]]
 
 
 class Piece(NamedTuple):
-    """A part of a study's work, done beside the others in a process of its own.
+    """A part of a study's work that runs in its own process, in parallel with other parts.
 
     Attributes:
-        length: what it counts to: steps, votes.
-        call: given where to report how far it is, returns its records, which say nothing of their order. After Ctrl-C
-            (``KeyboardInterrupt`` out of its report) there are none, or those of what was finished.
+        length: total of its progress, in steps or votes.
+        call: function of a progress report; it returns the records of the piece, in any order. After Ctrl-C
+            (``KeyboardInterrupt`` from the report) it returns no records, or those of completed work.
     """
 
     length: int
@@ -38,26 +38,27 @@ class Piece(NamedTuple):
 
 
 def no_figures(spec: Any, records: list[Record], rows: list[Record]) -> Figures:
-    """Of a study without."""
+    """Return no figures, for a study without figures."""
     return ()
 
 
 @dataclass(frozen=True)
 class Study:
-    """A claim of a paper, computed anew: the class of its specs, and small functions of one.
+    """A study, which recomputes a claim of a paper: the class of its specs, and functions of a spec.
 
-    With ``pieces`` it computes for a while and leaves a folder (``syncline run``); without, it answers at once
-    (``syncline project``), in closed form.
+    A study with ``pieces`` computes for some time and writes a folder (``syncline run``). A study without ``pieces`` is
+    in closed form and answers at once (``syncline project``).
 
     Args:
-        spec: the class of its specs; its ``kind`` names the study.
-        rows: from a spec and the records of all pieces, the rows, in the spec's order. There are no records of a study
-            that answers at once, and there may be few after Ctrl-C.
-        tables: the rows for people; not called without any.
-        pieces: the work, from a spec.
-        figures: of a spec, its records and its rows, file names and figures; of a study that answers at once the one
-            that ``--plot`` draws. Not called without rows.
-        jobs: processes side by side, from a spec; one per core if none. Refuses a spec that this machine cannot run.
+        spec: class of its specs; its ``kind`` names the study.
+        rows: function from a spec and the records of all pieces to the rows, in the spec's order. A study without
+            pieces has no records, and records may be missing after Ctrl-C.
+        tables: function from the rows to tables for people; not called without rows.
+        pieces: function from a spec to the pieces of work.
+        figures: function from a spec, its records and its rows to file names and figures; for a study without pieces,
+            the figure that ``--plot`` draws. Not called without rows.
+        jobs: function from a spec to the number of parallel processes; None means one process per core. It refuses a
+            spec that this machine cannot run.
     """
 
     spec: type[Experiment]
@@ -69,16 +70,16 @@ class Study:
 
     @property
     def kind(self) -> str:
-        """What a spec calls it."""
+        """Return the kind that names the study in specs."""
         return kind_of_model(self.spec)
 
     @property
     def command(self) -> str:
-        """Which command is for it."""
+        """Return the command that takes specs of the study."""
         return "run" if self.pieces else "project"
 
     def records(self, spec: Experiment, report: Report = lambda done: None) -> list[Record]:
-        """Those of all pieces, made in this process one after another; a folder is written by ``run_study``."""
+        """Return the records of all pieces, computed sequentially in this process; ``run_study`` writes a folder."""
         return [record for piece in (self.pieces(spec) if self.pieces else ()) for record in piece.call(report)]
 
 
@@ -102,24 +103,24 @@ STUDIES: Registry[Study] = Registry(
         "wall-clock-figure": f"{_PAPERS}.wall_clock:STUDY",
     },
 )
-"""All studies, by kind."""
+"""Registry of all studies, by kind."""
 
 
 def register_study(study: Study) -> Study:
-    """Add a study to those of this process. A package adds its own by an entry point of ``syncline.studies``.
+    """Register a study in this process; a package registers its own by an entry point of ``syncline.studies``.
 
     Raises:
-        SpecError: there is one of this kind.
+        SpecError: a study of this kind exists already.
     """
     STUDIES.register(study.kind, study)
     return study
 
 
 def study_of_kind(kind: str) -> Study:
-    """The study of this kind.
+    """Return the study of this kind.
 
     Raises:
-        SynclineError: there is none, or what a package offers by this name is none.
+        SynclineError: there is no such study, or a package's entry point of this name is no study of this kind.
     """
     study = STUDIES.get(kind, "kind")
     if not isinstance(study, Study) or study.kind != kind:
@@ -128,12 +129,12 @@ def study_of_kind(kind: str) -> Study:
 
 
 def study_of(spec: Experiment) -> Study:
-    """The study that a spec is of."""
+    """Return the study of a spec."""
     return study_of_kind(kind_of_model(type(spec)))
 
 
 def deferred(reference: str) -> Callable[..., Any]:
-    """The function at ``module:name``, which is imported when it is called."""
+    """Return a function that imports ``module:name`` when it is called, and calls it."""
 
     def call(*arguments: Any) -> Any:
         return imported(reference, installed=True)(*arguments)

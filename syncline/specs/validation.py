@@ -1,4 +1,4 @@
-"""Specs of validations: what is predicted, and the measurements that it is held against."""
+"""Specs of validations, which compare predictions with measurements."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def _constants(value: Any, path: str) -> StepConstants:
 
 
 ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_constants), PlainSerializer(lambda c: c.name)]
-"""The name of constants that are known."""
+"""The name of published constants of step times."""
 
 
 class NodeSpec(Spec):
-    """What joins nodes: ``devices`` in each, ``bandwidth`` of all network cards of a node together."""
+    """The nodes of a cluster: ``devices`` in each, and the total ``bandwidth`` of a node's network cards."""
 
     devices: int = Field(ge=1)
     bandwidth: BandwidthField
 
 
 class StepTimesSpec(Experiment):
-    """Measured step times of GPTs on GPUs against `syncline.costmodel.compute.transformer_time`.
+    """A validation of `syncline.costmodel.compute.transformer_time` on measured step times of GPTs on GPUs.
 
-    One part in ``folds`` of the points on single nodes calibrates, the rest is predicted: a point is in the part that
-    a hash of its configuration says, so that no order and no choice is involved. ``constants`` that are known need no
-    calibration; the same points are predicted with them. ``repeats`` random parts of the same size tell how much of
-    the result is luck. Not fitted: ``hardware``'s measured all-reduces, which time sums of more bytes than were
-    calibrated on, and ``node``, what travels between nodes.
+    One of ``folds`` parts of the single-node points calibrates the constants, which then predict the rest. A hash of
+    its configuration assigns a point to a part, so that neither order nor choice matters. With ``constants`` there is
+    no calibration, and the same points are predicted with them. ``repeats`` random parts of the same size show how
+    much the result depends on chance. Two inputs are not fitted: the all-reduces measured on ``hardware``, which time
+    sums of more bytes than the calibration had, and ``node``, for messages between nodes.
     """
 
     kind: Literal["step-times"]
@@ -52,7 +52,7 @@ class StepTimesSpec(Experiment):
     seed: int = Field(default=0, ge=0)
 
     def warnings(self) -> list[str]:
-        """None."""
+        """Return no warnings; there are none for this spec."""
         return []
 
     @model_validator(mode="after")
@@ -65,10 +65,10 @@ class StepTimesSpec(Experiment):
 
 
 class ClustersSpec(Experiment):
-    """Measurements on others' clusters against the constants that ship.
+    """A validation of the shipped constants on measurements from other clusters.
 
-    Without ``measurements`` those that come with the package, and by how much predictions are off when constants are
-    fitted without a group of them; ``left_out: false`` leaves these fits out.
+    Without ``measurements`` it takes those of the package, and adds the errors of constants that are fitted without
+    one group of measurements at a time (cross-validation); ``left_out: false`` skips these fits.
     """
 
     kind: Literal["clusters"]
@@ -76,12 +76,12 @@ class ClustersSpec(Experiment):
     left_out: bool = True
 
     def warnings(self) -> list[str]:
-        """None."""
+        """Return no warnings; there are none for this spec."""
         return []
 
 
 ValidationSpec = StepTimesSpec | ClustersSpec
-"""What ``syncline validate`` takes beside trainings."""
+"""The specs that ``syncline validate`` takes, besides folders of trainings."""
 
 VALIDATIONS: tuple[type[StepTimesSpec] | type[ClustersSpec], ...] = (StepTimesSpec, ClustersSpec)
-"""All of them."""
+"""The classes of the specs of validations."""

@@ -1,4 +1,4 @@
-"""Specs of what is measured along a training."""
+"""Spec of the measures that are recorded during a training."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ if TYPE_CHECKING:
 
 
 class WatchSpec(Spec):
-    """What is measured of the workers along a training, beside its losses: ``watched.parquet``.
+    """Measures of the workers that a training records in ``watched.parquet``, in addition to its losses.
 
     Args:
-        measures: ``rounds``, ``update-vectors``, ``momentum-spread`` (``syncline.optim.watching``); none by default.
-        every: steps from one look to the next, of measures that look at single steps.
+        measures: names of measures: ``rounds``, ``update-vectors``, ``momentum-spread`` (``syncline.optim.watching``).
+        every: number of steps between two records, for measures of single steps.
     """
 
     measures: tuple[Literal["rounds", "update-vectors", "momentum-spread"], ...] = ()
     every: int = Field(default=1, ge=1)
 
     def build(self) -> Watch | None:
-        """Who looks; None if there is nothing to look for."""
+        """Return the recorder of the measures; None without measures."""
         from syncline.optim.watching import MEASURES, Watch
 
         return Watch([MEASURES[name]() for name in self.measures], self.every) if self.measures else None
 
     def refuse(self, expected: str, error: Callable[[str, Any, str], Exception] = refusal) -> None:
-        """Refuse measures where there cannot be any.
+        """Refuse measures where the spec rules them out.
+
+        Args:
+            expected: what would be accepted, for the error line.
+            error: makes the exception from the path, the value and ``expected``.
 
         Raises:
             PydanticCustomError: or another ``error``, with the path from the spec's root.

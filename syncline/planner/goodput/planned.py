@@ -95,7 +95,7 @@ def simulated_goodput(
 
 
 def copy_outages(outages: Iterator[Outage], copy_workers: int) -> Iterator[Outage]:
-    """Yield each outage of workers as the outage of the model copies that it hits, at ``copy_workers`` workers per copy."""
+    """Yield each outage of workers as the outage of the model copies that it hits; a copy has ``copy_workers``."""
     for outage in outages:
         yield outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
 

@@ -13,7 +13,7 @@ Evaluations = Mapping[Cell, Mapping[int, Mapping[int, float]]]
 
 
 def below_from(losses: Mapping[int, float], other: Mapping[int, float]) -> int | None:
-    """Return the first common evaluation step from which on ``losses`` is always below ``other``; None if there is none.
+    """Return the first common evaluation step from which ``losses`` stays below ``other``; None if there is none.
 
     >>> below_from({10: 3.0, 20: 2.0, 30: 1.0}, {10: 2.5, 20: 2.1, 30: 1.2})
     20

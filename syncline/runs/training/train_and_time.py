@@ -246,7 +246,8 @@ def _timed(
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
     return faulty_clock(
-        spec, calls, compute_s, network if factors == AS_PREDICTED else slowed(network, float(factors.communication)), present,
+        spec, calls, compute_s,
+        network if factors == AS_PREDICTED else slowed(network, float(factors.communication)), present,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
         algorithm=spec.algorithm_on(network), rule=spec.rule,

@@ -60,7 +60,7 @@ class WorkerFailures:
         return seconds
 
     def outcome(self, wall_s: float, steps: int, remaining_steps: int) -> FailureCosts | None:
-        """Return the costs of failures until the end; ``remaining_steps`` is the number of steps that no worker made."""
+        """Return the costs of failures until the end; no worker made the ``remaining_steps`` steps."""
         if self.absences is None:
             return None
         costs = FailureCosts(self.workers, wall_s, steps / self.workers)

@@ -1,6 +1,6 @@
-"""How a user describes a cluster: its network and its machines, parsed into the cost model's frozen dataclasses.
+"""A user's description of a cluster, its network and its machines, parsed into the cost model's frozen dataclasses.
 
-In which order to read: ``reading`` (a mapping against a model, refusals with their paths), ``gloo``, ``nccl`` and
-``links``, ``networks`` (nodes, sites, graphs; names, and what users bring), ``hardware``, ``files`` (a cluster's file),
-``clusters`` (all of it, by name).
+Read the modules in this order: ``reading`` (validation of a mapping, with the path of a wrong field), ``gloo``,
+``nccl`` and ``links``, ``networks`` (nodes, sites, graphs; names, and users' own networks), ``hardware``, ``files``
+(the file of a cluster), ``clusters`` (clusters by name).
 """

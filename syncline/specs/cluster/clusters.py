@@ -1,4 +1,4 @@
-"""Clusters as a user describes them: a network, what computes there, and how many of it there are."""
+"""Clusters from a user's description: a network, the hardware of a worker, and the number of workers."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from syncline.specs.cluster.reading import whole
 LIBRARY = Path(__file__).parent / "library"
 
 READ = ("name", "network", "hardware", "workers", "description", "source")
-"""Sections of a cluster's file that are read; others may stand beside them."""
+"""Sections of a cluster's file that are read; other sections are allowed and ignored."""
 
 MISSPELT = 0.8
-"""How near to one of them another name has to be, to be taken for it."""
+"""Similarity to a section's name, from 0 to 1, from which another name counts as its misspelling."""
 
 AS_IN = "a cluster's fields: 'network', and at will 'hardware' and 'workers'"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What trains.
+    """A cluster: a network, the hardware of each worker, and the number of workers.
 
     Args:
-        name: for people.
-        network: that joins the workers.
-        hardware: of each worker; None: nobody says.
-        workers: how many there are; None: as many as are asked for.
-        description: for people.
-        source: where the numbers come from.
+        name: name for people.
+        network: network that connects the workers.
+        hardware: hardware of each worker; None if the description has none.
+        workers: number of workers; None if the network connects any number.
+        description: description for people.
+        source: source of the numbers.
     """
 
     name: str
@@ -53,20 +53,21 @@ class Cluster:
 
 
 def bundled_clusters() -> dict[str, Path]:
-    """Files of the clusters that come with the package, by name."""
+    """Return the files of the bundled clusters by name."""
     return {path.stem: path for path in sorted(LIBRARY.glob("*.yaml"))}
 
 
 def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "cluster") -> Cluster:
-    """The cluster that a user means.
+    """Return the cluster that a user describes.
 
     Args:
-        value: a bundled one's name; the path of a ``.yaml`` file with the sections ``network``, ``hardware`` and
-            ``workers``, of which the first is needed, or with a network's fields alone; a mapping of these; or one.
+        value: name of a bundled cluster; path of a ``.yaml`` file with the sections ``network``, ``hardware`` and
+            ``workers``, where only ``network`` is required, or with the fields of a network alone; a mapping of these;
+            or a ``Cluster``.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
 
     >>> both = named_cluster("two-sites-a100")
     >>> both.workers, both.hardware.name, [level.name for level in both.network.levels]
@@ -76,14 +77,14 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
         return value
     if isinstance(value, Mapping):
         return _from_fields(value, str(value.get("name") or "cluster"), path)
-    known = bundled_clusters()
-    if isinstance(value, str) and value.lower() in known:
-        return _from_file(known[value.lower()], path)
+    files = bundled_clusters()
+    if isinstance(value, str) and value.lower() in files:
+        return _from_file(files[value.lower()], path)
     if is_file(value):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
         return named_cluster(fields_of(value, value, path, "fields", AS_IN), path)
-    raise SpecError(path, value, f"{one_of(known, value)}, or a .yaml file with a cluster's sections")
+    raise SpecError(path, value, f"{one_of(files, value)}, or a .yaml file with a cluster's sections")
 
 
 def _from_file(file: Path, path: str) -> Cluster:
@@ -93,48 +94,50 @@ def _from_file(file: Path, path: str) -> Cluster:
 
 def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     if not any(section in fields for section in SECTIONS):
-        made = network({**fields, "name": name}, path)
-        return Cluster(name, made, workers=places_of(made))
+        built_network = network({**fields, "name": name}, path)
+        return Cluster(name, built_network, workers=places_of(built_network))
     if fields.get("network") is None:
         raise SpecError(f"{path}.network", None, "a network: its name, or its fields")
     for name_given in fields:
-        meant = get_close_matches(str(name_given), READ, 1, MISSPELT)
-        if meant and name_given not in READ:
-            raise SpecError(f"{path}.{name_given}", fields[name_given], f"no such section, but {meant[0]!r}")
-    given = fields["network"]
-    made = network({"name": name, **given} if isinstance(given, Mapping) else given, f"{path}.network")
+        matches = get_close_matches(str(name_given), READ, 1, MISSPELT)
+        if matches and name_given not in READ:
+            raise SpecError(f"{path}.{name_given}", fields[name_given], f"no such section, but {matches[0]!r}")
+    network_value = fields["network"]
+    built_network = network(
+        {"name": name, **network_value} if isinstance(network_value, Mapping) else network_value, f"{path}.network"
+    )
     return Cluster(
         name,
-        made,
+        built_network,
         _hardware(fields.get("hardware"), name, f"{path}.hardware"),
-        _workers(fields.get("workers"), made, f"{path}.workers"),
+        _workers(fields.get("workers"), built_network, f"{path}.workers"),
         str(fields.get("description") or ""),
         str(fields.get("source") or ""),
     )
 
 
-def _hardware(given: Any, name: str, path: str) -> Hardware | None:
-    if given is None:
+def _hardware(value: Any, name: str, path: str) -> Hardware | None:
+    if value is None:
         return None
-    return hardware({"name": name, **given} if isinstance(given, Mapping) else given, path)
+    return hardware({"name": name, **value} if isinstance(value, Mapping) else value, path)
 
 
-def _workers(given: Any, of: Network, path: str) -> int | None:
-    if given is None:
-        return places_of(of)
-    count = whole(given, path, "a number of workers, at least 1")
+def _workers(value: Any, joined_network: Network, path: str) -> int | None:
+    if value is None:
+        return places_of(joined_network)
+    count = whole(value, path, "a number of workers, at least 1")
     try:
-        of.among(count)
+        joined_network.among(count)
     except SpecError as error:
         raise SpecError(path, count, error.expected) from None
     return count
 
 
 def places_of(given: Network) -> int | None:
-    """How many workers a network is for; None where it joins any number."""
+    """Return the number of workers that a network connects; None if it connects any number."""
     if isinstance(given, MultiLevel):
         units = [level.units for level in given.levels]
-        return None if None in units else math.prod(one for one in units if one is not None)
+        return None if None in units else math.prod(size for size in units if size is not None)
     if isinstance(given, Graph):
         return len(given.hosts)
     return sum(given.sites) if isinstance(given, Sites) and not isinstance(given.sites, int) else None
@@ -143,23 +146,23 @@ def places_of(given: Network) -> int | None:
 def asked_of(
     given: Any, networks: Sequence[Any] | None, machines: Sequence[Any] | None, workers: Any, path: str = "--cluster"
 ) -> tuple[list[Any] | None, list[Any] | None, Any]:
-    """What a cluster says where nothing else does: networks, hardware, workers.
+    """Return networks, hardware and number of workers: those of a command's options, else those of a cluster.
 
     Args:
-        given: a cluster as `named_cluster` takes it, or none.
-        networks: that are asked for beside it: none may be.
-        machines: hardware that is asked for, in place of the cluster's.
-        workers: how many, in place of all of them.
-        path: what the cluster is called.
+        given: a cluster as `named_cluster` takes it, or None.
+        networks: networks of the options; not allowed together with a cluster.
+        machines: hardware of the options, in place of the cluster's.
+        workers: number of workers of the options, in place of the cluster's.
+        path: name of the option that names the cluster, for the error line.
 
     Raises:
-        SpecError: it cannot be read, or a network is asked for beside it.
+        SpecError: the cluster cannot be read, or the options name a network as well.
     """
-    asked = list(networks) if networks else None
+    option_networks = list(networks) if networks else None
     if given is None:
-        return asked, list(machines) if machines else None, workers
-    made = named_cluster(given, path)
-    if asked:
-        raise SpecError("--network", asked[0], f"none beside --cluster, which has its own ({made.name})")
-    own = [made.hardware] if made.hardware else None
-    return [made.network], list(machines) if machines else own, workers or made.workers
+        return option_networks, list(machines) if machines else None, workers
+    cluster = named_cluster(given, path)
+    if option_networks:
+        raise SpecError("--network", option_networks[0], f"none beside --cluster, which has its own ({cluster.name})")
+    cluster_machines = [cluster.hardware] if cluster.hardware else None
+    return [cluster.network], list(machines) if machines else cluster_machines, workers or cluster.workers

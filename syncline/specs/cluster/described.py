@@ -1,4 +1,4 @@
-"""What users write of a class of networks: its fields as they are called."""
+"""Base class of networks' descriptions, and descriptions by the fields of a network's dataclass."""
 
 from __future__ import annotations
 
@@ -13,37 +13,43 @@ from syncline.specs.cluster.reading import Described, Name
 
 
 class NetworkDescribed(Described):
-    """What users write of networks of one class, and back: its fields as they are called, unless it says otherwise."""
+    """A description of the networks of one class; by default its fields are those of the class."""
 
     makes: ClassVar[type]
-    """The class."""
+    """The class of the networks."""
 
     def network(self) -> Any:
-        """The network."""
+        """Return the network that the fields describe."""
         return self.makes(**{name: getattr(self, name) for name in type(self).model_fields})
 
     @classmethod
     def fields_of(cls, given: Any) -> dict[str, Any]:
-        """What describes a network of that class, but for its name."""
-        own = {one.name: getattr(given, one.name) for one in fields(given) if one.name != "name"}
-        return {name: link_fields(value) if isinstance(value, Link) else value for name, value in own.items()}
+        """Return the fields that describe a network of this class, without its name."""
+        values = {
+            network_field.name: getattr(given, network_field.name)
+            for network_field in fields(given)
+            if network_field.name != "name"
+        }
+        return {name: link_fields(value) if isinstance(value, Link) else value for name, value in values.items()}
 
 
 def by_its_fields(makes: type, needs: str) -> type[NetworkDescribed]:
-    """What users write of a class of networks: its dataclass fields, links and numbers, by their own names.
+    """Return the description of a class of networks by its dataclass fields, which are links and numbers.
 
     Args:
-        makes: the frozen dataclass; it checks its fields itself.
-        needs: what is expected where a field is missing.
+        makes: frozen dataclass of the networks; it checks its fields itself.
+        needs: error text for a missing field: what would be accepted.
     """
     types: dict[str, Any] = get_type_hints(makes) | {"name": Name}
-    own: dict[str, Any] = {
-        one.name: (
-            Part if types[one.name] is Link else types[one.name],
-            ... if one.default is MISSING else one.default,
+    definitions: dict[str, Any] = {
+        network_field.name: (
+            Part if types[network_field.name] is Link else types[network_field.name],
+            ... if network_field.default is MISSING else network_field.default,
         )
-        for one in fields(makes)
+        for network_field in fields(makes)
     }
-    made = create_model(f"{makes.__name__}Described", __base__=NetworkDescribed, __doc__=makes.__doc__, **own)
-    made.makes, made.needs = makes, needs
-    return made
+    described_class = create_model(
+        f"{makes.__name__}Described", __base__=NetworkDescribed, __doc__=makes.__doc__, **definitions
+    )
+    described_class.makes, described_class.needs = makes, needs
+    return described_class

@@ -1,7 +1,7 @@
-"""Files that describe networks and hardware: plain ones, and a cluster's with a section for each.
+"""Files that describe networks and hardware: files with the fields alone, and cluster files with a section for each.
 
-A cluster's file is what a calibration writes: ``name``, a section ``network``, a section ``hardware``, and whatever
-else was measured, which is not read here.
+A calibration writes a cluster file: ``name``, a section ``network``, a section ``hardware``, and other measurements,
+which this module does not read.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ AS_IN = {
 SUFFIXES = (".yaml", ".yml")
 
 PACKAGE = Path(__file__).resolve().parents[2]
-"""Where the files are that come with Syncline."""
+"""Folder of the files that come with Syncline."""
 
 
 def is_file(value: Any) -> TypeGuard[str | Path]:
-    """Whether a user means a file: a path, or text that ends as its name does."""
+    """Return whether a value names a YAML file: a path, or text that ends in ``.yaml`` or ``.yml``."""
     return isinstance(value, Path) or (isinstance(value, str) and value.endswith(SUFFIXES))
 
 
 def section_of(file: Path, section: Literal["network", "hardware"], path: str) -> Mapping[str, Any]:
-    """The fields of a section of a cluster's file, or of a file that is nothing else; named as the file says or is.
+    """Return the fields of a section of a cluster file, or of a file that holds these fields alone, with a name.
+
+    The name is the section's, else the file's ``name``, else the file's own name.
 
     Args:
-        file: in YAML, from the working directory.
-        section: which.
+        file: path of a YAML file, relative to the working directory.
+        section: name of the section.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: a file that cannot be read, holds no fields, or is a cluster's without this section.
+        SpecError: the file cannot be read, holds no fields, or is a cluster file without this section.
     """
     fields = fields_of(text_in(file, path), str(file), path, "a file", AS_IN[section])
     if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
@@ -53,15 +55,15 @@ def section_of(file: Path, section: Literal["network", "hardware"], path: str) -
 
 
 def _named(fields: Mapping[str, Any], name: Any) -> Mapping[str, Any]:
-    """The fields with a name, unless they are the arguments of a call."""
+    """Return the fields with a name, unless they are the arguments of a function call."""
     return fields if fields.get("kind") == PYTHON else {**fields, "name": str(name)}
 
 
 def text_in(file: Path, path: str) -> str:
-    """Return what stands in a file.
+    """Return the text of a file.
 
     Raises:
-        SpecError: it cannot be read, or is no text.
+        SpecError: the file cannot be read, or is no text.
     """
     check_file(file, path)
     try:
@@ -73,7 +75,9 @@ def text_in(file: Path, path: str) -> str:
 
 
 def check_file(file: Path, path: str) -> None:
-    """Refuse a file that a folder of results names: the folder holds all that is read of it.
+    """Refuse a file outside of the package while a folder of results is being read.
+
+    A folder of results has to be complete: reading it reads no other files.
 
     Raises:
         SpecError: a folder of results is being read, and the file does not come with Syncline.
@@ -83,10 +87,10 @@ def check_file(file: Path, path: str) -> None:
 
 
 def fields_of(text: str, source: str, path: str, what: str, as_in: str) -> Mapping[str, Any]:
-    """The fields that a YAML text holds.
+    """Return the fields that a YAML text holds.
 
     Raises:
-        SpecError: no YAML, or something else in it.
+        SpecError: the text is not YAML, or holds no mapping.
     """
     try:
         fields = parse_yaml(text)

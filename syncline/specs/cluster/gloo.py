@@ -1,4 +1,4 @@
-"""The costs of gloo's software as a user describes them, and back."""
+"""Costs of gloo's software from a user's description, and descriptions of such costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = "{message: 0.1 ms, call: {2: 0.2 ms}, byte: {all_reduce: 0.05 ns}}"
 
 
 def _workers(key: Any, path: str, _: Any) -> int:
-    """A number of workers; as text, too, which is what JSON makes of a key."""
+    """Return a number of workers from a key, which may be text, because JSON has text keys only."""
     if isinstance(key, str) and key.isdecimal():
         key = int(key)
     if isinstance(key, bool) or not isinstance(key, int) or key < 1:
@@ -40,7 +40,7 @@ def _times_by(key_of: Callable[[Any, str, Any], Any], example: str) -> BeforeVal
 
 
 def _times(value: Any, path: str, key_of: Callable[[Any, str, Any], Any], example: str) -> tuple[tuple[Any, Any], ...]:
-    """Times by key, or by one and then another."""
+    """Return pairs of a key and seconds; the seconds of a collective may be pairs of workers and seconds."""
     if not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {example}")
     keys = {key: key_of(key, f"{path}.{key}", seconds) for key, seconds in value.items()}
@@ -56,8 +56,10 @@ def _times(value: Any, path: str, key_of: Callable[[Any, str, Any], Any], exampl
 
 
 class GlooDescribed(Described):
-    """``message``, a time per message; ``call``, times per call by workers, or by collective and then by workers;
-    ``byte``, times per byte by collective.
+    """The costs of gloo's software.
+
+    ``message``: time per message. ``call``: times per call by number of workers, or by collective and number of
+    workers. ``byte``: times per byte by collective.
     """
 
     needs: ClassVar[str] = f"fields, as in {EXAMPLE}"
@@ -73,14 +75,14 @@ class GlooDescribed(Described):
 
 
 def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
-    """The costs that a user means.
+    """Return the costs that a user describes.
 
     Args:
-        value: a mapping, see `GlooDescribed`; what is left out costs nothing. Or ``GlooCosts``.
+        value: a mapping, see `GlooDescribed`, where a missing field costs nothing; or ``GlooCosts``.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: what is unknown or cannot be used, and what would be accepted.
+        SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
     >>> gloo_costs({"message": "0.1 ms", "call": {2: "0.2 ms"}, "byte": {"all_reduce": "0.05 ns"}})
     GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(('all_reduce', 5e-11),), call_of_s=())
@@ -89,17 +91,21 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
         return value
     if not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {EXAMPLE}")
-    given = GlooDescribed.read(value, path)
-    call: dict[Any, Any] = dict(given.call)
-    of = tuple((kind, tuple(sorted(dict(times).items()))) for kind, times in call.items() if isinstance(kind, str))
-    every = tuple(sorted((workers, seconds) for workers, seconds in call.items() if not isinstance(workers, str)))
-    return GlooCosts(given.message or 0.0, every, given.byte, of)
+    described = GlooDescribed.read(value, path)
+    call: dict[Any, Any] = dict(described.call)
+    call_by_collective = tuple(
+        (kind, tuple(sorted(dict(times).items()))) for kind, times in call.items() if isinstance(kind, str)
+    )
+    call_by_workers = tuple(
+        sorted((workers, seconds) for workers, seconds in call.items() if not isinstance(workers, str))
+    )
+    return GlooCosts(described.message or 0.0, call_by_workers, described.byte, call_by_collective)
 
 
 def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
-    """The mapping that describes them: ``gloo_costs`` makes the same ones of it."""
+    """Return the mapping of fields from which ``gloo_costs`` builds the same costs again."""
     call: dict[Any, Any] = {int(workers): float(seconds) for workers, seconds in costs.call_s}
-    call |= {kind: {int(workers): float(s) for workers, s in of} for kind, of in costs.call_of_s}
+    call |= {kind: {int(workers): float(s) for workers, s in times} for kind, times in costs.call_of_s}
     byte = {kind: float(seconds) for kind, seconds in costs.byte_s}
     fields = {"message": float(costs.message_s), "call": call, "byte": byte}
     return {key: value for key, value in fields.items() if value}

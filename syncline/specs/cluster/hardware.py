@@ -1,4 +1,4 @@
-"""Hardware as a user describes it, and back."""
+"""Hardware from a user's description, and descriptions of hardware."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from syncline.specs.cluster.reading import Bandwidth, Described, Name, users_fie
 from syncline.units import parse_bytes
 
 BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
-"""The presets, and what users bring: a ``Hardware``, or its fields."""
+"""Presets and registered hardware: a ``Hardware``, or its fields."""
 
 
 class HardwareDescribed(Described):
-    """A machine: ``peak_flops`` and ``mfu``, and at will the other fields of a ``Hardware``.
+    """A machine: ``peak_flops`` and ``mfu``, and optionally the other fields of a ``Hardware``.
 
-    ``collectives``: by kind, times that were measured among several of them, a .csv file or its rows.
+    ``collectives``: by kind, times that were measured among several machines, as a .csv file or its rows.
     """
 
     needs: ClassVar[str] = f"a number: {AS_IN['hardware']}"
@@ -42,17 +42,17 @@ class HardwareDescribed(Described):
 
 
 def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
-    """The hardware that a user means.
+    """Return the hardware that a user describes.
 
     Args:
         value: a preset's name, or what an installed package or this process registers as one; a mapping of a
-            ``Hardware``'s fields, of which ``peak_flops`` and ``mfu`` are needed; the path of a ``.yaml`` file that
+            ``Hardware``'s fields, where ``peak_flops`` and ``mfu`` are required; the path of a ``.yaml`` file that
             holds one, or has it as its section ``hardware``; ``module:name`` of any of these; ``{kind: python, target:
             module:name, ...}``, which is called with the other keys; or a ``Hardware``.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
 
     >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
     8589934592.0
@@ -70,38 +70,38 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
 
 
 def _brought(value: Any, reference: str | dict[str, Any], path: str) -> Hardware:
-    """What a name or a call stands for."""
+    """Return the hardware of a registered value or of a call's result."""
     if not isinstance(value, Hardware | Mapping):
         raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(value).__name__}")
     return hardware(value, path)
 
 
 def hardware_fields(given: Hardware) -> dict[str, Any] | str:
-    """What describes hardware: ``hardware`` makes the same one of it. A preset's name, or the fields."""
+    """Return a preset's name or fields, from which ``hardware`` builds the same hardware again."""
     if HARDWARE.get(given.name) == given:
         return given.name
-    told = {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
-    del told["collectives"]
+    values = {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
+    del values["collectives"]
     measured = {times.kind: [list(point) for point in times.points] for times in given.collectives}
-    return told | ({"collectives": measured} if measured else {})
+    return values | ({"collectives": measured} if measured else {})
 
 
-def _measured(kind: str, given: Any, gpu: str, path: str) -> MeasuredTimes:
-    """A table's file, or its rows: ranks, bytes, seconds."""
-    if isinstance(given, str):
-        check_file(Path(given), path)
-        return read_times(Path(given), kind, gpu, path)
+def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
+    """Return the measured times of a .csv file, or of rows of ranks, bytes and seconds."""
+    if isinstance(source, str):
+        check_file(Path(source), path)
+        return read_times(Path(source), kind, gpu, path)
     try:
-        points = tuple((int(ranks), float(nbytes), float(seconds)) for ranks, nbytes, seconds in given)
+        points = tuple((int(ranks), float(nbytes), float(seconds)) for ranks, nbytes, seconds in source)
     except (TypeError, ValueError):
-        raise SpecError(path, given, "a .csv file, or a list of [ranks, bytes, seconds]") from None
+        raise SpecError(path, source, "a .csv file, or a list of [ranks, bytes, seconds]") from None
     return MeasuredTimes(kind, points)
 
 
-def _from_mapping(given: Mapping[str, Any], path: str) -> Hardware:
-    if given.get("kind") == PYTHON:
-        return _brought(called_as(given, path), dict(given), path)
-    read = HardwareDescribed.read(given, path)
+def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
+    if mapping.get("kind") == PYTHON:
+        return _brought(called_as(mapping, path), dict(mapping), path)
+    read = HardwareDescribed.read(mapping, path)
     with users_fields(path):
         for kind in read.collectives:
             if kind not in COLLECTIVES:

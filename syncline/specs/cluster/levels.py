@@ -1,4 +1,4 @@
-"""Networks of any number of levels as a user describes them, and back."""
+"""Networks of any number of levels from a user's description, and descriptions of such networks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _EXAMPLE = "{units: 8, link: nvlink4}"
 
 
 class LevelDescribed(Described):
-    """A level: ``units`` of the level below, and the ``link`` that joins them; see `Level`.
+    """A level: ``units`` of the level below, and the ``link`` that connects them; see `Level`.
 
-    In place of a link, a ``preset`` of several links begins here: its levels, of which the last has these fields.
+    If a level has a ``preset`` of several links in place of a link, it stands for all levels of the preset; the other
+    fields replace those of the preset's outermost level.
     """
 
     needs: ClassVar[str] = f"a value: a level has a 'link', as in {_EXAMPLE}, or is the 'preset' of a network"
@@ -41,30 +42,30 @@ class LevelDescribed(Described):
     name: Name = ""
 
     def levels(self, path: str) -> tuple[Level, ...]:
-        """The level, or those of the preset."""
+        """Return the level, or all levels of the preset, from the inside out."""
         if self.preset is None:
             if self.link is None:
                 raise SpecError(f"{path}.link", None, self.needs)
-            own = self.rails, self.oversubscription, self.through, self.cross_rail, self.name
-            return (Level(self.units, self.link, *own),)
+            settings = self.rails, self.oversubscription, self.through, self.cross_rail, self.name
+            return (Level(self.units, self.link, *settings),)
         if self.link is not None:
             raise SpecError(f"{path}.link", self.link.name, "none beside a preset, which has its own")
         inner, last = _levels_of_preset(self.preset, f"{path}.preset")
-        given = {name: value for name in _OF_LEVEL if (value := getattr(self, name)) not in (None, "")}
-        return *inner, replace(last, **given)
+        changes = {name: value for name in _OF_LEVEL if (value := getattr(self, name)) not in (None, "")}
+        return *inner, replace(last, **changes)
 
 
 _OF_LEVEL = ("units", "rails", "oversubscription", "through", "cross_rail", "name")
 
 
 def _levels_of_preset(name: str, path: str) -> tuple[tuple[Level, ...], Level]:
-    """The inner levels of a network by name, and its outermost."""
+    """Return the inner levels of a network by name, and its outermost level."""
     key = name.strip().lower()
-    found: Any = BY_NAME.get(key, path) if key in BY_NAME else None
-    if not isinstance(found, (Link, TwoLevel, Sites, MultiLevel)):
+    preset: Any = BY_NAME.get(key, path) if key in BY_NAME else None
+    if not isinstance(preset, (Link, TwoLevel, Sites, MultiLevel)):
         raise SpecError(path, name, one_of(BY_NAME.names(), key))
     with users_fields(path):
-        *inner, last = levels_of(found)
+        *inner, last = levels_of(preset)
     return tuple(inner), last
 
 
@@ -82,17 +83,21 @@ def _levels_from(value: Any, path: str) -> tuple[Level, ...]:
     if not isinstance(value, list | tuple):
         raise SpecError(path, value, f"a list from the inside out: {_EXAMPLE} each")
     levels: list[Level] = []
-    for number, each in enumerate(value):
-        found = _level_of(each, f"{path}.{number}")
-        if len(found) > 1 and levels:
+    for number, level_value in enumerate(value):
+        read_levels = _level_of(level_value, f"{path}.{number}")
+        if len(read_levels) > 1 and levels:
             expected = "a link: a network of several begins in the innermost level"
-            raise SpecError(f"{path}.{number}.preset", each if isinstance(each, str) else each["preset"], expected)
-        levels += found
+            raise SpecError(
+                f"{path}.{number}.preset",
+                level_value if isinstance(level_value, str) else level_value["preset"],
+                expected,
+            )
+        levels += read_levels
     return tuple(levels)
 
 
 class LevelsDescribed(NetworkDescribed):
-    """Any number of levels, from the inside out."""
+    """A network of any number of levels, from the inside out."""
 
     makes: ClassVar[type] = MultiLevel
     needs: ClassVar[str] = f"a value: 'levels' from the inside out, as in [{_EXAMPLE}, {{units: 4, link: ib-ndr}}]"
@@ -111,5 +116,7 @@ class LevelsDescribed(NetworkDescribed):
 
 
 def _fields_of_level(level: Level) -> dict[str, Any]:
-    own = {name: getattr(level, name) for name in _OF_LEVEL}
-    return {name: value for name, value in own.items() if value not in (None, "")} | {"link": link_fields(level.link)}
+    values = {name: getattr(level, name) for name in _OF_LEVEL}
+    return {name: value for name, value in values.items() if value not in (None, "")} | {
+        "link": link_fields(level.link)
+    }

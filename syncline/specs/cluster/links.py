@@ -1,4 +1,4 @@
-"""A link as a user describes it, and back."""
+"""Links from a user's description, and descriptions of links."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from syncline.specs.cluster.tcp import tcp_fields, tcp_of
 BY_NAME: Registry[Any] = Registry(
     "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
 )
-"""The presets, and what users bring: a network, or what describes one."""
+"""Presets and registered networks: a network, or a description of one."""
 
 
 class LinkDescribed(Described):
     """A link: ``latency`` and ``bandwidth``, or a ``preset`` to start from.
 
-    ``rails``: so many such links side by side, over which every message is spread. ``loss``: the part of the packets
-    that is lost and sent again; ``streams`` beside it: so many TCP connections that halve their windows at losses.
-    ``tcp``: what the windows of TCP connections let through, see `syncline.specs.cluster.tcp`.
+    ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
+    that are lost and retransmitted. ``streams``: with ``loss``, the number of TCP connections, which halve their
+    windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.tcp`.
     """
 
     needs: ClassVar[str] = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -55,7 +55,7 @@ class LinkDescribed(Described):
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
-        """The link; of a preset, a site's ``uplink`` has half of the latency, which is from site to site."""
+        """Return the link; a site's ``uplink`` takes half of a preset's latency, which is from site to site."""
         fields = {
             "latency_s": self.latency,
             "bandwidth_bytes_per_s": self.bandwidth,
@@ -68,19 +68,19 @@ class LinkDescribed(Described):
             "fabric": self.fabric,
             "name": self.name,
         }
-        given: dict[str, Any] = {field: value for field, value in fields.items() if value is not None}
+        set_fields: dict[str, Any] = {field: value for field, value in fields.items() if value is not None}
         if self.preset is None:
             for key in ("latency", "bandwidth"):
                 if getattr(self, key) is None:
                     raise SpecError(f"{path}.{key}", None, self.needs)
         with users_fields(path):
             start = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
-            link = Link(**given) if start is None else replace(start, **given)
+            link = Link(**set_fields) if start is None else replace(start, **set_fields)
             latencies = 4 if uplink else 2
             return self._windowed(self._lossy(_times(link, self.rails or 1), path, latencies), path, latencies)
 
     def _lossy(self, link: Link, path: str, latencies: int) -> Link:
-        """The link with what losses leave of it; ``latencies`` of it make a round trip."""
+        """Return the link with its bandwidth reduced by losses; a round trip takes ``latencies`` times its latency."""
         if self.loss is None:
             if self.streams is not None:
                 raise SpecError(f"{path}.streams", self.streams, "loss beside it, which bounds what a stream carries")
@@ -88,35 +88,37 @@ class LinkDescribed(Described):
         link = replace(link, efficiency=link.efficiency * repeated_part(self.loss))
         if self.streams is None:
             return link
-        most = tcp_bytes_per_s(self.loss, latencies * link.latency_s, self.streams) / link.efficiency
-        upload = None if link.upload_bytes_per_s is None else min(link.upload_bytes_per_s, most)
-        return replace(link, bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s, most), upload_bytes_per_s=upload)
+        limit = tcp_bytes_per_s(self.loss, latencies * link.latency_s, self.streams) / link.efficiency
+        upload = None if link.upload_bytes_per_s is None else min(link.upload_bytes_per_s, limit)
+        return replace(link, bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s, limit), upload_bytes_per_s=upload)
 
     def _windowed(self, link: Link, path: str, latencies: int) -> Link:
-        """The link with what TCP's windows let through."""
+        """Return the link with its bandwidth limited by TCP's windows."""
         if not isinstance(self.tcp, Tcp):
             return link
         if self.loss is not None:
             raise SpecError(f"{path}.loss", self.loss, "none beside tcp, which has its own: {loss: 0.001}")
         link = replace(link, efficiency=link.efficiency * repeated_part(self.tcp.loss))
-        most = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
-        upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, most))
-        bandwidth = float(min(link.bandwidth_bytes_per_s, most))
-        opens = replace(self.tcp, loss=0.0) if self.tcp.slow_start else None  # what losses leave is in the numbers
-        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=opens)
+        limit = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
+        upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, limit))
+        bandwidth = float(min(link.bandwidth_bytes_per_s, limit))
+        slow_start = (
+            replace(self.tcp, loss=0.0) if self.tcp.slow_start else None
+        )  # the bandwidths already include the losses
+        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=slow_start)
 
 
 def link_of(value: Any, path: str, uplink: bool = False) -> Link:
-    """The link that a user means.
+    """Return the link that a user describes.
 
     Args:
         value: a preset's name; ``"50us,10Gbit/s"``; a mapping, see `LinkDescribed`; or a ``Link``.
         path: the field's name, for the error line.
-        uplink: whether this is a site's uplink: half of the way to another site. A preset's latency is from site to
-            site, so half of it is this link's.
+        uplink: whether the link is a site's uplink, which is half of the way to another site. A preset's latency is
+            from site to site, so that the uplink takes half of it.
 
     Raises:
-        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
     """
     if isinstance(value, Link):
         return value
@@ -126,17 +128,21 @@ def link_of(value: Any, path: str, uplink: bool = False) -> Link:
             return preset_link(value, path, uplink)
         value = {"latency": latency, "bandwidth": bandwidth, "name": value}
     if isinstance(value, Mapping) and value.get("kind") == PYTHON:
-        made = called_as(value, path)
-        if not isinstance(made, Link):
-            raise SpecError(path, dict(value), f"what returns a Link, and this is {type(made).__name__}")
-        return made
+        called_link = called_as(value, path)
+        if not isinstance(called_link, Link):
+            raise SpecError(path, dict(value), f"what returns a Link, and this is {type(called_link).__name__}")
+        return called_link
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "a link's name, 'latency,bandwidth' (one way; '50us,10Gbit/s') or its fields")
     return LinkDescribed.read(value, path).link(path, uplink)
 
 
 def part_of(value: Any, path: str, uplink: bool = False) -> Link:
-    """A link that is a part of a network."""
+    """Return a link that is a part of a network, as a user describes it.
+
+    Raises:
+        SpecError: the link has costs of gloo or NCCL, which are known for networks of one link only.
+    """
     link = link_of(value, path, uplink)
     if link.gloo is not None:
         expected = "nothing, as it is known of one link to everybody alone"
@@ -144,13 +150,13 @@ def part_of(value: Any, path: str, uplink: bool = False) -> Link:
     if link.nccl is not None:
         expected = "nothing, as its pieces are known of one link to everybody alone"
         raise SpecError(f"{path}.nccl", nccl_fields(link.nccl), expected)
-    # Windows bound what a part carries; how they open is known of one link to everybody alone.
+    # Windows limit the bandwidth of a part; TCP slow start is modelled for networks of one link only.
     return link if link.tcp is None else replace(link, tcp=None)
 
 
 def link_fields(link: Link) -> dict[str, Any]:
-    """The mapping that describes a link: ``link_of`` makes the same one of it."""
-    given = {
+    """Return the mapping of fields from which ``link_of`` builds the same link again."""
+    optional = {
         "upload": None if link.upload_bytes_per_s is None else float(link.upload_bytes_per_s),
         "overhead": float(link.overhead_s) or None,
         "efficiency": None if link.efficiency == 1 else float(link.efficiency),
@@ -161,19 +167,19 @@ def link_fields(link: Link) -> dict[str, Any]:
         "fabric": None if link.fabric == "network" else link.fabric,
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
-    return {"name": link.name} | numbers | {key: value for key, value in given.items() if value is not None}
+    return {"name": link.name} | numbers | {key: value for key, value in optional.items() if value is not None}
 
 
 def preset_link(name: Any, path: str, uplink: bool = False) -> Link:
-    """The link of that name.
+    """Return the link of a preset, of a registered name or of ``module:name``.
 
     Raises:
-        SpecError: there is none, or it is a network of several.
+        SpecError: there is no such link, or the name is of a network of several links.
     """
     key = name.strip() if isinstance(name, str) else ""
     key = key if is_reference(key) else key.lower()
     if not is_reference(key) and key not in BY_NAME:
-        links = [one for one, preset in NETWORKS.items() if isinstance(preset.network, Link)]
+        links = [link_name for link_name, preset in NETWORKS.items() if isinstance(preset.network, Link)]
         raise SpecError(path, name, f"{one_of(links, str(name).lower())}, or 'latency,bandwidth'")
     link = BY_NAME.get(key, path)
     if not isinstance(link, Link):
@@ -187,7 +193,7 @@ def _times(link: Link, rails: int) -> Link:
 
 
 LINK_FIELDS = tuple(LinkDescribed.names())
-"""A link's fields as users write them."""
+"""The names of a link's fields as users write them."""
 
 Part = Annotated[InstanceOf[Link], parsed(part_of)]
 """A link that is a part of a network."""

@@ -1,4 +1,4 @@
-"""What NCCL cuts tensors into, as a user describes it, and back."""
+"""Costs of NCCL, with the pieces into which it cuts tensors, from a user's description, and their descriptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels:
 
 
 class NcclDescribed(Described):
-    """``buffer`` of a channel, ``channels``, ``slices`` of a ring's piece, time of a ``call``."""
+    """The costs of NCCL: ``buffer`` of a channel, ``channels``, ``slices`` of a ring's piece, time of a ``call``."""
 
     needs: ClassVar[str] = NCCL_EXAMPLE
 
@@ -26,15 +26,15 @@ class NcclDescribed(Described):
 
 
 def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
-    """The costs that a user means.
+    """Return the costs that a user describes.
 
     Args:
-        value: ``true``, NCCL's defaults; ``false``, none: collectives are the textbook's; or a mapping, see
-            `NcclDescribed`. Or ``NcclCosts``.
+        value: ``true`` for NCCL's defaults; ``false`` for none, with textbook collectives; a mapping, see
+            `NcclDescribed`; or ``NcclCosts``.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: what is unknown or cannot be used, and what would be accepted.
+        SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
     >>> nccl_costs({"channels": 4, "call": "20 us"})
     NcclCosts(buffer_bytes=4194304, channels=4, slices=2, call_s=2e-05)
@@ -45,20 +45,20 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
         return NcclCosts() if value else None
     if not isinstance(value, Mapping):
         raise SpecError(path, value, NCCL_EXAMPLE)
-    given = NcclDescribed.read(value, path)
+    described = NcclDescribed.read(value, path)
     fields: dict[str, Any] = {
-        "buffer_bytes": given.buffer,
-        "channels": given.channels,
-        "slices": given.slices,
-        "call_s": given.call,
+        "buffer_bytes": described.buffer,
+        "channels": described.channels,
+        "slices": described.slices,
+        "call_s": described.call,
     }
     try:
-        return NcclCosts(**{name: one for name, one in fields.items() if one is not None})
+        return NcclCosts(**{name: field_value for name, field_value in fields.items() if field_value is not None})
     except SpecError as error:
         raise SpecError(f"{path}.{error.path.removeprefix('nccl.')}", error.value, error.expected) from None
 
 
 def nccl_fields(costs: NcclCosts) -> dict[str, Any]:
-    """The mapping that describes them: ``nccl_costs`` makes the same ones of it."""
+    """Return the mapping of fields from which ``nccl_costs`` builds the same costs again."""
     fields = {"buffer": float(costs.buffer_bytes), "channels": costs.channels, "slices": costs.slices}
     return fields | ({"call": float(costs.call_s)} if costs.call_s else {})

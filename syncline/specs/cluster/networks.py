@@ -1,4 +1,4 @@
-"""How a user describes a network, and back."""
+"""Networks from a user's description, and descriptions of networks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {
 
 
 class NodesDescribed(NetworkDescribed):
-    """Nodes of ``per_node`` workers: a link ``inside``, a link ``between``, at will ``nics``."""
+    """A network of nodes of ``per_node`` workers: a link ``inside``, a link ``between``, optionally ``nics``."""
 
     makes: ClassVar[type] = TwoLevel
     needs: ClassVar[str] = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
@@ -51,8 +51,12 @@ class NodesDescribed(NetworkDescribed):
     @override
     @classmethod
     def fields_of(cls, given: TwoLevel) -> dict[str, Any]:
-        own = {"per_node": given.per_node, "inside": link_fields(given.inner), "between": link_fields(given.outer)}
-        return own if given.nics_per_node is None else own | {"nics": given.nics_per_node}
+        node_fields = {
+            "per_node": given.per_node,
+            "inside": link_fields(given.inner),
+            "between": link_fields(given.outer),
+        }
+        return node_fields if given.nics_per_node is None else node_fields | {"nics": given.nics_per_node}
 
 
 def _sites_of(value: Any, path: str) -> int | tuple[int, ...]:
@@ -63,7 +67,7 @@ def _sites_of(value: Any, path: str) -> int | tuple[int, ...]:
 
 def _uplinks_of(value: Any, path: str) -> Link | tuple[Link, ...]:
     if isinstance(value, list | tuple):
-        return tuple(part_of(one, f"{path}.{i}", uplink=True) for i, one in enumerate(value))
+        return tuple(part_of(uplink_value, f"{path}.{i}", uplink=True) for i, uplink_value in enumerate(value))
     return part_of(value, path, uplink=True)
 
 
@@ -75,7 +79,7 @@ def _regions_of(value: Any, path: str) -> dict[str, int]:
 
 
 class RegionsDescribed(NetworkDescribed):
-    """Regions of a cloud: the workers of each by its name, the ``lan`` inside (10 Gbit/s Ethernet by default)."""
+    """A network of cloud regions: the workers of each by its name, and the ``lan`` inside (default: 10gbe)."""
 
     needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
 
@@ -89,7 +93,7 @@ class RegionsDescribed(NetworkDescribed):
 
 
 class SitesDescribed(NetworkDescribed):
-    """Sites: their number or sizes, the ``lan`` inside, an ``uplink`` for all or a list."""
+    """A network of sites: their number or sizes, the ``lan`` inside, one ``uplink`` for all or one for each."""
 
     makes: ClassVar[type] = Sites
     needs: ClassVar[str] = "a value: sites have a 'lan' inside and an 'uplink' each"
@@ -115,7 +119,7 @@ class SitesDescribed(NetworkDescribed):
 
 
 class EdgeDescribed(LinkDescribed):
-    """A link and the nodes that it is ``from`` and ``to``."""
+    """An edge of a graph: a link and the nodes that it leads ``from`` and ``to``."""
 
     needs: ClassVar[str] = "a value: an edge has nodes that it is 'from' and 'to', a 'latency' and a 'bandwidth'"
 
@@ -127,8 +131,8 @@ class EdgeDescribed(LinkDescribed):
 def _edge_of(value: Any, path: str) -> Edge:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
-    given = EdgeDescribed.read(value, path)
-    return Edge(given.source, given.to, part_of(given.link(path), path), given.directed)
+    edge = EdgeDescribed.read(value, path)
+    return Edge(edge.source, edge.to, part_of(edge.link(path), path), edge.directed)
 
 
 def _route_of(value: Any, path: str) -> tuple[str, ...]:
@@ -138,7 +142,7 @@ def _route_of(value: Any, path: str) -> tuple[str, ...]:
 
 
 class GraphDescribed(NetworkDescribed):
-    """Any network: ``hosts`` in the order of their ranks, ``edges`` and at will ``routes``, lists of nodes."""
+    """A graph of links: ``hosts`` in the order of their ranks, ``edges``, optionally ``routes`` as lists of nodes."""
 
     makes: ClassVar[type] = Graph
     needs: ClassVar[str] = "a value: a graph has 'hosts', in the order of their ranks, and 'edges'"
@@ -171,14 +175,14 @@ SEVERAL: dict[str, type[NetworkDescribed]] = {
     "levels": LevelsDescribed,
     "hosts": GraphDescribed,
 }
-"""Networks of several links, by the field that tells them from others."""
+"""Descriptions of networks of several links, by the field that identifies each."""
 
 BUILT_IN: tuple[type[Any], ...] = (Link, *(model.makes for model in SEVERAL.values()))
 """The classes of networks that fields describe."""
 
 
 def network(value: str | Path | Mapping[str, Any] | Network, path: str = "network") -> Network:
-    """The network that a user means.
+    """Return the network that a user describes.
 
     Args:
         value: a preset's name, or what an installed package or this process registers as one; ``"50us,10Gbit/s"``,
@@ -190,7 +194,7 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: what is unknown, missing or cannot be used, and what would be accepted.
+        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
 
     >>> network("wan").latency_s, network("50us,10Gbit/s").bandwidth_bytes_per_s
     (0.025, 1250000000.0)
@@ -224,11 +228,11 @@ def _from_text(value: str, path: str) -> Network:
 
 @dataclass(frozen=True)
 class Referred:
-    """A network of a user's own class, by what a spec finds it again by: of two, equal ones are the same network.
+    """A network of a user's own class with the reference by which a spec finds it; equal references are equal networks.
 
     Args:
-        network: it.
-        reference: ``module:name``, the name that it was registered by, or ``{kind: python, target: module:name, ...}``.
+        network: the network.
+        reference: ``module:name``, a registered name, or ``{kind: python, target: module:name, ...}``.
     """
 
     network: Network = field(compare=False)
@@ -236,51 +240,51 @@ class Referred:
 
     @property
     def name(self) -> str:
-        """Its own, or where it is."""
-        given = self.reference
-        return self.network.name or (given if isinstance(given, str) else name_of_call(given))
+        """Return the network's own name, or its reference as text."""
+        reference = self.reference
+        return self.network.name or (reference if isinstance(reference, str) else name_of_call(reference))
 
     @property
     def gloo(self) -> GlooCosts | None:
-        """Of the network."""
+        """Return the costs of gloo on the network."""
         return self.network.gloo
 
     @property
     def nccl(self) -> NcclCosts | None:
-        """Of the network, where it has any."""
+        """Return the costs of NCCL on the network; None if its class has none."""
         return getattr(self.network, "nccl", None)
 
     def among(self, workers: int) -> Topology:
-        """The topology of so many workers.
+        """Return the topology of this number of workers.
 
         Raises:
-            SpecError: with what the user's own class raises.
+            SpecError: the user's class raised an error; the error line repeats it.
         """
         try:
             return self.network.among(workers)
         except SpecError:
             raise
-        except Exception as error:  # whatever a user's class raises is told as what is wrong with this network
+        except Exception as error:  # any error of a user's class is reported as an error of this network
             raise SpecError(
                 "workers", workers, f"workers that {self.name} can join; it says: {error_text(error)}"
             ) from error
 
     def describe(self) -> str:
-        """What it is, for people."""
+        """Return a description of the network for people."""
         return self.network.describe()
 
 
 MEMBERS = ("name", "gloo", "among", "describe")
-"""What a `Network` has."""
+"""The members of the protocol `Network`."""
 
 
 def is_network(value: Any) -> bool:
-    """Whether this satisfies the protocol."""
+    """Return whether a value satisfies the protocol `Network`."""
     return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
 
 
 def _brought(value: Any, reference: str | Mapping[str, Any], path: str) -> Network:
-    """What a name or a call stands for: a network, or what describes one."""
+    """Return the network of a registered value or of a call's result, which is a network or a description of one."""
     if isinstance(value, Mapping | str | Path) and not is_reference(value):
         return network(value, path)
     if not is_network(value):
@@ -294,10 +298,10 @@ def _brought(value: Any, reference: str | Mapping[str, Any], path: str) -> Netwo
 
 
 def network_fields(given: Network) -> dict[str, Any] | str:
-    """What describes a network: ``network`` makes the same one of it. A mapping, or of a user's own class its name.
+    """Return a mapping or a reference, from which ``network`` builds the same network again.
 
     Raises:
-        SpecError: an object of a class of a user's own, of which nobody knows where it is.
+        SpecError: the network is an object of a user's own class without a reference.
     """
     if isinstance(given, Link):
         return link_fields(given)
@@ -310,44 +314,44 @@ def network_fields(given: Network) -> dict[str, Any] | str:
 
 
 def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = "") -> Graph:
-    """The network that a NetworkX graph is.
+    """Return the network that a NetworkX graph describes.
 
     Args:
         graph: a ``Graph`` or a ``DiGraph``. Its edges have the fields of a link as attributes, in text or numbers:
-            ``latency``, ``bandwidth`` and at will the others (see `LinkDescribed`).
-        hosts: the workers' nodes in the order of their ranks; by default those with a true attribute ``host``.
-        name: for people; the graph's own by default.
+            ``latency``, ``bandwidth``, and optionally the others (see `LinkDescribed`).
+        hosts: nodes of the workers in the order of their ranks; by default those with a true attribute ``host``.
+        name: name for people; by default the graph's own.
 
     Raises:
-        SpecError: no hosts, or what is wrong with an edge.
+        SpecError: there are no hosts, or a field of an edge is wrong.
     """
     if graph.is_multigraph():
         raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
-    chosen = [node for node, given in graph.nodes(data="host") if given] if hosts is None else list(hosts)
+    chosen = [node for node, is_host in graph.nodes(data="host") if is_host] if hosts is None else list(hosts)
     edges = [
-        Edge(str(a), str(b), link_of(given, f"network.edges.{a}-{b}"), graph.is_directed())
-        for a, b, given in graph.edges(data=True)
+        Edge(str(a), str(b), link_of(attributes, f"network.edges.{a}-{b}"), graph.is_directed())
+        for a, b, attributes in graph.edges(data=True)
     ]
     return Graph(tuple(map(str, chosen)), tuple(edges), name=name or str(getattr(graph, "name", "")))
 
 
-def _from_mapping(given: Mapping[str, Any], path: str) -> Network:
-    if given.get("kind") == PYTHON:
-        return _brought(called_as(given, path), dict(given), path)
-    if isinstance(given.get("sites"), Mapping):
+def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
+    if mapping.get("kind") == PYTHON:
+        return _brought(called_as(mapping, path), dict(mapping), path)
+    if isinstance(mapping.get("sites"), Mapping):
         with users_fields(path):
-            return RegionsDescribed.read(given, path).network()
+            return RegionsDescribed.read(mapping, path).network()
     for key, model in SEVERAL.items():
-        if key in given:
+        if key in mapping:
             with users_fields(path):
-                made: Network = model.read(given, path).network()
-                return made
+                built: Network = model.read(mapping, path).network()
+                return built
     for key, model in SEVERAL.items():
-        if set(given) & set(model.names()) - {"name"} and not set(given) & set(LINK_FIELDS) - {"name"}:
-            beside = ", ".join(repr(one) for one in given)
-            raise SpecError(f"{path}.{key}", None, f"a value beside {beside}")
-    preset = given.get("preset")
-    if isinstance(preset, str) and set(given) <= {"preset", "name"} and preset.lower() in BY_NAME:
+        if set(mapping) & set(model.names()) - {"name"} and not set(mapping) & set(LINK_FIELDS) - {"name"}:
+            given_fields = ", ".join(repr(field_name) for field_name in mapping)
+            raise SpecError(f"{path}.{key}", None, f"a value beside {given_fields}")
+    preset = mapping.get("preset")
+    if isinstance(preset, str) and set(mapping) <= {"preset", "name"} and preset.lower() in BY_NAME:
         named = BY_NAME.get(preset.lower(), path)
-        return replace(named, name=str(given.get("name", named.name)))
-    return LinkDescribed.read(given, path).link(path)
+        return replace(named, name=str(mapping.get("name", named.name)))
+    return LinkDescribed.read(mapping, path).link(path)

@@ -1,4 +1,4 @@
-"""A mapping against a pydantic model, and what comes of it as the cost model's own: refusals name the user's field."""
+"""Validation of a user's mapping by a pydantic model; error lines name the field as the user wrote it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.fields import Spec, explain, parsed
 from syncline.units import parse_bandwidth
 
 Name = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
-"""Text for people; a number that stands there is text, too."""
+"""Text for people; a number becomes text."""
 
 Number = Annotated[float, Field(strict=True)]
 
@@ -21,10 +21,10 @@ Bandwidth = Annotated[float, parsed(parse_bandwidth)]
 
 
 def whole(value: Any, path: str, expected: str) -> int:
-    """A whole number of at least one.
+    """Return a whole number of at least one.
 
     Raises:
-        SpecError: anything else.
+        SpecError: the value is anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SpecError(path, value, expected)
@@ -32,52 +32,59 @@ def whole(value: Any, path: str, expected: str) -> int:
 
 
 def counted(what: str) -> BeforeValidator:
-    """A validator of ``a number of ..., at least 1``."""
+    """Return a validator of whole numbers of at least one; its error line says ``a number of ..., at least 1``."""
     return parsed(lambda value, path: whole(value, path, f"a number of {what}, at least 1"))
 
 
 class Described(Spec):
-    """What users write as a mapping."""
+    """A description that users write as a mapping."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     needs: ClassVar[str]
-    """What is expected where a field is missing."""
+    """Error text for a missing field: what would be accepted."""
 
     @classmethod
     def names(cls) -> list[str]:
-        """The fields as users write them."""
+        """Return the names of the fields as users write them."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     @classmethod
     def read(cls, fields: Mapping[str, Any], path: str) -> Self:
-        """The model of these fields.
+        """Return the validated description of these fields.
 
         Raises:
-            SpecError: names the field below ``path``, its value, and what would be accepted.
+            SpecError: names the wrong field below ``path``, its value, and what would be accepted.
         """
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            told = explain(error, lambda _: cls.names())
-            missing = error.errors(include_url=False)[0]["type"] == "missing" and told.value is None
-            raise SpecError(f"{path}.{told.path}", told.value, cls.needs if missing else told.expected) from None
+            problem = explain(error, lambda _: cls.names())
+            missing = error.errors(include_url=False)[0]["type"] == "missing" and problem.value is None
+            raise SpecError(
+                f"{path}.{problem.path}", problem.value, cls.needs if missing else problem.expected
+            ) from None
 
 
 def list_of(one: Callable[[Any, str], Any], what: str) -> BeforeValidator:
-    """A validator of a list, whose refusals name the place in it."""
+    """Return a validator of a list; its error lines name the index of a wrong item.
+
+    Args:
+        one: parses an item from its value and its path.
+        what: description of the items, for the error line.
+    """
 
     def parse(value: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
             raise SpecError(path, value, f"a list: {what}")
-        return tuple(one(each, f"{path}.{i}") for i, each in enumerate(value))
+        return tuple(one(item, f"{path}.{i}") for i, item in enumerate(value))
 
     return parsed(parse)
 
 
 @contextmanager
 def users_fields(path: str) -> Iterator[None]:
-    """Refusals from the cost model's own checks name the user's field: ``link.latency_s`` is ``PATH.latency``."""
+    """Rename fields in errors of the cost model to the user's fields: ``link.latency_s`` becomes ``PATH.latency``."""
     try:
         yield
     except SpecError as error:

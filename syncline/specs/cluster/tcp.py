@@ -1,4 +1,4 @@
-"""TCP as a user describes it on a link: how many connections, their windows, what they lose."""
+"""TCP on a link from a user's description: number of connections, windows, losses; and its description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ TCP_EXAMPLE = "true (one connection with Linux's buffers), or fields, as in {con
 
 
 class TcpDescribed(Described):
-    """``window`` of one, ``connections`` side by side, ``slow_start`` after idling, ``loss``, ``segment``, ``flow``."""
+    """The TCP connections of a link.
+
+    ``window``: bytes in flight of one connection. ``connections``: number of parallel connections. ``slow_start``:
+    whether windows begin small after idling. ``loss``: share of lost packets. ``segment``: payload of a segment in
+    bytes. ``flow``: largest rate of one connection in the network.
+    """
 
     needs: ClassVar[str] = TCP_EXAMPLE
 
@@ -29,15 +34,15 @@ class TcpDescribed(Described):
 
 
 def tcp_of(value: Any, path: str = "tcp") -> Tcp | None:
-    """The TCP that a user means.
+    """Return the TCP settings that a user describes.
 
     Args:
-        value: ``true``, Linux's defaults; ``false``, none: windows bound nothing, as with RDMA; or a mapping, see
-            `TcpDescribed`. Or ``Tcp``.
+        value: ``true`` for Linux's defaults; ``false`` for none, so that no window limits the bandwidth, as with RDMA;
+            a mapping, see `TcpDescribed`; or ``Tcp``.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: what is unknown or cannot be used, and what would be accepted.
+        SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
     >>> tcp_of({"window": "1 MiB", "connections": 4})
     Tcp(window_bytes=1048576.0, connections=4, slow_start=True, loss=0.0, segment_bytes=1460, flow_bytes_per_s=inf)
@@ -48,23 +53,23 @@ def tcp_of(value: Any, path: str = "tcp") -> Tcp | None:
         return Tcp() if value else None
     if not isinstance(value, Mapping):
         raise SpecError(path, value, TCP_EXAMPLE)
-    given = TcpDescribed.read(value, path)
+    described = TcpDescribed.read(value, path)
     fields: dict[str, Any] = {
-        "window_bytes": given.window,
-        "connections": given.connections,
-        "slow_start": given.slow_start,
-        "loss": given.loss,
-        "segment_bytes": given.segment,
-        "flow_bytes_per_s": given.flow,
+        "window_bytes": described.window,
+        "connections": described.connections,
+        "slow_start": described.slow_start,
+        "loss": described.loss,
+        "segment_bytes": described.segment,
+        "flow_bytes_per_s": described.flow,
     }
     try:
-        return Tcp(**{name: one for name, one in fields.items() if one is not None})
+        return Tcp(**{name: field_value for name, field_value in fields.items() if field_value is not None})
     except SpecError as error:
         raise SpecError(f"{path}.{error.path.removeprefix('tcp.')}", error.value, error.expected) from None
 
 
 def tcp_fields(tcp: Tcp) -> dict[str, Any]:
-    """The mapping that describes it: ``tcp_of`` makes the same one of it."""
+    """Return the mapping of fields from which ``tcp_of`` builds the same settings again."""
     fields = {
         "window": float(tcp.window_bytes),
         "connections": tcp.connections,
