@@ -41,7 +41,7 @@ def keep_freed_memory() -> bool:
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def paused_garbage_collection() -> Iterator[None]:
     """Pause the garbage collector in the block.
 
     Its search for reference cycles takes half of the time if there are many small objects and no cycles.

@@ -70,13 +70,13 @@ MOST_THREADS = max(256, os.cpu_count() or 1)
 """Largest number of threads. More make no sum faster, and starting far more would end the process without an error."""
 
 
-def _started(threads: int) -> int:
+def _check_threads(threads: int) -> int:
     if threads > MOST_THREADS:
         raise refusal("", threads, f"at most {MOST_THREADS} on this machine")
     return threads
 
 
-Threads = Annotated[int, Field(ge=1), AfterValidator(_started)]
+Threads = Annotated[int, Field(ge=1), AfterValidator(_check_threads)]
 """Number of threads of a process."""
 
 Rate = Annotated[float, Field(ge=0, lt=1)]

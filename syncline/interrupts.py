@@ -280,22 +280,22 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     return context
 
 
-def end_with_parent(parent: int | None = None, leave: Callable[[], object] | None = None) -> None:
+def end_with_parent(parent: int | None = None, before_exit: Callable[[], object] | None = None) -> None:
     """End this process when its parent ends for any reason.
 
     Args:
         parent: process id of the parent. None: multiprocessing started this process, possibly through a server.
-        leave: function that is called before the end; only for a process of multiprocessing.
+        before_exit: function that is called before the end; only for a process of multiprocessing.
     """
     if parent is not None and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
         return
-    threading.Thread(target=_follow, args=(parent, leave), daemon=True).start()
+    threading.Thread(target=_exit_after_parent, args=(parent, before_exit), daemon=True).start()
 
 
-def _follow(parent: int | None, leave: Callable[[], object] | None) -> None:
+def _exit_after_parent(parent: int | None, before_exit: Callable[[], object] | None) -> None:
     from multiprocessing import parent_process
 
     parent_handle = parent_process() if parent is None else None
@@ -306,6 +306,6 @@ def _follow(parent: int | None, leave: Callable[[], object] | None) -> None:
             time.sleep(REPEAT_S)
     else:
         return  # no parent process started this process
-    if leave is not None:
-        leave()
+    if before_exit is not None:
+        before_exit()
     os._exit(1)

@@ -18,11 +18,11 @@ class Kernels:
 
     Args:
         name: name of the module.
-        worth: units of work that take the slower functions half a second.
+        break_even_units: units of work that take the slower functions half a second.
     """
 
-    def __init__(self, name: str, worth: int) -> None:
-        self._name, self.worth = name, worth
+    def __init__(self, name: str, break_even_units: int) -> None:
+        self._name, self.worth = name, break_even_units
         self._work = 0
         self._loaded: ModuleType | None = None
 

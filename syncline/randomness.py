@@ -27,7 +27,7 @@ class GlobalState(NamedTuple):
     of_cuda: Tensor | None
 
     @classmethod
-    def now(cls, device: torch.device) -> GlobalState:
+    def capture(cls, device: torch.device) -> GlobalState:
         """Return a snapshot of the current states."""
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         numpy: Any = np.random.get_state(legacy=True)  # noqa: NPY002
@@ -41,7 +41,7 @@ class GlobalState(NamedTuple):
         if self.of_cuda is not None:
             torch.cuda.set_rng_state(self.of_cuda, device)
 
-    def same_as(self, other: GlobalState) -> bool:
+    def equals(self, other: GlobalState) -> bool:
         """Return whether both snapshots are equal, so that nothing was drawn in between."""
         return (
             torch.equal(self.of_torch, other.of_torch)
@@ -55,7 +55,7 @@ class GlobalState(NamedTuple):
 @contextmanager
 def preserved(device: torch.device) -> Iterator[None]:
     """Restore the states of the global generators after the block."""
-    before = GlobalState.now(device)
+    before = GlobalState.capture(device)
     try:
         yield
     finally:

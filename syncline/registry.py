@@ -87,14 +87,14 @@ class Registry(Generic[T]):
         """
         if name in self._known:
             thing = self._known[name]
-            return imported(thing, path, installed=True) if isinstance(thing, str) else thing
+            return import_reference(thing, path, installed=True) if isinstance(thing, str) else thing
         if is_reference(name):
-            return imported(name, path)
+            return import_reference(name, path)
         offered = self._offered()
         if name not in offered:
             raise SpecError(path, name, f"{one_of(self.names(), name)}, or module:name")
         try:
-            return imported(offered[name].value, path, installed=True)
+            return import_reference(offered[name].value, path, installed=True)
         except SpecError as error:
             raise SpecError(path, name, f"{error.expected} ({self.origin(name)}: {offered[name].value})") from error
 
@@ -171,7 +171,7 @@ def refuse_code(path: str, value: Any, expected: str = "a name that is built in 
         raise SpecError(path, value, f"{expected}, because --no-code or {NO_CODE} is set")
 
 
-def imported(reference: str, path: str = "name", *, installed: bool = False) -> Any:
+def import_reference(reference: str, path: str = "name", *, installed: bool = False) -> Any:
     """Return the object of ``module:name`` or ``file.py:name``.
 
     Modules of the current folder can be imported. A file's folder is added to Python's search path, so that processes
@@ -211,7 +211,7 @@ def imported(reference: str, path: str = "name", *, installed: bool = False) -> 
     return thing
 
 
-def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
+def call_reference(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
     """Call the function or class at ``module:name`` with arguments by name, and return its result.
 
     A spec describes such a call as ``{kind: python, target: module:name, ...}``.
@@ -238,10 +238,10 @@ def called(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:
     refuse_code(f"{where}target", target)
     if not is_reference(target):
         raise SpecError(f"{where}target", target, "module:name or file.py:name of a function or a class")
-    return call(imported(target, f"{where}target"), target, arguments, f"{where}target", where)
+    return call_function(import_reference(target, f"{where}target"), target, arguments, f"{where}target", where)
 
 
-def call(function: Any, display_name: str, arguments: Mapping[str, Any], path: str, where: str = "") -> Any:
+def call_function(function: Any, display_name: str, arguments: Mapping[str, Any], path: str, where: str = "") -> Any:
     """Call a user's function with arguments by name, and return its result.
 
     Args:
@@ -263,10 +263,10 @@ def call(function: Any, display_name: str, arguments: Mapping[str, Any], path: s
         raise SpecError(path, display_name, f"a call that returns; it says: {error_text(error)}") from error
 
 
-def called_as(fields: Mapping[str, Any], path: str) -> Any:
+def call_from_fields(fields: Mapping[str, Any], path: str) -> Any:
     """Return the result of the call that ``{kind: python, target: module:name, ...}`` of a spec describes."""
     arguments = {key: value for key, value in fields.items() if key not in ("kind", "target")}
-    return called(fields.get("target"), arguments, path)
+    return call_reference(fields.get("target"), arguments, path)
 
 
 def name_of_call(fields: Mapping[str, Any]) -> str:

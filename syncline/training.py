@@ -57,7 +57,7 @@ class History:
     watched: list[WatchedValue] = field(default_factory=list)
 
     @classmethod
-    def side_by_side(cls, parts: Sequence[History]) -> History:
+    def concatenate(cls, parts: Sequence[History]) -> History:
         """Return one history of several seeds; shorter histories are padded with NaN."""
         longest = max(parts, key=lambda part: part.steps)
 
@@ -95,7 +95,7 @@ class History:
             name: v[-1] if measured else np.full_like(v[-1], np.nan) for name, v in self.evaluation.items() if len(v)
         }
 
-    def final(self) -> list[dict[str, Any]]:
+    def final_records(self) -> list[dict[str, Any]]:
         """Return a flat record of final metrics for each seed.
 
         ``distance_mean`` is the mean over the last tenth of the steps, for tasks that trace a distance.
@@ -156,9 +156,9 @@ class Recorder:
     eval_step: list[int] = field(default_factory=list)
     evaluation: dict[str, StepLog] = field(default_factory=dict)
 
-    def all_lost(self, last: int) -> bool:
-        """Return whether every seed had a loss that was not finite in the ``last`` steps."""
-        losses = self.losses.part(max(len(self.losses) - last, 0), len(self.losses))
+    def all_diverged(self, num_steps: int) -> bool:
+        """Return whether every seed had a loss that was not finite in the ``num_steps`` steps."""
+        losses = self.losses.part(max(len(self.losses) - num_steps, 0), len(self.losses))
         return losses is not None and not bool(torch.isfinite(losses).all(0).any())
 
     def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
@@ -306,7 +306,9 @@ def train(
             recorder.losses.append(participation.mean(loss, t) if participation else rows.by_replica(loss).mean(1))
             done = t + 1
             interrupted = _stops(on_step, done) and done < steps
-            last = done == steps or interrupted or (done % CHECK_EVERY == 0 and _all_lost(recorder, task, method.comm))
+            last = (
+                done == steps or interrupted or (done % CHECK_EVERY == 0 and _all_diverged(recorder, task, method.comm))
+            )
             if last or (eval_every and done % eval_every == 0):
                 evaluate(done)
             if last:
@@ -327,9 +329,9 @@ def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, tor
     return {name: rows.by_replica(x)[:, 0] for name, x in means.items()}
 
 
-def _all_lost(recorder: Recorder, task: Task, comm: Communicator) -> bool:
+def _all_diverged(recorder: Recorder, task: Task, comm: Communicator) -> bool:
     """Return whether every seed has diverged on all workers; an all-reduce lets all processes stop together."""
-    has_seed = torch.tensor([0.0 if recorder.all_lost(CHECK_EVERY) else 1.0] * len(comm.local_workers))
+    has_seed = torch.tensor([0.0 if recorder.all_diverged(CHECK_EVERY) else 1.0] * len(comm.local_workers))
     with comm.ledger.paused():
         on_device = has_seed.to(next(iter(task.params.values())).device)
         return not bool(comm.all_reduce_max(on_device).any())

@@ -25,7 +25,7 @@ def parse_yaml(text: str) -> Any:
     try:
         loader = _loader()(text)
         node = loader.get_single_node()
-        if node is not None and _unfolded(node, {}) > MOST_VALUES:
+        if node is not None and _count_expanded_values(node, {}) > MOST_VALUES:
             raise ValueError(f"aliases that unfold to more than {MOST_VALUES:,} values")
         return None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -41,13 +41,13 @@ MOST_VALUES = 1_000_000
 """Largest number of values with all aliases expanded: a few lines of nested aliases could fill the memory."""
 
 
-def _unfolded(node: Any, counts: dict[int, float]) -> float:
+def _count_expanded_values(node: Any, counts: dict[int, float]) -> float:
     """Return the number of values of a node with all aliases expanded; infinity if the node contains itself."""
     if id(node) not in counts:
         counts[id(node)] = math.inf
         entries = node.value if isinstance(node.value, list) else []
         parts = [part for entry in entries for part in (entry if isinstance(entry, tuple) else (entry,))]
-        counts[id(node)] = 1.0 + sum(_unfolded(part, counts) for part in parts)
+        counts[id(node)] = 1.0 + sum(_count_expanded_values(part, counts) for part in parts)
     return counts[id(node)]
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from syncline.errors import SpecError
-from syncline.registry import Registry, called, imported, is_reference
+from syncline.registry import Registry, call_reference, import_reference, is_reference
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def test_a_module_of_the_current_folder_and_a_file_elsewhere(tmp_path, monkeypat
         (folder / f"module_of_{folder.name}.py").write_text(f"VALUE = {value}\n")
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert imported("module_of_here:VALUE") == 1
-    assert imported(f"{elsewhere}/module_of_elsewhere.py:VALUE") == 2
-    assert imported("../elsewhere/module_of_elsewhere.py:VALUE") == 2
+    assert import_reference("module_of_here:VALUE") == 1
+    assert import_reference(f"{elsewhere}/module_of_elsewhere.py:VALUE") == 2
+    assert import_reference("../elsewhere/module_of_elsewhere.py:VALUE") == 2
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_module_of_the_current_folder_and_a_file_elsewhere(tmp_path, monkeypat
 def test_refusals_are_one_line(reference, line):
     assert is_reference(reference)
     with pytest.raises(SpecError) as error:
-        imported(reference, "problem.kind")
+        import_reference(reference, "problem.kind")
     assert str(error.value).startswith(f"problem.kind: got {reference!r}; expected {line}")
     assert "\n" not in str(error.value)
 
@@ -80,7 +80,7 @@ def test_what_a_module_raises_is_told(tmp_path, monkeypatch):
     (tmp_path / "raising_module.py").write_text("raise RuntimeError('first\\nsecond')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(SpecError, match=r"it says: RuntimeError: first second$"):
-        imported("raising_module:x")
+        import_reference("raising_module:x")
 
 
 CALLED = """
@@ -113,9 +113,9 @@ def makers(tmp_path, monkeypatch):
 
 
 def test_a_target_is_called_with_the_other_keys(makers):
-    assert called(f"{makers}:make", {"size": 4, "scale": 0.5}) == 2.0
-    assert called(f"{makers}:anything", {"a": [1, 2]}) == {"a": [1, 2]}
-    assert called(f"{makers}:Thing", {"size": 4}).size == 4
+    assert call_reference(f"{makers}:make", {"size": 4, "scale": 0.5}) == 2.0
+    assert call_reference(f"{makers}:anything", {"a": [1, 2]}) == {"a": [1, 2]}
+    assert call_reference(f"{makers}:Thing", {"size": 4}).size == 4
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def test_a_target_is_called_with_the_other_keys(makers):
 )
 def test_a_call_that_fails_is_told_in_one_line(makers, target, arguments, line):
     with pytest.raises(SpecError) as error:
-        called(f"{makers}:{target}", arguments, "net")
+        call_reference(f"{makers}:{target}", arguments, "net")
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("target", ["make", None, 3, ["a:b"]])
 def test_a_target_is_a_reference(target):
     with pytest.raises(SpecError, match=r"^target: got .*; expected module:name or file.py:name of a function"):
-        called(target, {})
+        call_reference(target, {})
 
 
 def test_built_in_references_are_imported_when_they_are_asked_for():

@@ -159,7 +159,7 @@ def test_a_stop_before_the_first_step_leaves_an_empty_history():
     history = train(*descent(), (0,), 20, on_step=stop_at(0))
     assert history.interrupted and history.steps == 0
     assert history.loss.shape == (0, 1) and history.eval_step.size == 0
-    assert history.final() == [{"seed": 0, "steps": 0, "diverged_at": None}]
+    assert history.final_records() == [{"seed": 0, "steps": 0, "diverged_at": None}]
 
 
 def test_a_stop_after_the_last_step_is_no_interruption():
@@ -183,7 +183,7 @@ def test_every_step_is_told_from_the_beginning():
 
 def test_the_last_word_is_the_last_evaluation_and_means_over_the_last_tenth():
     history = train(*descent(), (0,), 40)
-    (row,) = history.final()
+    (row,) = history.final_records()
     assert row["loss"] == history.evaluation["loss"][-1, 0]
     assert row["train_loss"] == pytest.approx(history.loss[-4:, 0].mean(), rel=1e-12)
     assert row["distance_mean"] == pytest.approx(history.trace["distance"][-4:, 0].mean(), rel=1e-12)

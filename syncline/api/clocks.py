@@ -12,9 +12,9 @@ from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.api.spec_arguments import Asked, listed, spec_of, warn_lines
-from syncline.specs import Experiment, PipelineSpec, ProjectSpec, asked_of, network_fields
-from syncline.specs.failures import failures_of
-from syncline.specs.prices import prices_of
+from syncline.specs import Experiment, PipelineSpec, ProjectSpec, network_fields, resolve_cluster_options
+from syncline.specs.failures import parse_failures
+from syncline.specs.prices import parse_prices
 from syncline.units import parse_count
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def project(
     if not isinstance(spec, Sequence) or isinstance(spec, str):
         chosen_networks = None if networks is None else listed(networks)
         machines = None if hardware is None else listed(hardware)
-        chosen_networks, machines, workers = asked_of(cluster, chosen_networks, machines, workers)
+        chosen_networks, machines, workers = resolve_cluster_options(cluster, chosen_networks, machines, workers)
         loaded = spec_of(
             spec, {"networks": chosen_networks} | fields, ProjectSpec, kind="project", studies_of="project"
         )
@@ -109,9 +109,9 @@ def project(
     training = WholeTraining(
         None if tokens is None else parse_count(tokens, "tokens"),
         target_loss,
-        None if prices is None else prices_of(prices),
+        None if prices is None else parse_prices(prices),
         extrapolate,
-        None if failures is None else failures_of(failures),
+        None if failures is None else parse_failures(failures),
     )
     return projection_result(spec, thresholds=thresholds, training=training)
 
@@ -186,7 +186,7 @@ def collectives(
     def names(values: Any) -> list[Any] | None:
         return None if values is None else listed(values)
 
-    chosen_networks, _, count = asked_of(cluster, names(networks), None, workers)
+    chosen_networks, _, count = resolve_cluster_options(cluster, names(networks), None, workers)
     question = experiment.CostQuestion.from_options(
         count, nbytes, chosen_networks, names(collectives), starts, names(algorithms), rule
     )

@@ -58,11 +58,11 @@ def goodput(
     from syncline.planner.goodput.question import GoodputQuestion, interval_of
     from syncline.planner.goodput.rows import goodput_rows, notes
     from syncline.planner.goodput.tables import goodput_tables
-    from syncline.specs.failures import failures_of
+    from syncline.specs.failures import parse_failures
 
-    model = failures_of(failures)
+    model = parse_failures(failures)
     if fields:
-        model = failures_of(model.model_dump(mode="json", exclude_unset=True) | fields)
+        model = parse_failures(model.model_dump(mode="json", exclude_unset=True) | fields)
     question = GoodputQuestion(
         model,
         listed(workers),

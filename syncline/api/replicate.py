@@ -114,12 +114,12 @@ def known_replications() -> Result:
     rows = []
     for name, path in bundled_replications().items():
         sized = {scale: load_replication(name, scale) for scale in [CPU, *scales_of(path)]}
-        trainings = {scale: sum(spec.planned().values()) for scale, spec in sized.items()}
+        trainings = {scale: sum(spec.num_trainings_by_stage().values()) for scale, spec in sized.items()}
         spec = sized[CPU]
         rows.append(
             {
                 "name": name, "scales": trainings, "methods": len(spec.methods), "claims": len(spec.claims),
-                "trainings": trainings[CPU], "stages": spec.planned(), "description": spec.description,
+                "trainings": trainings[CPU], "stages": spec.num_trainings_by_stage(), "description": spec.description,
             }
         )  # fmt: skip
     columns: list[Column] = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.api.spec_arguments import Asked, listed, spec_of, warn_lines
-from syncline.specs import Experiment, ProjectSpec, asked_of
+from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -122,7 +122,7 @@ def solve(
     else:
         chosen_networks = None if networks is None else listed(networks)
         machines = None if hardware is None else listed(hardware)
-        chosen_networks, machines, workers = asked_of(cluster, chosen_networks, machines, workers)
+        chosen_networks, machines, workers = resolve_cluster_options(cluster, chosen_networks, machines, workers)
         loaded = spec_of(spec, {"networks": chosen_networks} | fields, ProjectSpec, kind="project")
         options = Options(
             None if workers is None else listed(workers), listed(model), machines or [],

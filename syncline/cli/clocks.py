@@ -133,12 +133,12 @@ def project_command(
     Lists of models, hardware, workers, methods and networks: every combination. With --grid any number of them, in a
     parquet file.
     """
-    from syncline.specs import Override, ProjectSpec, asked_of, load_spec
+    from syncline.specs import Override, ProjectSpec, load_spec, resolve_cluster_options
 
     failing = failing_fields(
         failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
     )
-    networks, machines, count = asked_of(cluster, each_network(network), hardware, workers)
+    networks, machines, count = resolve_cluster_options(cluster, each_network(network), hardware, workers)
     changes = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
     loaded: Experiment = load_spec(spec, changes, ProjectSpec, studies_of="project")
     warn(loaded.warnings())
@@ -284,9 +284,9 @@ def collectives_command(
     """Compare the algorithms of collectives on a network: closed form, lockstep and events."""
     from syncline.api.clocks import collectives_result
     from syncline.planner import collectives as experiment
-    from syncline.specs import asked_of
+    from syncline.specs import resolve_cluster_options
 
-    networks, _, count = asked_of(cluster, each_network(network), None, workers)
+    networks, _, count = resolve_cluster_options(cluster, each_network(network), None, workers)
     question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, rule)
     result = collectives_result(question)
     tables = [] if as_json else tables_of(result, columns)

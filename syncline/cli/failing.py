@@ -49,7 +49,7 @@ def failing_fields(failures: str | None, checkpoint: dict[str, Any] | None = Non
         SpecError: the failures are unknown, or options about failures come without ``--failures``.
     """
     from syncline.errors import SpecError
-    from syncline.specs.failures import failures_of
+    from syncline.specs.failures import parse_failures
 
     fields = {name: value for name, value in fields.items() if value is not None}
     saved = {name: value for name, value in (checkpoint or {}).items() if value is not None}
@@ -57,7 +57,9 @@ def failing_fields(failures: str | None, checkpoint: dict[str, Any] | None = Non
         for name, value in {**fields, **{AS_OPTION.get(name, name): value for name, value in saved.items()}}.items():
             raise SpecError(f"--{name}", value, "--failures beside it, which says what fails")
         return None
-    described = failures_of(value_of("--failures", failures), "--failures").model_dump(mode="json", exclude_unset=True)
+    described = parse_failures(value_of("--failures", failures), "--failures").model_dump(
+        mode="json", exclude_unset=True
+    )
     described |= fields
     if saved:
         described["checkpoint"] = described.get("checkpoint", {}) | saved

@@ -49,13 +49,13 @@ def _prepare_process() -> None:
         sys.exit(2)
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """Return an error and its notes in one line."""
     return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
 
 
 @contextmanager
-def _alone(name: str | None) -> Iterator[None]:
+def _only_command(name: str | None) -> Iterator[None]:
     """Register only the command of this name in the block, because typer reads all registered commands' options."""
     commands = app.registered_commands
     app.registered_commands = [command for command in commands if command.name == name] or commands
@@ -74,32 +74,32 @@ def main() -> None:
 
 def _main() -> None:
     try:
-        with _alone(next(iter(sys.argv[1:]), None)):
+        with _only_command(next(iter(sys.argv[1:]), None)):
             sys.exit(app(prog_name="syncline", standalone_mode=False))  # the application returns the code of typer.Exit
     except SynclineError as error:
-        say(_line(error))
+        say(_error_line(error))
         sys.exit(2)
     except UsageError as error:
-        say(_line(refusal(error)))
+        say(_error_line(refusal(error)))
         sys.exit(2)
     except Abort:
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or OF_TORCH in str(error)):
             raise
-        say(_line(MemoryError("this needs more memory than there is")))
+        say(_error_line(MemoryError("this needs more memory than there is")))
         sys.exit(1)
     except UnicodeEncodeError as error:
-        say(_line(SpecError("arguments", error.object[error.start : error.end], "text in Unicode")))
+        say(_error_line(SpecError("arguments", error.object[error.start : error.end], "text in Unicode")))
         sys.exit(2)
     except OSError as error:
         if error.errno in MISNAMED:
             named = SpecError("path", str(error.filename), f"one that a file can have ({error.strerror})")
-            say(_line(named if error.filename else error))
+            say(_error_line(named if error.filename else error))
             sys.exit(2)
         if error.errno not in UNWRITABLE:
             raise
-        say(_line(error))
+        say(_error_line(error))
         with suppress(OSError, ValueError):  # at exit, the buffer of standard output could not be written either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

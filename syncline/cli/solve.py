@@ -200,14 +200,14 @@ def solve_command(
     from syncline.api.solve import DEFAULT, solve_result
     from syncline.planner.projection.projections import Options, left_out, write_csv
     from syncline.planner.solving.inputs import InverseInputs
-    from syncline.specs import Override, ProjectSpec, asked_of, load_spec
+    from syncline.specs import Override, ProjectSpec, load_spec, resolve_cluster_options
 
     inputs = InverseInputs(
         tokens, target_loss, prices, extrapolate, deadline, budget, step_time, utilisation, compute_utilisation,
         exposed, speedup, loss_penalty, over, level, among, most, batch_tokens, best, fits,
     )  # fmt: skip
     inputs.targets()  # refuse wrong targets before anything is read
-    networks, machines, count = asked_of(cluster, each_network(network), hardware, workers)
+    networks, machines, count = resolve_cluster_options(cluster, each_network(network), hardware, workers)
     changes = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
     loaded = load_spec(spec, changes, ProjectSpec)
     warn(loaded.warnings())

@@ -14,7 +14,7 @@ from pydantic import PlainValidator, SerializeAsAny
 from syncline.errors import SpecError, one_of
 from syncline.fields import kind_of_model, refusal, validate
 from syncline.methods.parts.method_spec import MethodBase
-from syncline.registry import PYTHON, Registry, called, imported, is_reference
+from syncline.registry import PYTHON, Registry, call_reference, import_reference, is_reference
 
 METHODS: dict[str, dict[str, Any]] = {}
 """Named starting points, of all methods that are registered: a spec may say ``method: mt-dao`` and change fields."""
@@ -112,12 +112,12 @@ def _method_from_target(fields: dict[str, Any]) -> MethodBase:
     """Return the method that the function at ``target`` makes of the other fields; store it as the user wrote it."""
     target: Any = fields.get("target")
     arguments = {name: value for name, value in fields.items() if name not in ("kind", "target", "label")}
-    target_object: Any = imported(target, "target") if is_reference(target) else None
+    target_object: Any = import_reference(target, "target") if is_reference(target) else None
     method: Any
     if isinstance(target_object, type) and issubclass(target_object, MethodBase):
         method = validate(target_object, {"kind": kind_of_model(target_object) or target} | arguments)
     else:
-        method = called(target, arguments)
+        method = call_reference(target, arguments)
     if not isinstance(method, MethodBase):
         expected = f"a function that returns a method, as syncline.local(...) is one, not {type(method).__name__}"
         raise SpecError("target", target, expected)

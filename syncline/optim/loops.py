@@ -9,7 +9,7 @@ from torch import Tensor
 
 from syncline.kernels import Kernels
 
-KERNELS = Kernels("syncline.optim.compiled", worth=2**25)
+KERNELS = Kernels("syncline.optim.compiled", break_even_units=2**25)
 """Work counts in numbers, for each of which tensor operations take some nanoseconds."""
 
 

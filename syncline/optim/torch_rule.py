@@ -191,7 +191,9 @@ class TorchRule(SteppingRule[Method]):
                 optimizer.step()
             except Exception as error:  # as above
                 message = error_text(error)
-                expected = f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {message}"
+                expected = (
+                    f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {message}"
+                )
                 raise SpecError("rule.target", type(optimizer).__name__, expected) from None
         return optimizer, params, groups
 

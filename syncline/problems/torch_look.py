@@ -51,7 +51,7 @@ def measure_module(places: TensorHolders, batch: Any, loss: BatchLoss | None, de
         SpecError: it fails, or there is no scalar loss.
     """
     name = type(places.module).__name__
-    before = GlobalState.now(device)
+    before = GlobalState.capture(device)
     with (
         torch.enable_grad(),
         sdpa_kernel(SDPBackend.MATH),
@@ -64,7 +64,7 @@ def measure_module(places: TensorHolders, batch: Any, loss: BatchLoss | None, de
             raise SpecError(
                 "problem.make_model", name, f"a module that takes a batch; {error_clause(error)}"
             ) from error
-        draws = not before.same_as(GlobalState.now(device))
+        draws = not before.equals(GlobalState.capture(device))
         try:
             value = loss_of(result, loss)
         except SpecError:
@@ -75,6 +75,6 @@ def measure_module(places: TensorHolders, batch: Any, loss: BatchLoss | None, de
         if not value.requires_grad:
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
         value.backward()
-        draws = draws or not before.same_as(GlobalState.now(device))
+        draws = draws or not before.equals(GlobalState.capture(device))
     places.gradients()
     return ModuleProperties(float(counter.get_total_flops()) or None, draws)

@@ -158,7 +158,7 @@ class _Stream:
         self._accumulate = accumulate
         self._step = -1
         self._blocks: list[list[Any]] = []
-        self._state = GlobalState.now(device)
+        self._state = GlobalState.capture(device)
         self._restart()
 
     def blocks(self, step: int) -> list[list[Any]]:
@@ -168,7 +168,7 @@ class _Stream:
         while self._step < step:
             self._state.restore(self._device)  # what the stream draws goes on where it stopped
             self._blocks = [self._next() for _ in range(self._accumulate)]
-            self._state = GlobalState.now(self._device)
+            self._state = GlobalState.capture(self._device)
             self._step += 1
         return self._blocks
 
@@ -180,7 +180,7 @@ class _Stream:
         self._epoch += 1
         seed_all(self._device, self._seed, "stream", self._epoch)
         self._items: Iterator[Any] = self._reading.run(self._epoch)
-        self._state = GlobalState.now(self._device)
+        self._state = GlobalState.capture(self._device)
 
     def _next(self) -> list[Any]:
         full = self._workers * self._reading.batch_size

@@ -244,7 +244,7 @@ def _write(
     write_curves(folder, spec, finished, clocks, {link.name: link for link in spec.networks}, target, bounds)
     timelines = [(method, network, timed.timeline) for (method, network), timed in clocks.items()]
     folder.table("timeline", timeline_columns(timelines))
-    folder.trace(side_by_side_trace(timelines, spec.joined))
+    folder.trace(side_by_side_trace(timelines, spec.num_endpoints))
     write_contributions(folder, finished)
     if figures:
         compare_figures(folder, spec, finished, clocks, target)

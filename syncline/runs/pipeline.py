@@ -76,7 +76,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
 def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineReport) -> dict[str, Any]:
     """Return the row of a schedule on a network."""
     chunks = spec.chunks_of(name)
-    activation_bytes, weights = spec.kept_bytes(chunks), spec.weights_bytes(chunks)
+    activation_bytes, weights = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
     return {
         "schedule": name,
         "network": network,

@@ -83,7 +83,7 @@ def run(
             key = trained.method, name
             write_curves(folder, spec, [trained], {key: timed}, {name: spec.network}, bounds={key: bounds})
             folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
-            folder.trace(chrome_trace(timed.timeline, names_of_workers(timed.timeline, spec.joined)))
+            folder.trace(chrome_trace(timed.timeline, names_of_workers(timed.timeline, spec.num_endpoints)))
             write_contributions(folder, [trained])
             if figures:
                 run_figures(folder, spec, trained, timed)

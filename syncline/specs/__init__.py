@@ -1,7 +1,7 @@
 """Specs of experiments as frozen data. Reading and projecting a spec does not import torch."""
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
-from syncline.specs.cluster.clusters import Cluster, asked_of, bundled_clusters, named_cluster
+from syncline.specs.cluster.clusters import Cluster, bundled_clusters, named_cluster, resolve_cluster_options
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
 from syncline.specs.compute import ComputeSpec
@@ -32,7 +32,6 @@ __all__ = [
     "Study",
     "Training",
     "ValidationSpec",
-    "asked_of",
     "bundled",
     "bundled_clusters",
     "class_of_kind",
@@ -46,6 +45,7 @@ __all__ = [
     "named_cluster",
     "network",
     "network_fields",
+    "resolve_cluster_options",
     "study_of",
     "validate",
 ]

@@ -19,7 +19,7 @@ from syncline.units import parse_bandwidth, parse_bytes
 ALGORITHM_NAMES = tuple(dict.fromkeys(name for algorithms in TABLE.values() for name in algorithms))
 
 
-def known_algorithm(value: Any, path: str) -> str | None:
+def parse_algorithm(value: Any, path: str) -> str | None:
     """Return the name of a policy or an algorithm, or None.
 
     Raises:
@@ -31,7 +31,7 @@ def known_algorithm(value: Any, path: str) -> str | None:
     return None if value is None else str(value)
 
 
-AlgorithmField = Annotated[str | None, parsed(known_algorithm)]
+AlgorithmField = Annotated[str | None, parsed(parse_algorithm)]
 """A policy or an algorithm. A collective without this algorithm takes its first one, as if the field were empty."""
 
 BandwidthField = Annotated[float, parsed(parse_bandwidth), Field(gt=0)]

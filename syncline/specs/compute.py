@@ -80,7 +80,7 @@ class PauseSpec(Spec):
     seconds: Seconds
 
 
-def fields_of_word(value: str | float) -> dict[str, Any]:
+def fields_from_shorthand(value: str | float) -> dict[str, Any]:
     """Return the fields of `ComputeSpec` for which ``measure`` or a time is short."""
     return {"measure": True} if value == "measure" else {"seconds": value}
 
@@ -125,7 +125,11 @@ class ComputeSpec(Spec):
     def _by_word(cls, value: Any) -> Any:
         if isinstance(value, str) and value != "measure" and not value[:1].isdecimal():
             raise refusal("", value, "a time, as in 5 ms, or measure, or fields, as in {seconds: 5 ms}")
-        return fields_of_word(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+        return (
+            fields_from_shorthand(value)
+            if isinstance(value, str | int | float) and not isinstance(value, bool)
+            else value
+        )
 
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:
@@ -147,13 +151,13 @@ class ComputeSpec(Spec):
         return self
 
     def base_s(
-        self, flops: float | None, what: str, *, samples: float | None = None, tokens: float | None = None
+        self, flops: float | None, workload_name: str, *, samples: float | None = None, tokens: float | None = None
     ) -> float:
         """Return the seconds of an undisturbed step.
 
         Args:
             flops: FLOPs of one worker's step; None if they cannot be counted.
-            what: name of the problem or the model, for the error line.
+            workload_name: name of the problem or the model, for the error line.
             samples: number of samples in one worker's batch; None if it has none.
             tokens: number of tokens in one worker's batch; None if it has none.
 
@@ -168,12 +172,14 @@ class ComputeSpec(Spec):
         if self.table is not None:
             batch = tokens if self.table_unit == "tokens" else samples
             if batch is None:
-                expected = f"seconds per step instead, as {what} has no batch of {self.table_unit}"
+                expected = f"seconds per step instead, as {workload_name} has no batch of {self.table_unit}"
                 raise SpecError("compute.table", dict(self.table.times_s), expected)
             with within("compute"):
                 return self.table.seconds(batch, self.extrapolate)
         if flops is None:
-            raise SpecError("compute.seconds", None, f"seconds per step, as {what} has no FLOPs to derive them from")
+            raise SpecError(
+                "compute.seconds", None, f"seconds per step, as {workload_name} has no FLOPs to derive them from"
+            )
         machine = self.machine
         if self.mfu is not None:
             machine = dataclasses.replace(machine, mfu=self.mfu)
@@ -185,7 +191,7 @@ class ComputeSpec(Spec):
         return self.hardware or HARDWARE["cpu-core"]
 
     def optimizer_s(
-        self, method: MethodBase, tensors: Sequence[TensorShape], base_s: float, flops: float | None, what: str
+        self, method: MethodBase, tensors: Sequence[TensorShape], base_s: float, flops: float | None, workload_name: str
     ) -> float:
         """Return the seconds that the update of an undisturbed worker adds to its step.
 
@@ -194,7 +200,7 @@ class ComputeSpec(Spec):
             tensors: shapes of the model's parameters.
             base_s: seconds of the step.
             flops: FLOPs of one worker's step; None if they cannot be counted.
-            what: name of the problem or the model, for the error line.
+            workload_name: name of the problem or the model, for the error line.
 
         Raises:
             SpecError: the update's products are to be counted, but the step has no FLOPs or no time.
@@ -204,7 +210,9 @@ class ComputeSpec(Spec):
         if self.optimizer != COUNTED:
             return self.optimizer
         if not flops or not base_s:
-            raise SpecError("compute.optimizer", COUNTED, f"a time, as {what} has no FLOPs to tell its speed by")
+            raise SpecError(
+                "compute.optimizer", COUNTED, f"a time, as {workload_name} has no FLOPs to tell its speed by"
+            )
         # The update runs at the speed of the step: its FLOPs over its seconds.
         speed = dataclasses.replace(self.machine, peak_flops=flops / base_s, mfu=1.0)
         return method.added_update_s(tensors, speed)
@@ -228,7 +236,7 @@ class ComputeSpec(Spec):
         is_given = self.seconds is not None or self.table is not None
         return computing_uncertainty(None if is_given else self.machine, width, self.mfu)
 
-    def note(self) -> str:
+    def source_note(self) -> str:
         """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""
         if self.seconds is not None or self.table is not None or self.measure:
             return ""

@@ -15,7 +15,7 @@ from syncline.methods import MethodBase, MethodSpec
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.remedies import remedy_of
 from syncline.specs.clock import ClockSpec
-from syncline.specs.cluster.spec_fields import NetworkField, check_joinable
+from syncline.specs.cluster.spec_fields import NetworkField, check_network_sizes
 from syncline.specs.compute import ComputeSpec
 from syncline.specs.failures import FailuresField
 from syncline.specs.faults import FaultsSpec
@@ -98,7 +98,7 @@ class Experiment(Spec):
         return []
 
 
-def _counted(value: Any, path: str) -> Any:
+def _seeds_from_count(value: Any, path: str) -> Any:
     """Return ``n`` seeds from 0 on if the value is a number ``n``; return any other value unchanged."""
     if not isinstance(value, int):
         return value
@@ -107,7 +107,7 @@ def _counted(value: Any, path: str) -> Any:
     return tuple(range(value))
 
 
-SeedsField = Annotated[tuple[Seed, ...], parsed(_counted), Field(min_length=1, max_length=MOST_SEEDS)]
+SeedsField = Annotated[tuple[Seed, ...], parsed(_seeds_from_count), Field(min_length=1, max_length=MOST_SEEDS)]
 """Seeds of the repetitions; ``3`` is short for the seeds 0, 1 and 2."""
 
 
@@ -162,16 +162,16 @@ class Training(ClockSpec, Experiment):
         return self
 
     @property
-    def joined(self) -> int:
+    def num_endpoints(self) -> int:
         """Return the number of endpoints that the network connects: the workers, or the stages of a pipeline."""
         return self.workers if self.pipeline is None else self.pipeline.stages
 
     @property
-    def joined_what(self) -> str:
+    def endpoint_noun(self) -> str:
         """Return what the network connects: ``workers`` or ``stages``."""
         return "workers" if self.pipeline is None else "stages"
 
-    def check_lateness(self, method: MethodBase, path: str) -> None:
+    def check_gradient_delay(self, method: MethodBase, path: str) -> None:
         """Refuse methods that ``pipeline`` or ``recovery: reform`` rules out, and remedies without a pipeline.
 
         Raises:
@@ -225,7 +225,7 @@ class Training(ClockSpec, Experiment):
         return self.compute.sample(base_s, steps, self.workers, self.seeds[0], factors)
 
     @property
-    def lasting_factors(self) -> np.ndarray:
+    def persistent_slowdowns(self) -> np.ndarray:
         """Return the factor by which each worker's every step is longer than ``compute`` says, ``(P,)``."""
         import numpy as np
 
@@ -244,7 +244,7 @@ class Training(ClockSpec, Experiment):
         notes: list[str] = getattr(self.problem, "notes", list)()
         return notes
 
-    def never_averaged(self, method: MethodBase, path: str) -> list[str]:
+    def unaveraged_warnings(self, method: MethodBase, path: str) -> list[str]:
         """Return a warning if the training ends before some state of the method is averaged for the first time.
 
         A state that a method sends in several phases counts as averaged if one of these phases begins.
@@ -258,7 +258,7 @@ class Training(ClockSpec, Experiment):
         unsent = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
         if not unsent or self.workers == 1:
             return []
-        states = ", ".join(f"{label} ({_when(exchange)})" for label, exchange in reversed(unsent.items()))
+        states = ", ".join(f"{label} ({_schedule_text(exchange)})" for label, exchange in reversed(unsent.items()))
         return [f"{method.name}: never averaged in {self.steps} steps: {states}"]
 
 
@@ -273,18 +273,18 @@ class RunSpec(Training):
     def _can_be_absent(self) -> RunSpec:
         self.faults.check_method(self.method, "method")
         self.check_asynchronous(self.method, "method")
-        self.check_lateness(self.method, "method")
+        self.check_gradient_delay(self.method, "method")
         self.compute.check_optimizer([self.method])
         return self
 
     def warnings(self) -> list[str]:
         """Return warnings about settings that are allowed but likely a mistake, one line each."""
         clock = self.clock_warnings([self.method], [self.network])
-        return self.problem_notes() + self.compute.warnings() + clock + self.never_averaged(self.method, "method")
+        return self.problem_notes() + self.compute.warnings() + clock + self.unaveraged_warnings(self.method, "method")
 
     @model_validator(mode="after")
     def _joins(self) -> RunSpec:
-        check_joinable([self.network], self.joined)
+        check_network_sizes([self.network], self.num_endpoints)
         return self
 
 
@@ -302,7 +302,9 @@ class CompareSpec(Training):
 
     def warnings(self) -> list[str]:
         """Return warnings about settings that are allowed but likely a mistake, one line each."""
-        unsent = [line for i, method in enumerate(self.methods) for line in self.never_averaged(method, f"methods.{i}")]
+        unsent = [
+            line for i, method in enumerate(self.methods) for line in self.unaveraged_warnings(method, f"methods.{i}")
+        ]
         clock = self.clock_warnings(self.methods, self.networks)
         return self.problem_notes() + self.compute.warnings() + clock + unsent
 
@@ -310,11 +312,11 @@ class CompareSpec(Training):
     def _distinct(self) -> CompareSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [network.name for network in self.networks])
-        check_joinable(self.networks, self.joined)
+        check_network_sizes(self.networks, self.num_endpoints)
         for i, method in enumerate(self.methods):
             self.faults.check_method(method, f"methods.{i}")
             self.check_asynchronous(method, f"methods.{i}")
-            self.check_lateness(method, f"methods.{i}")
+            self.check_gradient_delay(method, f"methods.{i}")
         self.compute.check_optimizer(self.methods)
         return self
 
@@ -375,13 +377,13 @@ class ProjectSpec(ClockSpec, Experiment):
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
         inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
         clock = self.clock_warnings(self.methods, self.networks, trains=False)
-        return self.compute.warnings() + clock + inert + self._updates_left_out()
+        return self.compute.warnings() + clock + inert + self._uncounted_update_warnings()
 
-    def _updates_left_out(self) -> list[str]:
+    def _uncounted_update_warnings(self) -> list[str]:
         """Return a warning if updates take no time although their products are a large share of a step."""
         # Measured step times include the update.
         measured = self.compute.seconds is not None or self.compute.table is not None
-        if measured or self.compute.optimizer != 0 or self.layout.made().workers > 1:
+        if measured or self.compute.optimizer != 0 or self.layout.build().workers > 1:
             return []
         flops = self.model.flops_per_token * self.tokens_per_worker
         shares = {
@@ -398,7 +400,7 @@ LEAST_UPDATE = 0.05
 """Smallest share of an update in a step's operations for which a warning says that the update takes no time."""
 
 
-def _when(exchange: Exchange) -> str:
+def _schedule_text(exchange: Exchange) -> str:
     return f"every {exchange.period}" + (f", from step {exchange.start}" if exchange.start else "")
 
 

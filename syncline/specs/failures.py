@@ -17,8 +17,8 @@ from syncline.costmodel.reliability.rates import FAILURE_RATES, FailureRate, Per
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.specs.clock import BandwidthField, BytesField
-from syncline.specs.cluster.files import fields_of, is_file, text_in
-from syncline.specs.faults import sends_means
+from syncline.specs.cluster.files import is_file, parse_fields, read_text
+from syncline.specs.faults import sends_only_means
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -61,16 +61,16 @@ class OutageSpec(Spec):
             raise refusal("returns", self.returns, f"a time after leaves ({self.leaves:g} s)")
         return self
 
-    def workers(self, of_node: int, of_site: int) -> tuple[int, int]:
+    def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
         """Return the first rank of the outage, and the rank after its last.
 
         Args:
-            of_node: workers of a node.
-            of_site: workers of a site.
+            node_workers: workers of a node.
+            site_workers: workers of a site.
         """
         number, width = next(
             (number, width)
-            for number, width in ((self.worker, 1), (self.node, of_node), (self.site, of_site))
+            for number, width in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers))
             if number is not None
         )
         return number * width, (number + 1) * width
@@ -128,7 +128,7 @@ class CheckpointSpec(Spec):
         """Return the seconds to read a checkpoint."""
         return self.write_s(nbytes) if self.load is None else self.load
 
-    def stop_s(self, nbytes: float | None) -> float:
+    def blocking_s(self, nbytes: float | None) -> float:
         """Return the seconds for which a checkpoint stops the training."""
         return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot
 
@@ -150,7 +150,7 @@ def _outages(value: Any, path: str) -> Any:
     """Return the rows of a CSV file with columns ``leaves``, ``returns``, and ``worker``, ``node`` or ``site``."""
     if not (isinstance(value, str) and value.endswith(".csv")):
         return value
-    rows = csv.DictReader(text_in(Path(value), path).splitlines())
+    rows = csv.DictReader(read_text(Path(value), path).splitlines())
     # A bare number is in seconds, as in a column of a log. An empty cell is a missing field.
     return [{name: _plain(cell) for name, cell in row.items() if name and cell and cell.strip()} for row in rows]
 
@@ -207,7 +207,7 @@ class FailuresSpec(Spec):
             if getattr(self, name) > workers:
                 raise refusal(f"failures.{name}", getattr(self, name), f"at most {workers}, the workers")
         for i, outage in enumerate(self.outages):
-            if outage.workers(self.node, self.of_site(workers))[0] >= workers:
+            if outage.workers(self.node, self.workers_per_site(workers))[0] >= workers:
                 fields = outage.model_dump(exclude_none=True, include={"worker", "node", "site"})
                 raise refusal(f"failures.outages.{i}", fields, f"a number of one of the {workers} workers")
 
@@ -217,11 +217,11 @@ class FailuresSpec(Spec):
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        if self.recovery == "reform" and not sends_means(method):
+        if self.recovery == "reform" and not sends_only_means(method):
             expected = "restart; a group forms anew where a method sends means alone, uncompressed, or is asynchronous"
             raise refusal("failures.recovery", f"reform, of {path} {method.name}", expected)
 
-    def of_site(self, workers: int) -> int:
+    def workers_per_site(self, workers: int) -> int:
         """Return the number of workers of the largest site."""
         return -(-workers // self.sites)
 
@@ -241,13 +241,13 @@ class FailuresSpec(Spec):
         group_rates = [rate for rate in self.failure_rates() if rate.units(workers, self.node, self.sites) == 1]
         return group_mtbf_s(group_rates, workers, self.node, self.sites)
 
-    def group(self, workers: int) -> FailingGroup:
+    def failing_group(self, workers: int) -> FailingGroup:
         """Return the group of workers, its spares, and the times that recovery takes."""
         from syncline.sim.failures.roster import FailingGroup
 
         return FailingGroup(workers, self.spares, self.timeout, self.restart, self.reform, self.at_least)
 
-    def saving(
+    def checkpoint_costs(
         self, step_s: float, workers: int, nbytes: float | None = None, copies: int | None = None
     ) -> CheckpointTimes:
         """Return the checkpoints of a training: their interval in steps, and the seconds that each costs.
@@ -262,7 +262,7 @@ class FailuresSpec(Spec):
 
         checkpoint = self.checkpoint
         write_s, blocking = checkpoint.write_s(nbytes), checkpoint.mode == "blocking"
-        stop_s, lag_s = checkpoint.stop_s(nbytes), 0.0 if blocking else write_s
+        stop_s, lag_s = checkpoint.blocking_s(nbytes), 0.0 if blocking else write_s
         interval_s = self.interval_s(workers, nbytes, copies)
         every = None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s)
         return CheckpointTimes(every, stop_s, lag_s, checkpoint.load_s(nbytes), checkpoint.mode == "peer")
@@ -277,13 +277,13 @@ class FailuresSpec(Spec):
 
     def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the cheapest interval by the exact formula for a constant failure rate; infinite without failures."""
-        return best_interval_s(self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes, copies))
+        return best_interval_s(self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes, copies))
 
     def best_intervals_s(self, workers: int, nbytes: float | None = None) -> tuple[float, float]:
         """Return the shortest and the longest interval that cost at most 1 % more than the best."""
-        return intervals_within(0.01, self.checkpoint.stop_s(nbytes), self.returning_mtbf_s(workers, nbytes))
+        return intervals_within(0.01, self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes))
 
-    def returning_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
+    def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.
 
         With ``recovery: reform`` these are the instants at which no worker is present. If a closed form holds, they
@@ -291,16 +291,16 @@ class FailuresSpec(Spec):
         """
         if self.recovery == "restart":
             return self.mtbf_s(workers)
-        if not has_formula(self):
+        if not has_closed_form(self):
             return self.all_lost_mtbf_s(workers)
         load_s = self.checkpoint.load_s(nbytes)
-        return group_going_on(self, workers, load_s, step_s=0.0, copies=copies).lost_mtbf_s
+        return fault_tolerant_group(self, workers, load_s, step_s=0.0, copies=copies).lost_mtbf_s
 
     def outages_of(self, workers: int, seed: int) -> Iterator[Outage]:
         """Yield all outages in the order of time; the sequence is endless if there are rates."""
         from syncline.sim.failures.outages import Outage, all_outages
 
-        site_workers = self.of_site(workers)
+        site_workers = self.workers_per_site(workers)
         fixed_outages = []
         for outage in self.outages:
             first, stop = outage.workers(self.node, site_workers)
@@ -332,23 +332,23 @@ FailuresField = Annotated[FailuresSpec, BeforeValidator(_fields)]
 """Failures of machines; ``llama-3`` or ``50000 h`` is short for ``{rates: ...}``."""
 
 
-def failures_of(given: Any, path: str = "failures") -> FailuresSpec:
+def parse_failures(value: Any, path: str = "failures") -> FailuresSpec:
     """Return the failures that a user describes by a name, a time, fields or a YAML file.
 
     Raises:
         SpecError: the value is none of these, or has an unknown field.
     """
-    if isinstance(given, FailuresSpec):
-        return given
-    if is_file(given):
-        given = dict(fields_of(text_in(Path(given), path), str(given), path, "a file", EXAMPLE))
+    if isinstance(value, FailuresSpec):
+        return value
+    if is_file(value):
+        value = dict(parse_fields(read_text(Path(value), path), str(value), path, "a file", EXAMPLE))
     try:
-        return validate(FailuresSpec, _fields(given))
+        return validate(FailuresSpec, _fields(value))
     except SpecError as error:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
 
-def has_formula(failures: FailuresSpec) -> bool:
+def has_closed_form(failures: FailuresSpec) -> bool:
     """Return whether a closed form holds: exponential rates, equal repair times or spares, and no listed outages."""
     rates = failures.failure_rates()
     if failures.outages or any(rate.shape != 1 for rate in rates):
@@ -356,7 +356,7 @@ def has_formula(failures: FailuresSpec) -> bool:
     return bool(failures.spares) or len({rate.repair_s for rate in rates}) <= 1
 
 
-def down_s(failures: FailuresSpec) -> float:
+def downtime_s(failures: FailuresSpec) -> float:
     """Return the seconds from a failure until processes start: the repair time, or at least the timeout.
 
     With spares a replica does not wait for a repair.
@@ -365,7 +365,7 @@ def down_s(failures: FailuresSpec) -> float:
     return max(failures.timeout, waited_s)
 
 
-def group_going_on(
+def fault_tolerant_group(
     failures: FailuresSpec, workers: int, load_s: float, step_s: float, copies: int | None = None, period: int = 1
 ) -> FaultTolerantGroup:
     """Return the parameters of a training whose present replicas go on while others are down.
@@ -392,6 +392,6 @@ def group_going_on(
         step_s,
         failures.timeout + 2 * failures.reform,
         failures.restart + load_s,
-        down_s(failures),
+        downtime_s(failures),
         period,
     )

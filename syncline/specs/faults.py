@@ -104,7 +104,7 @@ class AbsenceSpec(Spec):
         return self.leaves <= step and (self.returns is None or step < self.returns)
 
 
-def sends_means(method: MethodBase) -> bool:
+def sends_only_means(method: MethodBase) -> bool:
     """Return whether a method sends only means, uncompressed, so that workers may be absent."""
     return method.means_alone and getattr(method, "compressor", None) is None
 
@@ -158,7 +158,7 @@ class FaultsSpec(Spec):
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        if self.absences and not sends_means(method):
+        if self.absences and not sends_only_means(method):
             accepted_kinds = ", ".join(
                 sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone)
             )

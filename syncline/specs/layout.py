@@ -38,14 +38,14 @@ class LayoutSpec(Spec):
         return layout_fields(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _can_be(self) -> LayoutSpec:
+    def _check_layout(self) -> LayoutSpec:
         try:
-            self.made()
+            self.build()
         except SpecError as error:
             raise refusal(error.path.removeprefix("layout."), error.value, error.expected) from None
         return self
 
-    def made(self) -> Layout:
+    def build(self) -> Layout:
         """Return the layout as the cost model's `Layout`.
 
         Raises:
@@ -59,7 +59,7 @@ class LayoutSpec(Spec):
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        layout = self.made()
+        layout = self.build()
         if layout.workers == 1:
             return
         try:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.fields import kind_of_model, validate
 from syncline.methods import named
-from syncline.specs.compute import fields_of_word
+from syncline.specs.compute import fields_from_shorthand
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.study import STUDIES, study_of_kind
@@ -102,7 +102,7 @@ def bundled() -> dict[str, Path]:
 
 
 def load_spec(
-    given: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, Any],
     overrides: Overrides = (),
     *specs: type[S],
     studies_of: str = "",
@@ -111,7 +111,7 @@ def load_spec(
     """Read a spec, apply a scale and overrides, and return it validated.
 
     Args:
-        given: a bundled spec's name, a YAML file, ``-`` for standard input, or the fields themselves.
+        source: a bundled spec's name, a YAML file, ``-`` for standard input, or the fields themselves.
         overrides: new values of fields: texts ``"field.path=value"``, or a mapping from paths to values; a number in a
             path indexes a list.
         *specs: classes of specs that the caller accepts; by default all classes and all studies.
@@ -121,7 +121,7 @@ def load_spec(
     Raises:
         SynclineError: one line that names the problem, the field, and what would be accepted.
     """
-    fields = with_overrides(read_fields(given, scale), overrides)
+    fields = with_overrides(read_fields(source, scale), overrides)
     kind = str(fields.get("kind"))
     usable = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
     if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
@@ -134,9 +134,9 @@ def load_spec(
     return validate(usable[kind], fields)  # type: ignore[return-value]
 
 
-def read_fields(given: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:
+def read_fields(source: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:
     """Return the fields of a spec's file or mapping, with the fields of one of its scales set."""
-    fields: dict[str, Any] = containers_copied(given) if isinstance(given, Mapping) else _read(given)
+    fields: dict[str, Any] = containers_copied(source) if isinstance(source, Mapping) else _read(source)
     _rescale(fields, scale)
     return fields
 
@@ -199,9 +199,9 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
         _set(fields, str(path), value, f"scales.{scale}.{path}", value)
 
 
-def with_overrides(given: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
+def with_overrides(base_fields: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
     """Return a copy of the fields with the overrides applied in their order."""
-    fields: dict[str, Any] = containers_copied(given)
+    fields: dict[str, Any] = containers_copied(base_fields)
     _override(fields, overrides)
     return fields
 
@@ -231,7 +231,7 @@ def _set(fields: dict[str, Any], path: str, value: Any, option: str, written: An
         key = _key(container, part, option)
         inner = container[key] if not isinstance(container, dict) else container.setdefault(key, {})
         if path.startswith("compute.") and isinstance(inner, str | int | float):
-            inner = container[key] = fields_of_word(inner)
+            inner = container[key] = fields_from_shorthand(inner)
         elif isinstance(inner, str):
             is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
             # A method's name is short for all its fields; any other name is a kind.

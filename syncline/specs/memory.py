@@ -28,6 +28,6 @@ class MemorySpec(Spec):
     sharding: Literal["auto"] | Sharding = "auto"
     hardware: HardwareField | None = None
 
-    def counted_in(self, number_format: str) -> Precision:
+    def memory_precision(self, number_format: str) -> Precision:
         """Return the precision of weights, gradients and states for this number format of gradients."""
         return self.precision or ("fp32" if number_format == "fp32" else "mixed")

@@ -17,9 +17,9 @@ from syncline.costmodel.compute.models import MODELS
 from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.registry import PYTHON, Registry, call, called_as, is_reference, name_of_call
-from syncline.specs.cluster.files import SUFFIXES, fields_of, text_in
-from syncline.specs.cluster.reading import Described, Name
+from syncline.registry import PYTHON, Registry, call_from_fields, call_function, is_reference, name_of_call
+from syncline.specs.cluster.files import SUFFIXES, parse_fields, read_text
+from syncline.specs.cluster.reading import Description, Name
 
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
 """Presets and registered models: shapes, descriptions of shapes, or functions that return a module."""
@@ -38,7 +38,7 @@ CONFIG_FIELDS = ("model_type", "hidden_size", "n_embd", "num_hidden_layers", "n_
 _TYPES: dict[str, Any] = get_type_hints(ModelShape) | {"name": Name}
 
 
-class _Described(Described):
+class _Described(Description):
     needs: ClassVar[str] = "a value: a model's shape has layers, width, heads, vocabulary and sequence"
 
 
@@ -78,13 +78,13 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
     if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".json", *SUFFIXES))):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return _from_mapping(fields_of(value, value, path, "fields", AS_IN), path)
+        return _from_mapping(parse_fields(value, value, path, "fields", AS_IN), path)
     if callable(value):  # an object of Python: a module, or a function that returns one
         return _of_object(value, path)
     name = value if is_reference(value) or not isinstance(value, str) else value.lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a config.json, a .yaml file, or module:name")
-    return _brought(BY_NAME.get(name, path), name, name, path)
+    return _resolve_registered(BY_NAME.get(name, path), name, name, path)
 
 
 def transformer(value: Any, path: str = "model") -> ModelShape:
@@ -99,21 +99,21 @@ def transformer(value: Any, path: str = "model") -> ModelShape:
     return shape
 
 
-def model_fields(given: Model) -> dict[str, Any] | str:
+def model_fields(model: Model) -> dict[str, Any] | str:
     """Return a preset's name, fields or a reference, from which ``model`` builds the same model again."""
-    if isinstance(given, ModuleShape):
-        return dict(given.reference) if isinstance(given.reference, Mapping) else given.reference or given.name
-    if MODELS.get(given.name) == given:
-        return given.name
+    if isinstance(model, ModuleShape):
+        return dict(model.reference) if isinstance(model.reference, Mapping) else model.reference or model.name
+    if MODELS.get(model.name) == model:
+        return model.name
     return {
         shape_field.name: list(value) if isinstance(value, tuple) else value
-        for shape_field in fields(given)
-        if (value := getattr(given, shape_field.name)) != shape_field.default
+        for shape_field in fields(model)
+        if (value := getattr(model, shape_field.name)) != shape_field.default
     }
 
 
 def _from_file(file: Path, path: str) -> ModelShape:
-    text = text_in(file, path)
+    text = read_text(file, path)
     if file.suffix == ".json":
         try:
             mapping = json.loads(text)
@@ -122,10 +122,10 @@ def _from_file(file: Path, path: str) -> ModelShape:
         if not isinstance(mapping, dict):
             raise SpecError(path, str(file), AS_IN)
     else:
-        mapping = fields_of(text, str(file), path, "a file", AS_IN)
+        mapping = parse_fields(text, str(file), path, "a file", AS_IN)
     if str(mapping.get("kind")).endswith((".json", *SUFFIXES)):
         raise SpecError(f"{path}.kind", mapping["kind"], f"a model's name; this is in {file}, and files name no files")
-    if "kind" not in mapping and not _is_told(mapping):
+    if "kind" not in mapping and not _has_model_fields(mapping):
         raise SpecError(path, str(file), AS_IN)
     # A config.json takes the name of its folder, unless it names its model.
     model_name = str(mapping.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
@@ -141,21 +141,21 @@ def _from_file(file: Path, path: str) -> ModelShape:
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Any:
     kind = mapping.get("kind")
     if kind == PYTHON:
-        return _called(mapping, path)
+        return _model_of_call(mapping, path)
     if kind is not None:
-        return _changed(kind, {key: value for key, value in mapping.items() if key != "kind"}, path)
+        return _with_changed_fields(kind, {key: value for key, value in mapping.items() if key != "kind"}, path)
     if any(config_field in mapping for config_field in CONFIG_FIELDS):
         return shape_of_config(mapping, path=path)
-    return _described(mapping, path)
+    return _model_of_shape_fields(mapping, path)
 
 
-def _is_told(mapping: Mapping[str, Any]) -> bool:
+def _has_model_fields(mapping: Mapping[str, Any]) -> bool:
     """Return whether a mapping has any field of a config or of a shape."""
     return bool(({*CONFIG_FIELDS, *SHORT, *ModelDescribed.names()} - {"name", "source"}) & set(mapping))
 
 
-def _described(mapping: Mapping[str, Any], path: str) -> ModelShape:
-    if not _is_told(mapping):
+def _model_of_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
+    if not _has_model_fields(mapping):
         raise SpecError(path, dict(mapping), f"{AS_IN}; known model types: {', '.join(MODEL_TYPES)}")
     short_of = {long: short_name for short_name, long in SHORT.items() if short_name in mapping}
     for long, short_name in short_of.items():
@@ -170,7 +170,7 @@ def _described(mapping: Mapping[str, Any], path: str) -> ModelShape:
         raise SpecError(f"{path}.{short_of.get(below, below)}", error.value, error.expected) from None
 
 
-def _changed(kind: Any, changes: dict[str, Any], path: str) -> Model:
+def _with_changed_fields(kind: Any, changes: dict[str, Any], path: str) -> Model:
     """Return the model that ``kind`` names, with changed fields of its shape."""
     start = model(kind, f"{path}.kind")
     if not changes:
@@ -178,16 +178,16 @@ def _changed(kind: Any, changes: dict[str, Any], path: str) -> Model:
     if not isinstance(start, ModelShape):
         key, value = next(iter(changes.items()))
         raise SpecError(f"{path}.{key}", value, "no fields beside a module; {kind: python, ...} takes arguments")
-    return _described(asdict(start) | changes, path)
+    return _model_of_shape_fields(asdict(start) | changes, path)
 
 
-def _called(mapping: Mapping[str, Any], path: str) -> Model:
+def _model_of_call(mapping: Mapping[str, Any], path: str) -> Model:
     """Return the model of ``{kind: python, target: module:name, ...}``, called with torch's meta device as default."""
-    called_model = _shape_of(partial(called_as, mapping, path), name_of_call(mapping), path)
+    called_model = _shape_of(partial(call_from_fields, mapping, path), name_of_call(mapping), path)
     return replace(called_model, reference=dict(mapping)) if isinstance(called_model, ModuleShape) else called_model
 
 
-def _brought(value: Any, name: str, reference: str, path: str) -> Model:
+def _resolve_registered(value: Any, name: str, reference: str, path: str) -> Model:
     """Return the model of a named shape, a description of a shape, or a function that returns a module."""
     if isinstance(value, Model):
         return replace(value, reference=reference) if isinstance(value, ModuleShape) else value
@@ -195,7 +195,7 @@ def _brought(value: Any, name: str, reference: str, path: str) -> Model:
         return model({"name": name, **value} if isinstance(value, Mapping) and "kind" not in value else value, path)
     if not callable(value):
         raise SpecError(path, reference, f"a model or what makes one, and this is {type(value).__name__}")
-    called_model = _shape_of(partial(call, value, reference, {}, path, f"{path}."), name, path)
+    called_model = _shape_of(partial(call_function, value, reference, {}, path, f"{path}."), name, path)
     return replace(called_model, reference=reference) if isinstance(called_model, ModuleShape) else called_model
 
 
@@ -205,7 +205,7 @@ def _of_object(value: Any, path: str) -> Model:
 
         return module_shape(value, type(value).__name__, path)
     name = getattr(value, "__qualname__", type(value).__name__)
-    return _shape_of(partial(call, value, name, {}, path, f"{path}."), name, path)
+    return _shape_of(partial(call_function, value, name, {}, path, f"{path}."), name, path)
 
 
 def _shape_of(make: Callable[[], Any], name: str, path: str) -> Model:

@@ -15,7 +15,7 @@ from syncline.fields import Seconds, Seed, Spec, parsed, refusal
 from syncline.methods import MethodSpec
 from syncline.methods.parts.remedies import remedy_of
 from syncline.registry import PYTHON
-from syncline.specs.cluster.spec_fields import check_joinable
+from syncline.specs.cluster.spec_fields import check_network_sizes
 from syncline.specs.experiment import (
     Experiment,
     NetworkField,
@@ -62,17 +62,17 @@ FREE = Link(0.0, 1e15, "free")
 """The network of stages without networks: messages take no time, and none are sent over it."""
 
 
-def _listed(value: Any) -> Any:
+def _as_tuple(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(_listed)]
+PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(_as_tuple)]
 """Seconds: one value for all stages, or one value for each stage."""
 
 Nbytes = Annotated[float, parsed(parse_bytes), Field(ge=0)]
 """A size in bytes, at least 0: ``8 MB``, ``4096``."""
 
-Limits = Annotated[tuple[int, ...], BeforeValidator(_listed)]
+Limits = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
 """Numbers of micro-batches: one for all stages, or one for each stage."""
 
 
@@ -124,7 +124,7 @@ class PipelineSpec(Experiment):
     activation_bytes: Nbytes | None = None
     networks: tuple[NetworkField, ...] = ()
     replicas: int = Field(default=1, ge=1, le=4096)
-    gradient_bytes: Annotated[tuple[Nbytes, ...], BeforeValidator(_listed)] | None = None
+    gradient_bytes: Annotated[tuple[Nbytes, ...], BeforeValidator(_as_tuple)] | None = None
     jitter: float = Field(default=0.0, ge=0, le=10)
     seed: Seed = 0
     training: StageTrainingSpec | None = None
@@ -156,7 +156,7 @@ class PipelineSpec(Experiment):
             if values is not None and len(values) not in (1, self.stages):
                 raise refusal(field, values, f"one value, or one for each of the {self.stages} stages")
         if self.weight is not None and self.backward is not None:
-            for backward, weight in zip(self._each(self.backward), self._each(self.weight), strict=True):
+            for backward, weight in zip(self._per_stage(self.backward), self._per_stage(self.weight), strict=True):
                 if weight > backward:
                     raise refusal("weight", weight, f"at most the backward's {backward:g} s, of which it is a part")
         return self
@@ -188,7 +188,7 @@ class PipelineSpec(Experiment):
                 self.build_schedule(name)
             except SpecError as error:
                 raise refusal(error.path, error.value, error.expected) from None
-        check_joinable(self.networks, self.stages * self.replicas)
+        check_network_sizes(self.networks, self.stages * self.replicas)
         return self
 
     def chunks_of(self, schedule: str) -> int:
@@ -216,11 +216,11 @@ class PipelineSpec(Experiment):
 
         sends = bool(self.networks)
         return Pipeline(
-            self.build_schedule(name), self.stages, self.durations(name), self.sent_bytes() if sends else 0.0,
-            self.replicas, self.averaged_bytes(self.chunks_of(name)) if sends else (),
+            self.build_schedule(name), self.stages, self.durations(name), self.message_bytes() if sends else 0.0,
+            self.replicas, self.allreduce_bytes(self.chunks_of(name)) if sends else (),
         )  # fmt: skip
 
-    def sent_bytes(self) -> float:
+    def message_bytes(self) -> float:
         """Return the bytes of a micro-batch's message to the next stage: given, or ``tokens x width`` numbers."""
         if self.activation_bytes is not None:
             return self.activation_bytes
@@ -228,10 +228,10 @@ class PipelineSpec(Experiment):
             return 0.0
         return float(MODEL_BYTES[self.precision] * self.tokens * self.model.width)
 
-    def averaged_bytes(self, chunks: int = 1) -> list[float]:
+    def allreduce_bytes(self, chunks: int = 1) -> list[float]:
         """Return the bytes that each stage's replicas average, ``(K,)``: ``gradient_bytes``, or 4 per parameter."""
         if self.gradient_bytes is not None:
-            return self._each(self.gradient_bytes)
+            return self._per_stage(self.gradient_bytes)
         if self.model is None:
             return [0.0] * self.stages
         return [float(FP32_BYTES * count) for count in stage_parameters(self.model, self.stages, chunks)]
@@ -243,7 +243,7 @@ class PipelineSpec(Experiment):
         width = MODEL_BYTES[self.precision]
         return [float(width * count) for count in stage_parameters(self.model, self.stages, chunks)]
 
-    def kept_bytes(self, chunks: int = 1) -> list[float] | None:
+    def stored_activation_bytes(self, chunks: int = 1) -> list[float] | None:
         """Return each stage's activation bytes per micro-batch and chunk, ``(K,)``; None without a model."""
         if self.model is None or self.tokens is None:
             return None
@@ -279,13 +279,13 @@ class PipelineSpec(Experiment):
             backward, weight = [2 * seconds for seconds in forward], list(forward)
         else:
             assert self.forward is not None and self.backward is not None
-            forward, backward = self._each(self.forward), self._each(self.backward)
-            weight = [seconds / 2 for seconds in backward] if self.weight is None else self._each(self.weight)
+            forward, backward = self._per_stage(self.forward), self._per_stage(self.backward)
+            weight = [seconds / 2 for seconds in backward] if self.weight is None else self._per_stage(self.weight)
         if not self.build_schedule(name).splits_backward:
             return forward, backward, [0.0] * self.stages
         return forward, [b - w for b, w in zip(backward, weight, strict=True)], weight
 
-    def _each(self, values: tuple[float, ...]) -> list[float]:
+    def _per_stage(self, values: tuple[float, ...]) -> list[float]:
         return list(values) * (self.stages if len(values) == 1 else 1)
 
     def warnings(self) -> list[str]:
@@ -301,7 +301,7 @@ class PipelineSpec(Experiment):
             lines.append("activation_bytes has no effect without networks, on which they travel")
         if self.gradient_bytes is not None and self.replicas == 1:
             lines.append("gradient_bytes has no effect without replicas, which average them")
-        if self.replicas > 1 and not (self.networks and any(self.averaged_bytes())):
+        if self.replicas > 1 and not (self.networks and any(self.allreduce_bytes())):
             lines.append("replicas have no effect without networks and gradient_bytes (or a model) to average")
         return lines
 

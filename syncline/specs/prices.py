@@ -11,7 +11,7 @@ from pydantic import create_model
 from syncline.costmodel.prices import PRICES, Prices
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, validate
-from syncline.specs.cluster.files import fields_of, is_file, text_in
+from syncline.specs.cluster.files import is_file, parse_fields, read_text
 
 EXAMPLE = "prices, as in 'accelerator_hour: 2.5'"
 
@@ -20,28 +20,28 @@ _FIELDS: dict[str, Any] = {field.name: (_TYPES[field.name], field.default) for f
 PricesSpec = create_model("PricesSpec", __base__=Spec, __doc__="The fields of `Prices`, by their own names.", **_FIELDS)
 
 
-def prices_of(given: Any, path: str = "prices") -> Prices:
+def parse_prices(value: Any, path: str = "prices") -> Prices:
     """Return the price list that a user describes.
 
     Args:
-        given: name of a published price list, a YAML file, its fields, or a ``Prices``.
+        value: name of a published price list, a YAML file, its fields, or a ``Prices``.
         path: the field's name, for the error line.
 
     Raises:
         SpecError: the name is unknown, the file cannot be read, or a field is unknown.
     """
-    if isinstance(given, Prices):
-        return given
-    if isinstance(given, str) and not is_file(given):
-        if given not in PRICES:
-            raise SpecError(path, given, f"a file of prices in YAML, or {one_of(PRICES, given)}")
-        return PRICES[given]
+    if isinstance(value, Prices):
+        return value
+    if isinstance(value, str) and not is_file(value):
+        if value not in PRICES:
+            raise SpecError(path, value, f"a file of prices in YAML, or {one_of(PRICES, value)}")
+        return PRICES[value]
     name_field: dict[str, Any] = {}
-    if is_file(given):
-        file = Path(given)
+    if is_file(value):
+        file = Path(value)
         name_field = {"name": file.stem}
-        given = fields_of(text_in(file, path), str(file), path, "a file", EXAMPLE)
-    if not isinstance(given, dict):
-        raise SpecError(path, given, EXAMPLE)
-    read = validate(PricesSpec, name_field | given)
+        value = parse_fields(read_text(file, path), str(file), path, "a file", EXAMPLE)
+    if not isinstance(value, dict):
+        raise SpecError(path, value, EXAMPLE)
+    read = validate(PricesSpec, name_field | value)
     return Prices(**{price_field.name: getattr(read, price_field.name) for price_field in fields(Prices)})

@@ -11,14 +11,14 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import refusal
-from syncline.registry import PYTHON, called, is_reference, reference_to, specs_are_data
+from syncline.registry import PYTHON, call_reference, is_reference, reference_to, specs_are_data
 
 _WRITTEN = "_written"
 """Attribute of a problem that a function returned; it holds the fields of the spec."""
 
 
 @dataclasses.dataclass(frozen=True)
-class LostProblem:
+class UnavailableProblem:
     """A placeholder with the name of a problem that cannot be built; building it is an error.
 
     The problem was an object of Python, of which a file holds only the name, or it is user code and results are being
@@ -55,9 +55,9 @@ def _problem(value: Any) -> Any:
     kind = fields.pop("kind", None)
     if specs_are_data() and (kind == PYTHON or is_reference(kind)):
         named = fields.get("name") if kind == PYTHON else kind
-        return LostProblem(str(fields.get("target") or named))
+        return UnavailableProblem(str(fields.get("target") or named))
     if kind == PYTHON:
-        return _made(fields)
+        return _problem_of_call(fields)
     if not isinstance(kind, str):
         raise refusal("kind", kind, one_of([*PROBLEMS, PYTHON], kind))
     try:
@@ -79,17 +79,17 @@ def _problem(value: Any) -> Any:
         raise refusal(error.path.removeprefix("problem."), error.value, error.expected) from None
 
 
-def _made(fields: Mapping[str, Any]) -> Any:
+def _problem_of_call(fields: Mapping[str, Any]) -> Any:
     """Return the problem that the function ``target`` returns for the other fields as arguments."""
     from syncline.problems import Problem
 
     target, arguments = fields.get("target"), {name: value for name, value in fields.items() if name != "target"}
     if target is None and list(arguments) == ["name"]:
-        return LostProblem(str(arguments["name"]))
+        return UnavailableProblem(str(arguments["name"]))
     if target is None:
         raise refusal("target", None, "module:function of a function that returns a problem")
     try:
-        problem = called(target, arguments)
+        problem = call_reference(target, arguments)
     except SpecError as error:
         raise refusal(error.path, error.value, error.expected) from error
     if not isinstance(problem, Problem) or isinstance(problem, type):
@@ -116,7 +116,7 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
         if dataclasses.is_dataclass(problem_class)
         else None
     )
-    if values is None or problem_class is LostProblem or not all(map(_is_plain, values)):
+    if values is None or problem_class is UnavailableProblem or not all(map(_is_plain, values)):
         return {"kind": PYTHON, "target": None, "name": problem.name}
     kind = (
         problem.name
@@ -126,13 +126,13 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     return {"kind": kind} | dataclasses.asdict(problem)
 
 
-def check_kept(problem: Any) -> None:
+def check_available(problem: Any) -> None:
     """Refuse a problem of which only the name is left, before a training starts.
 
     Raises:
         SpecError: the problem is a `LostProblem`.
     """
-    if isinstance(problem, LostProblem):
+    if isinstance(problem, UnavailableProblem):
         problem.build()
 
 

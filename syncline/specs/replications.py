@@ -54,7 +54,7 @@ class SearchStage(Spec):
     set: FieldsByName = Field(default_factory=dict)
 
 
-class AgainStage(Spec):
+class RerunStage(Spec):
     """The repetition of each method's ``best`` trials on other seeds; the lowest mean of all losses is chosen."""
 
     best: int = Field(ge=1)
@@ -90,7 +90,7 @@ class ExtraStage(Spec):
     as_many_as: str = ""
 
 
-class AlongStage(Spec):
+class MeasuredStage(Spec):
     """Trainings of some methods with their chosen hyperparameters, as in the finals, that also record measures.
 
     ``measures`` and ``every`` are the fields of a training's ``watch``.
@@ -194,10 +194,10 @@ class ReplicationSpec(Experiment):
     training: FieldsByName
     methods: Annotated[tuple[SearchedMethod, ...], Field(min_length=2)]
     search: SearchStage
-    again: AgainStage | None
+    again: RerunStage | None
     finals: FinalStage
     extras: tuple[ExtraStage, ...] = ()
-    along: tuple[AlongStage, ...] = ()
+    along: tuple[MeasuredStage, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     claims: Annotated[tuple[ReplicatedClaim, ...], Field(min_length=1)]
     least_seeds: int = Field(default=5, ge=1)
@@ -216,7 +216,7 @@ class ReplicationSpec(Experiment):
         if self.again and self.again.best > self.search.trials:
             raise refusal("again.best", self.again.best, f"at most {self.search.trials}, the trials of a method")
         self._check_apart()
-        stage_lists: dict[str, Sequence[ExtraStage | AlongStage]] = {"extras": self.extras, "along": self.along}
+        stage_lists: dict[str, Sequence[ExtraStage | MeasuredStage]] = {"extras": self.extras, "along": self.along}
         for field, stages in stage_lists.items():
             names = [entry.name for entry in stages]
             for i, stage in enumerate(stages):
@@ -304,7 +304,7 @@ class ReplicationSpec(Experiment):
         """Return the labels of the methods in the finals."""
         return self.finals.methods or tuple(self.labels)
 
-    def planned(self) -> dict[str, int]:
+    def num_trainings_by_stage(self) -> dict[str, int]:
         """Return the number of trainings by stage."""
         methods, repetition = len(self.methods), self.again
         extras = {stage.name: len(stage.methods) * len(stage.seeds) for stage in self.extras}

@@ -39,12 +39,12 @@ class StagesSpec(Spec):
 
     @model_validator(mode="after")
     def _late_or_not(self) -> StagesSpec:
-        if not self.is_late and self.weights != "stashed":
+        if not self.has_delayed_gradients and self.weights != "stashed":
             raise refusal("weights", self.weights, "stashed: in a synchronous pipeline they do not change on the way")
         return self
 
     @property
-    def is_late(self) -> bool:
+    def has_delayed_gradients(self) -> bool:
         """Return whether gradients are late, because stages update asynchronously."""
         return self.schedule == "async-1f1b"
 
@@ -124,12 +124,12 @@ class TimedModelSpec(Spec):
             raise refusal("tokens", None, "how many are in a batch, as the model's work follows from it")
         return self
 
-    def timed(self, problem: Any) -> tuple[ModelShape, int]:
+    def model_and_tokens(self, problem: Any) -> tuple[ModelShape, int]:
         """Return the model whose pipeline is timed, and the tokens in a batch; by default those of the problem."""
         if self.model is not None:
             assert self.tokens is not None
             return self.model, self.tokens
-        return shape_of(problem), problem.batch_size * problem.context
+        return gpt_shape(problem), problem.batch_size * problem.context
 
 
 class PipelineClockSpec(TimedModelSpec):
@@ -149,7 +149,7 @@ class PipelineClockSpec(TimedModelSpec):
         return self
 
 
-def shape_of(problem: Any) -> ModelShape:
+def gpt_shape(problem: Any) -> ModelShape:
     """Return the shape of the small GPT that a problem trains."""
     from syncline.problems.text_gpt import BYTES
 

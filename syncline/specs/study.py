@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.errors import SynclineError
 from syncline.fields import kind_of_model
-from syncline.registry import Registry, imported
+from syncline.registry import Registry, import_reference
 from syncline.specs.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -133,10 +133,10 @@ def study_of(spec: Experiment) -> Study:
     return study_of_kind(kind_of_model(type(spec)))
 
 
-def deferred(reference: str) -> Callable[..., Any]:
+def lazy_function(reference: str) -> Callable[..., Any]:
     """Return a function that imports ``module:name`` when it is called, and calls it."""
 
     def call(*arguments: Any) -> Any:
-        return imported(reference, installed=True)(*arguments)
+        return import_reference(reference, installed=True)(*arguments)
 
     return call

@@ -414,10 +414,10 @@ def test_what_an_optimizer_draws_is_of_seed_worker_and_step_in_every_world() -> 
         assert torch.equal(in_pairs, each)
         assert torch.equal(together[4 * number : 4 * number + 4], each)
     assert len({tuple(row.flatten()[:3].tolist()) for row in together}) == 8
-    before = GlobalState.now(cpu)
+    before = GlobalState.capture(cpu)
     drawn(Part(0), (3,))
     # Python's generator aside, from which the tests' checks of types draw.
-    assert before.same_as(GlobalState.now(cpu)._replace(of_python=before.of_python))
+    assert before.equals(GlobalState.capture(cpu)._replace(of_python=before.of_python))
 
 
 def test_in_a_loop_of_ones_own_an_optimizer_draws_as_it_does_by_itself() -> None:
@@ -426,7 +426,7 @@ def test_in_a_loop_of_ones_own_an_optimizer_draws_as_it_does_by_itself() -> None
     serial, method = Restless(own, lr=0.02), built("ddp", Restless, params, 1)
     for instance in method._steppers._made:  # type: ignore[union-attr]
         instance.optimizer.drift = serial.drift
-    state = GlobalState.now(torch.device("cpu"))
+    state = GlobalState.capture(torch.device("cpu"))
     run(method, params, 0, 2)
     state.restore(torch.device("cpu"))
     for t in range(2):

@@ -19,7 +19,7 @@ from syncline.optim.levels import drawn, mean_of
 from syncline.problems.streams import torch_generator
 
 pytest.importorskip("syncline.optim.compiled")
-LOADED, NEVER = (Kernels("syncline.optim.compiled", worth=worth) for worth in (0, 2**62))
+LOADED, NEVER = (Kernels("syncline.optim.compiled", break_even_units=worth) for worth in (0, 2**62))
 
 
 def both(of: Callable[[], object]) -> tuple[object, object]:

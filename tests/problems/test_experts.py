@@ -17,7 +17,7 @@ from syncline.runs.training.delayed_gradients.config import DelayedTraining
 from syncline.runs.training.delayed_gradients.event_driven import train_by_events
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, validate
-from syncline.specs.stages import shape_of
+from syncline.specs.stages import gpt_shape
 
 WIDTH = 4
 
@@ -123,7 +123,7 @@ def test_a_batched_pass_is_the_loop_over_workers():
 
 def test_sizes_and_work_are_those_of_the_models_shape():
     problem = TextGPT(**GIVEN)
-    module, shape = problem.module(), shape_of(problem)
+    module, shape = problem.module(), gpt_shape(problem)
     d, layers = problem.width, problem.layers
     of_layer = 4 * d**2 + 3 * 8 * d**2 + 3 * d
     assert parameter_count(module) == (2 * 256 + 8) * d + layers * (of_layer + 2 * d) + d

@@ -198,7 +198,7 @@ PIPELINE: dict[str, Any] = {
 def test_a_config_is_cut_into_stages() -> None:
     spec = validate(PipelineSpec, PIPELINE | {"model": "acme/config.json"})
     shape = model("acme/config.json")
-    assert sum(spec.averaged_bytes()) == 4 * shape.parameters
+    assert sum(spec.allreduce_bytes()) == 4 * shape.parameters
     assert sum(map(sum, spec.stage_seconds("1f1b"))) == pytest.approx(shape.flops_per_token * 128 / (0.4 * 989e12))
 
 

@@ -131,11 +131,11 @@ def test_a_split_backward_is_divided_and_not_longer():
 
 def test_bytes_follow_from_the_model():
     spec = spec_of(MODEL)
-    assert spec.sent_bytes() == 2 * 1024 * 768
-    assert sum(spec.averaged_bytes()) == 4 * MODELS["gpt-160m"].parameters
-    assert spec_of(MODEL, precision="fp32").sent_bytes() == 4 * 1024 * 768
-    assert spec_of(MODEL, activation_bytes="1 kB").sent_bytes() == 1000
-    assert spec_of().weights_bytes() is None and spec_of().kept_bytes() is None
+    assert spec.message_bytes() == 2 * 1024 * 768
+    assert sum(spec.allreduce_bytes()) == 4 * MODELS["gpt-160m"].parameters
+    assert spec_of(MODEL, precision="fp32").message_bytes() == 4 * 1024 * 768
+    assert spec_of(MODEL, activation_bytes="1 kB").message_bytes() == 1000
+    assert spec_of().weights_bytes() is None and spec_of().stored_activation_bytes() is None
 
 
 def test_nothing_is_sent_without_networks():

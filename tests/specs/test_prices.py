@@ -8,17 +8,17 @@ import pytest
 
 from syncline.costmodel.prices import PRICES, Prices
 from syncline.errors import SpecError
-from syncline.specs.prices import prices_of
+from syncline.specs.prices import parse_prices
 
 
 def test_a_name_a_file_fields_or_a_list(tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text("accelerator_hour: 2.5\negress_gb: 0.02\nsource: our contract, 2026-11-01\n")
-    read = prices_of(str(file))
+    read = parse_prices(str(file))
     assert read == Prices(accelerator_hour=2.5, egress_gb=0.02, name="ours", source="our contract, 2026-11-01")
-    assert prices_of(file) == read == prices_of(read)
-    assert prices_of({"accelerator_hour": 2.5}) == Prices(accelerator_hour=2.5)
-    assert prices_of("aws-p5-2026-11") is PRICES["aws-p5-2026-11"]
+    assert parse_prices(file) == read == parse_prices(read)
+    assert parse_prices({"accelerator_hour": 2.5}) == Prices(accelerator_hour=2.5)
+    assert parse_prices("aws-p5-2026-11") is PRICES["aws-p5-2026-11"]
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_a_name_a_file_fields_or_a_list(tmp_path: Path) -> None:
 )
 def test_what_is_no_list_is_refused(given: object, line: str) -> None:
     with pytest.raises(SpecError, match=line):
-        prices_of(given)
+        parse_prices(given)

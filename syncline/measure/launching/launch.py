@@ -33,7 +33,7 @@ from syncline.runs.training.tables import ledger_columns, metrics_tables, timeli
 from syncline.runs.training.train_and_time import time_method
 from syncline.sim import Clock, Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
-from syncline.specs.problem import check_kept
+from syncline.specs.problem import check_available
 
 PRELOAD = ("syncline.measure.launching.process",)
 """Modules that every process would otherwise load."""
@@ -150,7 +150,7 @@ def check(spec: RunSpec) -> None:
         SpecError: absent workers, workers with set speeds, a method whose order of arrivals only the simulator can
             decide, or a problem that a file stores only by name.
     """
-    check_kept(spec.problem)
+    check_available(spec.problem)
     check_synchronous(spec.method, "method")
     if spec.pipeline is not None:
         expected = "none in a run: real stages are launched by a spec of kind pipeline"

@@ -138,7 +138,7 @@ def read_parts(
     lines = ranks[0].steps[first][: parts[0].steps]
     trained = Trained(
         spec.method.name,
-        History.side_by_side(parts),
+        History.concatenate(parts),
         [Call.from_fields(fields) for line in lines for fields in line["ledger"]],
         facts["problem"],
         facts["flops_per_step"],

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from syncline.allocator import no_collection
+from syncline.allocator import paused_garbage_collection
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
 from syncline.costmodel.collectives.policies import unless_named
 from syncline.costmodel.collectives.table import OF_GLOO, first_on
@@ -91,7 +91,7 @@ def replay(
     """
     wanted = unless_named(algorithm, network)
     price = group_price(network, len(ranks), wanted) if len(ranks) > MOST_PLAYED else None
-    with no_collection():
+    with paused_garbage_collection():
         carried = carrier(network, len(ranks), wanted)
         programs = programs_of(ranks, hardware, carried, lanes(network, carried), known_host(host, hardware), price)
         timeline = run_events(programs, network)

@@ -26,7 +26,7 @@ from syncline.measure.replaying.computing import MeasuredComputing, computing_on
 from syncline.measure.replaying.programs import known_host
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.specs import hardware_fields, network, network_fields
-from syncline.specs.clock import known_algorithm
+from syncline.specs.clock import parse_algorithm
 from syncline.specs.experiment import check_distinct
 
 
@@ -112,7 +112,7 @@ class ReplayedOn:
         joined = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
         check_distinct("--network", [value.name for value in joined])
         computes = computing_on(machine, "--hardware")
-        carried, does = known_algorithm(algorithm, "--algorithm"), known_host(host, computes, "--host")
+        carried, does = parse_algorithm(algorithm, "--algorithm"), known_host(host, computes, "--host")
         return cls(joined, computes, carried, does, changes, target_loss)
 
     def fields(self) -> dict[str, Any]:

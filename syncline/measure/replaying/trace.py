@@ -18,7 +18,7 @@ from syncline.measure.replaying.rows import TimedReplay, loss_rows, replay_rows,
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.measure.replaying.sensitivities import sensitivities
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.specs.cluster.spec_fields import check_joinable
+from syncline.specs.cluster.spec_fields import check_network_sizes
 from syncline.specs.experiment import check_distinct
 
 MOST_WORKERS, MOST_SHAPED = 256, 1024
@@ -37,7 +37,7 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, most
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, behind --")
     if not 1 <= workers <= most:
         raise SpecError("--workers", workers, f"a number from 1 to {most}")
-    check_joinable(question.networks, workers)
+    check_network_sizes(question.networks, workers)
 
 
 def check_ranks(name: str, ranks: list[RankRecord]) -> list[RankRecord]:
@@ -117,7 +117,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
         records = [record._replace(name=record.folder) for record in records]
     check_distinct("record", [record.name for record in records])
     for record in records:
-        check_joinable(question.networks, len(record.ranks))
+        check_network_sizes(question.networks, len(record.ranks))
     if out is None:
         return told_of(records, question, whatif=True)[0]
     with RunFolder(out, exact) as folder:

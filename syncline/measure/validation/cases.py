@@ -35,7 +35,7 @@ from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.runs.folders.json_values import plain
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec
-from syncline.specs.cluster.links import link_of
+from syncline.specs.cluster.links import parse_link
 from syncline.training import rows_of
 
 MOST_WARM_BYTES = 2**21
@@ -196,7 +196,7 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
     options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
     store, place = store_of_environment(options.meeting_s)
     meet(plan.cases[0].run, options, store, place)
-    link = link_of(plan.link, "link")
+    link = parse_link(plan.link, "link")
 
     def idle_s(transfer: CarriedCollective) -> float:
         return float(gloo_s(transfer.collective, place.processes, transfer.nbytes, link))

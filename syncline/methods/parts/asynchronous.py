@@ -20,7 +20,7 @@ def _adapts(value: Any) -> Any:
     return value
 
 
-class AboveSpec(Spec):
+class HierarchySpec(Spec):
     """A server above local ones, as HALoS has it: workers have a local server each group, with the method's momentum.
 
     A local server begins with the model y from above. After ``every`` versions x of its own it sends ``y - x``, and
@@ -98,7 +98,7 @@ class AsynchronousSpec(Spec):
     momentum: Literal["every", "delayed"] = "every"
     activation: float = Field(default=0.0, ge=0)
     adapt: Annotated[bool | Literal["batch"], BeforeValidator(_adapts)] = False
-    above: AboveSpec | None = None
+    above: HierarchySpec | None = None
 
     @property
     def of_a_version(self) -> int:

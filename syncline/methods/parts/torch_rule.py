@@ -12,7 +12,7 @@ from pydantic import ConfigDict, field_serializer, field_validator, model_valida
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, refusal
-from syncline.registry import imported, is_reference, reference_to
+from syncline.registry import import_reference, is_reference, reference_to
 
 if TYPE_CHECKING:
     from syncline.methods.parts.method_spec import MethodBase
@@ -151,7 +151,7 @@ def _import_target(target: str) -> Any:
     if not is_reference(target) or target.startswith("__main__:"):
         expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
         raise SpecError("rule.target", target, expected)
-    target_object = imported(target, "rule.target", installed=target in BUILT_IN)
+    target_object = import_reference(target, "rule.target", installed=target in BUILT_IN)
     if not callable(target_object):
         raise SpecError("rule.target", target, CLASS)
     return target_object

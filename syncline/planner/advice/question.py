@@ -16,9 +16,9 @@ from syncline.methods import MethodBase, method_of, named
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
 from syncline.specs.cluster.networks import network as network_of
-from syncline.specs.failures import FailuresSpec, check_workers, failures_of
+from syncline.specs.failures import FailuresSpec, check_workers, parse_failures
 from syncline.specs.models import transformer
-from syncline.specs.prices import prices_of
+from syncline.specs.prices import parse_prices
 from syncline.units import parse_count, parse_seconds
 
 TOKENS_PER_PARAMETER = 20.0
@@ -168,10 +168,10 @@ def advice_question(
         sequence: tokens of a sequence; the model's by default.
         budget: ``50e3``, ``"50k"``, in the currency of the prices.
         deadline: ``"30d"``, or seconds.
-        prices: see `syncline.specs.prices.prices_of`.
+        prices: see `syncline.specs.prices.parse_prices`.
         extrapolate: see `AdviceQuestion`.
         methods: names or fields; all that are tried by default.
-        failures: see `syncline.specs.failures.failures_of`; None: nothing fails.
+        failures: see `syncline.specs.failures.parse_failures`; None: nothing fails.
 
     Raises:
         SpecError: an input is invalid; the error names it and the accepted values.
@@ -222,7 +222,7 @@ def advice_question(
         target_loss,
         None if budget is None else parse_count(budget, "budget"),
         None if deadline is None else parse_seconds(deadline, "deadline"),
-        None if prices is None else prices_of(prices),
+        None if prices is None else parse_prices(prices),
         extrapolate,
         tuple(method_of(named(method, "method") if isinstance(method, str) else method) for method in methods or ()),
         tuple(defaults),
@@ -234,7 +234,7 @@ def _failing(failures: Any, workers: int) -> FailuresSpec | None:
     """Return the failures of an input, after a check that their workers exist."""
     if failures is None:
         return None
-    failing = failures_of(failures)
+    failing = parse_failures(failures)
     check_workers(failing, workers)
     return failing
 

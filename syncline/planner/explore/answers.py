@@ -21,7 +21,7 @@ from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.specs.cluster.networks import network
-from syncline.specs.failures import failures_of
+from syncline.specs.failures import parse_failures
 
 LOWEST, HIGHEST = 1.25e6, 1.25e11
 """Bytes per second between which curves are drawn: 10 Mbit/s to 1 Tbit/s."""
@@ -89,7 +89,7 @@ def ranking_of(settings: PageSettings) -> Ranking:
     asked_training = WholeTraining(
         settings.tokens,
         extrapolate=settings.losses == "extrapolated",
-        failures=None if failing is None else failures_of(failing),
+        failures=None if failing is None else parse_failures(failing),
     )
     rows = [dict(row) for row in with_training(projected, [question.spec], asked_training)]
     if failing is not None:

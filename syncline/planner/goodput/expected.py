@@ -7,7 +7,7 @@ import math
 from syncline.costmodel.reliability.checkpoints import expected_wall_s
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.sim.failures.work import CheckpointTimes
-from syncline.specs.failures import FailuresSpec, down_s, has_formula
+from syncline.specs.failures import FailuresSpec, downtime_s, has_closed_form
 
 
 def restarted_goodput(
@@ -25,10 +25,10 @@ def restarted_goodput(
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
     stop_s = 0.0 if interval_s is None else saving.stop_s
     interval_s = work_s if interval_s is None else interval_s
-    if not has_formula(failures) or saving.lag_s or interval_s is None:
+    if not has_closed_form(failures) or saving.lag_s or interval_s is None:
         return None
     again_s = failures.restart + saving.load_s
-    return 1 / expected_wall_s(1.0, interval_s, stop_s, again_s, failures.mtbf_s(workers), down_s(failures))
+    return 1 / expected_wall_s(1.0, interval_s, stop_s, again_s, failures.mtbf_s(workers), downtime_s(failures))
 
 
 def reformed_goodput(
@@ -47,7 +47,7 @@ def reformed_goodput(
         interval_s: seconds of work between checkpoints; None: there are no checkpoints.
         work_s: seconds of work in the whole training, if known.
     """
-    if not has_formula(failures) or saving.lag_s or failures.at_least > 1:
+    if not has_closed_form(failures) or saving.lag_s or failures.at_least > 1:
         return None
     lost_s, stop_s = on.lost_mtbf_s, 0.0 if interval_s is None else saving.stop_s
     interval_s = work_s if interval_s is None else interval_s

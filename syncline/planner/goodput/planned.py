@@ -18,7 +18,7 @@ from syncline.sim.failures.outcome import MOST_IN_VAIN
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
-from syncline.specs.failures import FailuresSpec, Recovery, check_workers, group_going_on, has_formula
+from syncline.specs.failures import FailuresSpec, Recovery, check_workers, fault_tolerant_group, has_closed_form
 from syncline.units import format_seconds
 
 SEEDS = 5
@@ -79,7 +79,7 @@ def simulated_goodput(
         outages = failures.outages_of(training.workers, seed)
         if failures.recovery == "reform":
             copy_workers = -(-training.workers // training.copies)
-            group = failures.model_copy(update={"at_least": -(-failures.at_least // copy_workers)}).group(
+            group = failures.model_copy(update={"at_least": -(-failures.at_least // copy_workers)}).failing_group(
                 training.copies
             )
             endless = SavedSteps(steps * training.copies + MOST_IN_VAIN, equal_step_ends(training.step_s), saving)
@@ -87,7 +87,7 @@ def simulated_goodput(
             played = play_reforms(group, steps, lambda _, work=endless: work, hit, period=training.exchanges_every)  # type: ignore[misc]
         else:
             work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
-            played = play_restarts(failures.group(training.workers), work, outages)
+            played = play_restarts(failures.failing_group(training.workers), work, outages)
         if played.stuck is not None:
             return 0.0, played.stuck
         goodputs.append(played.goodput)
@@ -101,20 +101,20 @@ def copy_outages(outages: Iterator[Outage], copy_workers: int) -> Iterator[Outag
 
 
 def _going_on(failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes) -> FaultTolerantGroup:
-    return group_going_on(
+    return fault_tolerant_group(
         failures, training.workers, saving.load_s, training.step_s, training.copies, training.exchanges_every
     )
 
 
 def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
-    return failures.saving(training.step_s, training.workers, training.state_bytes, training.copies)
+    return failures.checkpoint_costs(training.step_s, training.workers, training.state_bytes, training.copies)
 
 
 def _never(
     failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes, interval_s: float | None
 ) -> str | None:
     """Return the reason if the training would make no progress in a thousand attempts, else None."""
-    if not has_formula(failures):
+    if not has_closed_form(failures):
         return None
     mtbf_s = failures.mtbf_s(training.workers)
     if failures.recovery == "restart":

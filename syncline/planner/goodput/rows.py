@@ -15,7 +15,7 @@ from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.restarts import play_restarts
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
-from syncline.specs.failures import FailuresSpec, check_workers, group_going_on
+from syncline.specs.failures import FailuresSpec, check_workers, fault_tolerant_group
 
 SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
 """Fields of `FailureCosts` that divide up the workers' time."""
@@ -35,7 +35,7 @@ def simulate_training(
     question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes, seed: int
 ) -> FailureCosts:
     """Simulate one training with the failures that a seed draws, and return what they cost."""
-    group, outages = failures.group(workers), failures.outages_of(workers, seed)
+    group, outages = failures.failing_group(workers), failures.outages_of(workers, seed)
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
@@ -48,7 +48,7 @@ def simulate_training(
 
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
     check_workers(failures, workers)
-    saving = failures.saving(question.step_s, workers)
+    saving = failures.checkpoint_costs(question.step_s, workers)
     results = [simulate_training(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
     saves = recovery != "alone"
     interval_s = None if saving.every is None or not saves else saving.every * question.step_s
@@ -95,7 +95,7 @@ def _expected(
         return restarted_goodput(failures, workers, saving, interval_s)
     if recovery == "alone":
         return None
-    group = group_going_on(failures, workers, saving.load_s, question.step_s, period=question.period)
+    group = fault_tolerant_group(failures, workers, saving.load_s, question.step_s, period=question.period)
     return reformed_goodput(failures, group, saving, interval_s, question.work_s)
 
 

@@ -79,7 +79,7 @@ def layout_traffic(
     parts, replicas = parameter_shards(worker_tensors, layout), workers // layout.workers
     counts = [tensor.elements for tensor in tensors]
     number_format = spec.number_format
-    precision = spec.memory.counted_in(number_format)
+    precision = spec.memory.memory_precision(number_format)
     share = sum(part.elements / len(part.group) for part in parts) / worker_tensors.elements
 
     def between(count: int) -> list[Exchange]:
@@ -194,7 +194,7 @@ def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors)
         activations = 0.0
         if memory_spec.activations is not None:
             micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
-            width = 2 if memory_spec.counted_in(spec.number_format) == "mixed" else 4
+            width = 2 if memory_spec.memory_precision(spec.number_format) == "mixed" else 4
             micro_bytes = worker_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
             activations = micro * micro_bytes
         return np.inf if limit is None else limit, sequences, activations

@@ -40,7 +40,7 @@ def memory_of(
         elements(tensors),
         method.kept_elements(tensors, workers) - errors,
         errors,
-        spec.counted_in("fp32") if spec else "fp32",
+        spec.memory_precision("fp32") if spec else "fp32",
         largest_call_bytes(patterns, workers, concurrent=sends_together(method)),
     )
 
@@ -64,7 +64,7 @@ def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec, num
     """Return the bytes of activations of a step that is computed at once, or 0 if the spec does not count them."""
     if spec.activations is None or not isinstance(shape, ModelShape):
         return 0.0
-    width = 2 if spec.counted_in(number_format) == "mixed" else 4
+    width = 2 if spec.memory_precision(number_format) == "mixed" else 4
     return activation_bytes(shape, tokens_per_worker / shape.sequence, spec.activations, width)
 
 

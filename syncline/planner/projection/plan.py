@@ -78,7 +78,7 @@ class ProjectionPlan:
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
         self.compute_s = np.array(once_each(specs, _compute_s))
-        self.layout = self.spec.layout.made()
+        self.layout = self.spec.layout.build()
         self.replicas: Indices = np.array(
             [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
         )

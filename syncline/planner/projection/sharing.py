@@ -49,7 +49,7 @@ def traffic_and_memory(
     for traffic in sent:
         selected = traffic.settings
         wire[selected] = largest_call_bytes(traffic.patterns, workers[selected], sends_together(method))
-    precision = spec.memory.counted_in(number_format)
+    precision = spec.memory.memory_precision(number_format)
     memory = model_memory(elements(tensors), kept_numbers.state, kept_numbers.errors, precision, wire)
     units = _units(spec, counts)
     parameter_bytes = MODEL_BYTES[precision] * elements(tensors)

@@ -84,7 +84,7 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
 
 
 def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
-    layout = spec.layout.made()
+    layout = spec.layout.build()
     machine = spec.compute.hardware.name if spec.compute.hardware else None
     return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
 
@@ -169,7 +169,7 @@ def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
     """Return a note on the gradients' format, on the memory plan, and on the mark of memory that does not fit."""
     memory_spec = specs[0].memory
     formats = dict.fromkeys(spec.number_format for spec in specs)
-    counting = " or ".join(dict.fromkeys(memory_spec.counted_in(number_format) for number_format in formats))
+    counting = " or ".join(dict.fromkeys(memory_spec.memory_precision(number_format) for number_format in formats))
     note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {counting}"
     note += f"{f', {memory_spec.activations} activations' if memory_spec.activations else ', without activations'}."
     note += "".join(memory_plan_lines(rows))

@@ -72,7 +72,7 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
         if not isinstance(spec, ProjectSpec):
             raise SpecError("spec", spec.name, "a projection: a paper's table has no training to pay for")
         machine = spec.compute.hardware
-        layout = spec.layout.made()
+        layout = spec.layout.build()
         shared = layout.describe() if layout.workers > 1 else None
         spec_by_key[spec.model.name, machine.name if machine else None, spec.workers, shared] = spec
     totals = [
@@ -149,7 +149,7 @@ def _goodput(
         return None
     from syncline.planner.goodput.planned import estimate_goodput  # only here: most projections play nothing
 
-    replicas = spec.layout.made().replicas(spec.workers)
+    replicas = spec.layout.build().replicas(spec.workers)
     copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
     state = kept_state(method, spec.model.tensors, replicas)
     step_s = row["step_time_s"]
@@ -167,7 +167,7 @@ def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> Tra
         method_covered(method),
         float(spec.model.parameters),
         tokens,
-        replicas=float(spec.layout.made().replicas(spec.workers)),
+        replicas=float(spec.layout.build().replicas(spec.workers)),
         period=float(getattr(method, "period", 1)),
         batch_tokens=float(spec.tokens_per_worker * spec.workers),
     )
@@ -221,7 +221,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
         return None
     if len(sizes) == 1:
         return 0.0
-    if spec.layout.made().workers > 1 or row["sharding"] != "none":  # replicas gather inside, too, and so do sharers
+    if spec.layout.build().workers > 1 or row["sharding"] != "none":  # replicas gather inside, too, and so do sharers
         plan = ProjectionPlan([spec], [method])
         levels = level_bytes_per_step(plan, 0, network)
         return None if levels is None else float(levels[-1])

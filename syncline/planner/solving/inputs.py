@@ -13,8 +13,8 @@ from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.question import InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
 from syncline.specs import Experiment, ProjectSpec
-from syncline.specs.cluster.links import part_of, preset_link
-from syncline.specs.prices import prices_of
+from syncline.specs.cluster.links import parse_network_link, preset_link
+from syncline.specs.prices import parse_prices
 from syncline.units import parse_count, parse_seconds, parse_share
 
 METHODS_ASKED = ("ddp-adam", "diloco", "streaming-diloco")
@@ -81,7 +81,7 @@ class InverseInputs:
         return WholeTraining(
             None if self.tokens is None else parse_count(self.tokens, "tokens"),
             self.target_loss,
-            None if self.prices is None else prices_of(self.prices),
+            None if self.prices is None else parse_prices(self.prices),
             self.extrapolate,
         )
 
@@ -210,4 +210,4 @@ def _offered(value: Any, price: Any, path: str) -> OfferedLink:
     month = None if price is None else parse_count(price, f"{path}.{value}")
     if isinstance(value, str) and "," not in value:
         return OfferedLink(preset_link(value, path), month)
-    return OfferedLink(part_of(value, path), month)
+    return OfferedLink(parse_network_link(value, path), month)

@@ -221,7 +221,7 @@ def workers_variable(
 
 def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> ProjectSpec | None:
     """Return the spec with ``count`` workers, or None if the layout or the batch cannot be divided among them."""
-    layout = spec.layout.made()
+    layout = spec.layout.build()
     if count % layout.workers:
         return None
     changed: dict[str, Any] = {"workers": count}

@@ -118,7 +118,9 @@ def _settle(
 
     The process then waits until all calls are sent, because a pool loses calls if a process ends while they are sent.
     """
-    end_with_parent(leave=partial(shutil.rmtree, temporary, ignore_errors=True) if temporary is not None else None)
+    end_with_parent(
+        before_exit=partial(shutil.rmtree, temporary, ignore_errors=True) if temporary is not None else None
+    )
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

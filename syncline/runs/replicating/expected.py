@@ -50,7 +50,9 @@ def planned_steps(spec: ReplicationSpec) -> dict[str, int]:
     }
     changes |= {"search": spec.search.set, "again": spec.search.set, "finals": spec.finals.set}
     steps: int = spec.training.get("steps", 0)
-    return {name: number * int(changes[name].get("steps", steps)) for name, number in spec.planned().items()}
+    return {
+        name: number * int(changes[name].get("steps", steps)) for name, number in spec.num_trainings_by_stage().items()
+    }
 
 
 def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
@@ -75,7 +77,10 @@ def expected(spec: ReplicationSpec, folder: Path) -> Expected | None:
     else:
         measured, step_s = trained_step_cpu_s(search_stage(spec))
         basis = f"{measured} steps of {spec.labels[0]}"
-    number, total = sum(spec.planned()[name] for name in remaining), sum(steps[name] for name in remaining)
+    number, total = (
+        sum(spec.num_trainings_by_stage()[name] for name in remaining),
+        sum(steps[name] for name in remaining),
+    )
     methods, knobs = len(spec.methods), len(spec.methods[0].tune)
     trials = f"{spec.search.trials} trial{'s' * (spec.search.trials > 1)}"
     effort = f"equal effort: {trials} of each of {methods} methods, {knobs} knobs each"

@@ -50,7 +50,7 @@ def read_replication(folder: Path) -> Replicated:
     options = dict(zip(words[1::2], words[2::2], strict=False))
     seeds = options.get("--seeds")
     spec = load_replication(words[0], options.get("--scale"), seeds_of(None if seeds is None else parse_yaml(seeds)))
-    result = Replicated(spec, folder, spec.planned())
+    result = Replicated(spec, folder, spec.num_trainings_by_stage())
     with refuse_changed_files(folder):
         for name, trainings in result.planned.items():
             path = stage_table(folder, name)

@@ -97,7 +97,7 @@ def replicate(
         SpecError: the spec cannot be trained, or the folder has something else; raised before anything is trained.
         SynclineError: trainings failed, or methods have different numbers of trials.
     """
-    result = Replicated(spec, out, spec.planned())
+    result = Replicated(spec, out, spec.num_trainings_by_stage())
     check_folder(out)
     search = search_stage(spec)
     completed = partial(

@@ -212,7 +212,7 @@ def summary_rows(
             shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
             shared |= (bounds or {}).get((training.method, network), {})
             at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
-            for s, final in enumerate(training.history.final()):
+            for s, final in enumerate(training.history.final_records()):
                 reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
                 labels = {"method": training.method, "network": network, "seed": final["seed"], "workers": workers}
                 rows.append(labels | final | shared | {"target_loss": target, "time_to_target_s": reached_s})

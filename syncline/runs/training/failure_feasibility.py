@@ -74,7 +74,7 @@ def _check_places(failures: FailuresSpec, workers: int, until_s: float, needed: 
     for outage in sorted(failures.outages, key=lambda event: event.leaves):
         if outage.returns is not None or outage.leaves > until_s:
             continue
-        first, stop = outage.workers(failures.node, failures.of_site(workers))
+        first, stop = outage.workers(failures.node, failures.workers_per_site(workers))
         is_away[first:stop] = True
         num_left = workers - int(is_away.sum()) + failures.spares
         if num_left < needed:

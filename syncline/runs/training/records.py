@@ -93,4 +93,4 @@ def run_records(trained: Trained, clock: Clock | None, network: Network, workers
     timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
     if trained.apart is not None:
         timed |= trained.apart.record()
-    return [shared | row | timed for row in trained.history.final()]
+    return [shared | row | timed for row in trained.history.final_records()]

@@ -34,4 +34,4 @@ def histories_in_turn(
         parts.append(part)
         if part.interrupted:
             break
-    return History.side_by_side(parts)
+    return History.concatenate(parts)

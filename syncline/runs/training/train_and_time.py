@@ -87,7 +87,7 @@ def train_method(
             break  # finished seeds are kept, because the clock needs complete ones
         parts.append(part)
     # The calls of the first seed represent all, although each seed triggers by itself.
-    history, staged = History.side_by_side([p.history for p in parts]), parts[0].staged
+    history, staged = History.concatenate([p.history for p in parts]), parts[0].staged
     staged = staged and replace(staged, steps=history.steps)
     return replace(parts[0], history=history, wall_s=parts[-1].wall_s, staged=staged)
 
@@ -209,9 +209,9 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, factors, read)
     if spec.failures is None:
         return timed
-    saving = spec.failures.saving(timed.step_time_s, spec.workers, trained.state_bytes)
+    saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes)
     outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
-    return failing_clock(timed, spec.failures.group(spec.workers), saving, outages, spec.timeline_steps)
+    return failing_clock(timed, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
 
 
 def _timed(
@@ -260,7 +260,7 @@ def _timed(
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
     """Return the seconds of each worker's update, ``(P,)``, which are not part of its gradient step."""
     step_s = base_s(spec, flops)
-    return spec.lasting_factors * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)
+    return spec.persistent_slowdowns * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)
 
 
 def methods_of(spec: Training) -> tuple[MethodBase, ...]:

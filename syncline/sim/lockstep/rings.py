@@ -21,7 +21,7 @@ import numpy as np
 from syncline.costmodel.network.paths import Floats, Ints
 from syncline.kernels import Kernels
 
-KERNELS = Kernels("syncline.sim.lockstep.compiled", worth=2**28)
+KERNELS = Kernels("syncline.sim.lockstep.compiled", break_even_units=2**28)
 """The loops over many messages, compiled; work counts in messages."""
 
 

@@ -25,7 +25,7 @@ from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, Numbering, Orders, Schedule
 from syncline.sim.program.timeline import Timeline, Words
 
-KERNELS = Kernels("syncline.sim.pipelines.compiled", worth=2**16)
+KERNELS = Kernels("syncline.sim.pipelines.compiled", break_even_units=2**16)
 """The compiled loop over tasks and messages; its work is the number of both."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from syncline.allocator import no_collection
+from syncline.allocator import paused_garbage_collection
 from syncline.costmodel.network.paths import Floats
 from syncline.sim.events.run import run_events
 from syncline.sim.pipelines.array_pipeline import array_timeline
@@ -150,7 +150,7 @@ def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:
     timeline = array_timeline(pipeline, network)
     if timeline is not None:
         return timeline
-    with nullcontext() if pipeline.effects else no_collection():
+    with nullcontext() if pipeline.effects else paused_garbage_collection():
         try:
             return run_events(pipeline_programs(pipeline), network)
         except Stuck as stuck:

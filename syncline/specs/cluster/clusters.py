@@ -15,10 +15,10 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError, one_of
-from syncline.specs.cluster.files import SECTIONS, fields_of, is_file, text_in
+from syncline.specs.cluster.files import SECTIONS, is_file, parse_fields, read_text
 from syncline.specs.cluster.hardware import hardware
 from syncline.specs.cluster.networks import network
-from syncline.specs.cluster.reading import whole
+from syncline.specs.cluster.reading import whole_number
 
 LIBRARY = Path(__file__).parent / "library"
 
@@ -83,19 +83,19 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
     if is_file(value):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return named_cluster(fields_of(value, value, path, "fields", AS_IN), path)
+        return named_cluster(parse_fields(value, value, path, "fields", AS_IN), path)
     raise SpecError(path, value, f"{one_of(files, value)}, or a .yaml file with a cluster's sections")
 
 
 def _from_file(file: Path, path: str) -> Cluster:
-    fields = fields_of(text_in(file, path), str(file), path, "a file", AS_IN)
+    fields = parse_fields(read_text(file, path), str(file), path, "a file", AS_IN)
     return _from_fields(fields, str(fields.get("name") or file.stem), path)
 
 
 def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     if not any(section in fields for section in SECTIONS):
         built_network = network({**fields, "name": name}, path)
-        return Cluster(name, built_network, workers=places_of(built_network))
+        return Cluster(name, built_network, workers=worker_count(built_network))
     if fields.get("network") is None:
         raise SpecError(f"{path}.network", None, "a network: its name, or its fields")
     for name_given in fields:
@@ -124,8 +124,8 @@ def _hardware(value: Any, name: str, path: str) -> Hardware | None:
 
 def _workers(value: Any, joined_network: Network, path: str) -> int | None:
     if value is None:
-        return places_of(joined_network)
-    count = whole(value, path, "a number of workers, at least 1")
+        return worker_count(joined_network)
+    count = whole_number(value, path, "a number of workers, at least 1")
     try:
         joined_network.among(count)
     except SpecError as error:
@@ -133,23 +133,27 @@ def _workers(value: Any, joined_network: Network, path: str) -> int | None:
     return count
 
 
-def places_of(given: Network) -> int | None:
+def worker_count(network: Network) -> int | None:
     """Return the number of workers that a network connects; None if it connects any number."""
-    if isinstance(given, MultiLevel):
-        units = [level.units for level in given.levels]
+    if isinstance(network, MultiLevel):
+        units = [level.units for level in network.levels]
         return None if None in units else math.prod(size for size in units if size is not None)
-    if isinstance(given, Graph):
-        return len(given.hosts)
-    return sum(given.sites) if isinstance(given, Sites) and not isinstance(given.sites, int) else None
+    if isinstance(network, Graph):
+        return len(network.hosts)
+    return sum(network.sites) if isinstance(network, Sites) and not isinstance(network.sites, int) else None
 
 
-def asked_of(
-    given: Any, networks: Sequence[Any] | None, machines: Sequence[Any] | None, workers: Any, path: str = "--cluster"
+def resolve_cluster_options(
+    cluster_value: Any,
+    networks: Sequence[Any] | None,
+    machines: Sequence[Any] | None,
+    workers: Any,
+    path: str = "--cluster",
 ) -> tuple[list[Any] | None, list[Any] | None, Any]:
     """Return networks, hardware and number of workers: those of a command's options, else those of a cluster.
 
     Args:
-        given: a cluster as `named_cluster` takes it, or None.
+        cluster_value: a cluster as `named_cluster` takes it, or None.
         networks: networks of the options; not allowed together with a cluster.
         machines: hardware of the options, in place of the cluster's.
         workers: number of workers of the options, in place of the cluster's.
@@ -159,9 +163,9 @@ def asked_of(
         SpecError: the cluster cannot be read, or the options name a network as well.
     """
     option_networks = list(networks) if networks else None
-    if given is None:
+    if cluster_value is None:
         return option_networks, list(machines) if machines else None, workers
-    cluster = named_cluster(given, path)
+    cluster = named_cluster(cluster_value, path)
     if option_networks:
         raise SpecError("--network", option_networks[0], f"none beside --cluster, which has its own ({cluster.name})")
     cluster_machines = [cluster.hardware] if cluster.hardware else None

@@ -9,10 +9,10 @@ from pydantic import create_model
 
 from syncline.costmodel.network.link import Link
 from syncline.specs.cluster.links import Part, link_fields
-from syncline.specs.cluster.reading import Described, Name
+from syncline.specs.cluster.reading import Description, Name
 
 
-class NetworkDescribed(Described):
+class NetworkDescription(Description):
     """A description of the networks of one class; by default its fields are those of the class."""
 
     makes: ClassVar[type]
@@ -23,33 +23,33 @@ class NetworkDescribed(Described):
         return self.makes(**{name: getattr(self, name) for name in type(self).model_fields})
 
     @classmethod
-    def fields_of(cls, given: Any) -> dict[str, Any]:
+    def fields_of(cls, network: Any) -> dict[str, Any]:
         """Return the fields that describe a network of this class, without its name."""
         values = {
-            network_field.name: getattr(given, network_field.name)
-            for network_field in fields(given)
+            network_field.name: getattr(network, network_field.name)
+            for network_field in fields(network)
             if network_field.name != "name"
         }
         return {name: link_fields(value) if isinstance(value, Link) else value for name, value in values.items()}
 
 
-def by_its_fields(makes: type, needs: str) -> type[NetworkDescribed]:
+def describe_dataclass(network_class: type, missing_message: str) -> type[NetworkDescription]:
     """Return the description of a class of networks by its dataclass fields, which are links and numbers.
 
     Args:
-        makes: frozen dataclass of the networks; it checks its fields itself.
-        needs: error text for a missing field: what would be accepted.
+        network_class: frozen dataclass of the networks; it checks its fields itself.
+        missing_message: error text for a missing field: what would be accepted.
     """
-    types: dict[str, Any] = get_type_hints(makes) | {"name": Name}
+    types: dict[str, Any] = get_type_hints(network_class) | {"name": Name}
     definitions: dict[str, Any] = {
         network_field.name: (
             Part if types[network_field.name] is Link else types[network_field.name],
             ... if network_field.default is MISSING else network_field.default,
         )
-        for network_field in fields(makes)
+        for network_field in fields(network_class)
     }
     described_class = create_model(
-        f"{makes.__name__}Described", __base__=NetworkDescribed, __doc__=makes.__doc__, **definitions
+        f"{network_class.__name__}Described", __base__=NetworkDescription, __doc__=network_class.__doc__, **definitions
     )
-    described_class.makes, described_class.needs = makes, needs
+    described_class.makes, described_class.needs = network_class, missing_message
     return described_class

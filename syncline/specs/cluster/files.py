@@ -32,7 +32,7 @@ def is_file(value: Any) -> TypeGuard[str | Path]:
     return isinstance(value, Path) or (isinstance(value, str) and value.endswith(SUFFIXES))
 
 
-def section_of(file: Path, section: Literal["network", "hardware"], path: str) -> Mapping[str, Any]:
+def read_section(file: Path, section: Literal["network", "hardware"], path: str) -> Mapping[str, Any]:
     """Return the fields of a section of a cluster file, or of a file that holds these fields alone, with a name.
 
     The name is the section's, else the file's ``name``, else the file's own name.
@@ -45,7 +45,7 @@ def section_of(file: Path, section: Literal["network", "hardware"], path: str) -
     Raises:
         SpecError: the file cannot be read, holds no fields, or is a cluster file without this section.
     """
-    fields = fields_of(text_in(file, path), str(file), path, "a file", AS_IN[section])
+    fields = parse_fields(read_text(file, path), str(file), path, "a file", AS_IN[section])
     if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
         return _named(fields, fields.get("name") or file.stem)
     if not isinstance(fields.get(section), Mapping):
@@ -59,7 +59,7 @@ def _named(fields: Mapping[str, Any], name: Any) -> Mapping[str, Any]:
     return fields if fields.get("kind") == PYTHON else {**fields, "name": str(name)}
 
 
-def text_in(file: Path, path: str) -> str:
+def read_text(file: Path, path: str) -> str:
     """Return the text of a file.
 
     Raises:
@@ -86,7 +86,7 @@ def check_file(file: Path, path: str) -> None:
         raise SpecError(path, str(file), "no file, because reading results reads their folder alone")
 
 
-def fields_of(text: str, source: str, path: str, what: str, as_in: str) -> Mapping[str, Any]:
+def parse_fields(text: str, source: str, path: str, content_name: str, example: str) -> Mapping[str, Any]:
     """Return the fields that a YAML text holds.
 
     Raises:
@@ -95,7 +95,7 @@ def fields_of(text: str, source: str, path: str, what: str, as_in: str) -> Mappi
     try:
         fields = parse_yaml(text)
     except ValueError as error:
-        raise SpecError(path, source, f"{what} in YAML ({error})") from error
+        raise SpecError(path, source, f"{content_name} in YAML ({error})") from error
     if not isinstance(fields, Mapping):
-        raise SpecError(path, source, as_in)
+        raise SpecError(path, source, example)
     return fields

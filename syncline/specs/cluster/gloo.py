@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
-from syncline.specs.cluster.reading import Described
+from syncline.specs.cluster.reading import Description
 from syncline.units import parse_seconds
 
 EXAMPLE = "{message: 0.1 ms, call: {2: 0.2 ms}, byte: {all_reduce: 0.05 ns}}"
@@ -55,7 +55,7 @@ def _times(value: Any, path: str, key_of: Callable[[Any, str, Any], Any], exampl
     )
 
 
-class GlooDescribed(Described):
+class GlooDescription(Description):
     """The costs of gloo's software.
 
     ``message``: time per message. ``call``: times per call by number of workers, or by collective and number of
@@ -91,7 +91,7 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
         return value
     if not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {EXAMPLE}")
-    described = GlooDescribed.read(value, path)
+    described = GlooDescription.read(value, path)
     call: dict[Any, Any] = dict(described.call)
     call_by_collective = tuple(
         (kind, tuple(sorted(dict(times).items()))) for kind, times in call.items() if isinstance(kind, str)

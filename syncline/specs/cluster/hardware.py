@@ -14,16 +14,16 @@ from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, read_times
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.registry import PYTHON, Registry, called_as, is_reference
-from syncline.specs.cluster.files import AS_IN, check_file, is_file, section_of
-from syncline.specs.cluster.reading import Bandwidth, Described, Name, users_fields
+from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
+from syncline.specs.cluster.files import AS_IN, check_file, is_file, read_section
+from syncline.specs.cluster.reading import Bandwidth, Description, Name, user_field_names
 from syncline.units import parse_bytes
 
 BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
 """Presets and registered hardware: a ``Hardware``, or its fields."""
 
 
-class HardwareDescribed(Described):
+class HardwareDescription(Description):
     """A machine: ``peak_flops`` and ``mfu``, and optionally the other fields of a ``Hardware``.
 
     ``collectives``: by kind, times that were measured among several machines, as a .csv file or its rows.
@@ -60,29 +60,29 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     if isinstance(value, Hardware):
         return value
     if is_file(value):
-        return _from_mapping(section_of(Path(value), "hardware", path), path)
+        return _from_mapping(read_section(Path(value), "hardware", path), path)
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
     name: Any = value if is_reference(value) or not isinstance(value, str) else value.lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a .yaml file, or module:name")
-    return _brought(BY_NAME.get(name, path), value, path)
+    return _resolve_registered(BY_NAME.get(name, path), value, path)
 
 
-def _brought(value: Any, reference: str | dict[str, Any], path: str) -> Hardware:
+def _resolve_registered(value: Any, reference: str | dict[str, Any], path: str) -> Hardware:
     """Return the hardware of a registered value or of a call's result."""
     if not isinstance(value, Hardware | Mapping):
         raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(value).__name__}")
     return hardware(value, path)
 
 
-def hardware_fields(given: Hardware) -> dict[str, Any] | str:
+def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
     """Return a preset's name or fields, from which ``hardware`` builds the same hardware again."""
-    if HARDWARE.get(given.name) == given:
-        return given.name
-    values = {field.name: value for field in fields(given) if (value := getattr(given, field.name)) is not None}
+    if HARDWARE.get(machine.name) == machine:
+        return machine.name
+    values = {field.name: value for field in fields(machine) if (value := getattr(machine, field.name)) is not None}
     del values["collectives"]
-    measured = {times.kind: [list(point) for point in times.points] for times in given.collectives}
+    measured = {times.kind: [list(point) for point in times.points] for times in machine.collectives}
     return values | ({"collectives": measured} if measured else {})
 
 
@@ -100,9 +100,9 @@ def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
     if mapping.get("kind") == PYTHON:
-        return _brought(called_as(mapping, path), dict(mapping), path)
-    read = HardwareDescribed.read(mapping, path)
-    with users_fields(path):
+        return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
+    read = HardwareDescription.read(mapping, path)
+    with user_field_names(path):
         for kind in read.collectives:
             if kind not in COLLECTIVES:
                 raise SpecError("collectives", kind, one_of(COLLECTIVES, kind))

@@ -16,14 +16,14 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.specs.cluster.described import NetworkDescribed
+from syncline.specs.cluster.described import NetworkDescription
 from syncline.specs.cluster.links import BY_NAME, Part, link_fields
-from syncline.specs.cluster.reading import Described, Name, Number, counted, users_fields
+from syncline.specs.cluster.reading import Description, Name, Number, count_validator, user_field_names
 
 _EXAMPLE = "{units: 8, link: nvlink4}"
 
 
-class LevelDescribed(Described):
+class LevelDescription(Description):
     """A level: ``units`` of the level below, and the ``link`` that connects them; see `Level`.
 
     If a level has a ``preset`` of several links in place of a link, it stands for all levels of the preset; the other
@@ -32,10 +32,10 @@ class LevelDescribed(Described):
 
     needs: ClassVar[str] = f"a value: a level has a 'link', as in {_EXAMPLE}, or is the 'preset' of a network"
 
-    units: Annotated[int | None, counted("units of the level below")] = None
+    units: Annotated[int | None, count_validator("units of the level below")] = None
     link: Part | None = None
     preset: Name | None = None
-    rails: Annotated[int | None, counted("links of a unit below")] = None
+    rails: Annotated[int | None, count_validator("links of a unit below")] = None
     oversubscription: Number | None = None
     through: StrictBool | None = None
     cross_rail: CrossRail | None = None
@@ -64,7 +64,7 @@ def _levels_of_preset(name: str, path: str) -> tuple[tuple[Level, ...], Level]:
     preset: Any = BY_NAME.get(key, path) if key in BY_NAME else None
     if not isinstance(preset, (Link, TwoLevel, Sites, MultiLevel)):
         raise SpecError(path, name, one_of(BY_NAME.names(), key))
-    with users_fields(path):
+    with user_field_names(path):
         *inner, last = levels_of(preset)
     return tuple(inner), last
 
@@ -76,7 +76,7 @@ def _level_of(value: Any, path: str) -> tuple[Level, ...]:
         value = {"preset": value}
     if not isinstance(value, Mapping):
         raise SpecError(path, value, f"a level's fields, as in {_EXAMPLE}, or the name of a network")
-    return LevelDescribed.read(value, path).levels(path)
+    return LevelDescription.read(value, path).levels(path)
 
 
 def _levels_from(value: Any, path: str) -> tuple[Level, ...]:
@@ -96,7 +96,7 @@ def _levels_from(value: Any, path: str) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-class LevelsDescribed(NetworkDescribed):
+class LevelsDescription(NetworkDescription):
     """A network of any number of levels, from the inside out."""
 
     makes: ClassVar[type] = MultiLevel
@@ -111,8 +111,8 @@ class LevelsDescribed(NetworkDescribed):
 
     @override
     @classmethod
-    def fields_of(cls, given: MultiLevel) -> dict[str, Any]:
-        return {"levels": [_fields_of_level(level) for level in given.levels]}
+    def fields_of(cls, network: MultiLevel) -> dict[str, Any]:
+        return {"levels": [_fields_of_level(level) for level in network.levels]}
 
 
 def _fields_of_level(level: Level) -> dict[str, Any]:

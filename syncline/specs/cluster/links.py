@@ -16,11 +16,11 @@ from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp, repeated_part, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
-from syncline.registry import PYTHON, Registry, called_as, is_reference
+from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
 from syncline.specs.cluster.gloo import gloo_costs, gloo_fields
 from syncline.specs.cluster.nccl import nccl_costs, nccl_fields
-from syncline.specs.cluster.reading import Bandwidth, Described, Name, Number, counted, users_fields
-from syncline.specs.cluster.tcp import tcp_fields, tcp_of
+from syncline.specs.cluster.reading import Bandwidth, Description, Name, Number, count_validator, user_field_names
+from syncline.specs.cluster.tcp import parse_tcp, tcp_fields
 
 BY_NAME: Registry[Any] = Registry(
     "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
@@ -28,7 +28,7 @@ BY_NAME: Registry[Any] = Registry(
 """Presets and registered networks: a network, or a description of one."""
 
 
-class LinkDescribed(Described):
+class LinkDescription(Description):
     """A link: ``latency`` and ``bandwidth``, or a ``preset`` to start from.
 
     ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
@@ -45,9 +45,9 @@ class LinkDescribed(Described):
     overhead: Seconds | None = None
     efficiency: Number | None = None
     loss: Number | None = None
-    streams: Annotated[int | None, counted("TCP connections")] = None
-    tcp: Annotated[InstanceOf[Tcp] | bool | None, parsed(tcp_of)] = None
-    rails: Annotated[int | None, counted("links side by side")] = None
+    streams: Annotated[int | None, count_validator("TCP connections")] = None
+    tcp: Annotated[InstanceOf[Tcp] | bool | None, parsed(parse_tcp)] = None
+    rails: Annotated[int | None, count_validator("links side by side")] = None
     duplex: Literal["full", "half"] | None = None
     gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
     nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
@@ -73,7 +73,7 @@ class LinkDescribed(Described):
             for key in ("latency", "bandwidth"):
                 if getattr(self, key) is None:
                     raise SpecError(f"{path}.{key}", None, self.needs)
-        with users_fields(path):
+        with user_field_names(path):
             start = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
             link = Link(**set_fields) if start is None else replace(start, **set_fields)
             latencies = 4 if uplink else 2
@@ -108,7 +108,7 @@ class LinkDescribed(Described):
         return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=slow_start)
 
 
-def link_of(value: Any, path: str, uplink: bool = False) -> Link:
+def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
     """Return the link that a user describes.
 
     Args:
@@ -128,22 +128,22 @@ def link_of(value: Any, path: str, uplink: bool = False) -> Link:
             return preset_link(value, path, uplink)
         value = {"latency": latency, "bandwidth": bandwidth, "name": value}
     if isinstance(value, Mapping) and value.get("kind") == PYTHON:
-        called_link = called_as(value, path)
+        called_link = call_from_fields(value, path)
         if not isinstance(called_link, Link):
             raise SpecError(path, dict(value), f"what returns a Link, and this is {type(called_link).__name__}")
         return called_link
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "a link's name, 'latency,bandwidth' (one way; '50us,10Gbit/s') or its fields")
-    return LinkDescribed.read(value, path).link(path, uplink)
+    return LinkDescription.read(value, path).link(path, uplink)
 
 
-def part_of(value: Any, path: str, uplink: bool = False) -> Link:
+def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
     """Return a link that is a part of a network, as a user describes it.
 
     Raises:
         SpecError: the link has costs of gloo or NCCL, which are known for networks of one link only.
     """
-    link = link_of(value, path, uplink)
+    link = parse_link(value, path, uplink)
     if link.gloo is not None:
         expected = "nothing, as it is known of one link to everybody alone"
         raise SpecError(f"{path}.gloo", gloo_fields(link.gloo), expected)
@@ -192,8 +192,8 @@ def _times(link: Link, rails: int) -> Link:
     return replace(link, bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s, upload_bytes_per_s=upload)
 
 
-LINK_FIELDS = tuple(LinkDescribed.names())
+LINK_FIELDS = tuple(LinkDescription.names())
 """The names of a link's fields as users write them."""
 
-Part = Annotated[InstanceOf[Link], parsed(part_of)]
+Part = Annotated[InstanceOf[Link], parsed(parse_network_link)]
 """A link that is a part of a network."""

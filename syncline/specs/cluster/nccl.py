@@ -8,20 +8,20 @@ from typing import Annotated, Any, ClassVar
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.errors import SpecError
 from syncline.fields import Seconds, parsed
-from syncline.specs.cluster.reading import Described, counted
+from syncline.specs.cluster.reading import Description, count_validator
 from syncline.units import parse_bytes
 
 NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer: 4 MiB}"
 
 
-class NcclDescribed(Described):
+class NcclDescription(Description):
     """The costs of NCCL: ``buffer`` of a channel, ``channels``, ``slices`` of a ring's piece, time of a ``call``."""
 
     needs: ClassVar[str] = NCCL_EXAMPLE
 
     buffer: Annotated[float, parsed(parse_bytes)] | None = None
-    channels: Annotated[int | None, counted("channels")] = None
-    slices: Annotated[int | None, counted("slices")] = None
+    channels: Annotated[int | None, count_validator("channels")] = None
+    slices: Annotated[int | None, count_validator("slices")] = None
     call: Seconds | None = None
 
 
@@ -45,7 +45,7 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
         return NcclCosts() if value else None
     if not isinstance(value, Mapping):
         raise SpecError(path, value, NCCL_EXAMPLE)
-    described = NcclDescribed.read(value, path)
+    described = NcclDescription.read(value, path)
     fields: dict[str, Any] = {
         "buffer_bytes": described.buffer,
         "channels": described.channels,

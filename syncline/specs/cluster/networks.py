@@ -20,28 +20,36 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.registry import PYTHON, called_as, error_text, is_reference, name_of_call
-from syncline.specs.cluster.described import NetworkDescribed, by_its_fields
-from syncline.specs.cluster.files import AS_IN, fields_of, is_file, section_of
-from syncline.specs.cluster.levels import LevelsDescribed
-from syncline.specs.cluster.links import BY_NAME, LINK_FIELDS, LinkDescribed, Part, link_fields, link_of, part_of
-from syncline.specs.cluster.reading import Name, counted, list_of, users_fields, whole
+from syncline.registry import PYTHON, call_from_fields, error_text, is_reference, name_of_call
+from syncline.specs.cluster.described import NetworkDescription, describe_dataclass
+from syncline.specs.cluster.files import AS_IN, is_file, parse_fields, read_section
+from syncline.specs.cluster.levels import LevelsDescription
+from syncline.specs.cluster.links import (
+    BY_NAME,
+    LINK_FIELDS,
+    LinkDescription,
+    Part,
+    link_fields,
+    parse_link,
+    parse_network_link,
+)
+from syncline.specs.cluster.reading import Name, count_validator, list_validator, user_field_names, whole_number
 
-__all__ = ["NetworkDescribed", "by_its_fields", "network", "network_fields"]
+__all__ = ["NetworkDescription", "describe_dataclass", "network", "network_fields"]
 
 _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"
 
 
-class NodesDescribed(NetworkDescribed):
+class NodesDescription(NetworkDescription):
     """A network of nodes of ``per_node`` workers: a link ``inside``, a link ``between``, optionally ``nics``."""
 
     makes: ClassVar[type] = TwoLevel
     needs: ClassVar[str] = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
 
-    per_node: Annotated[int, counted("workers")]
+    per_node: Annotated[int, count_validator("workers")]
     inside: Part
     between: Part
-    nics: Annotated[int | None, counted("network cards")] = None
+    nics: Annotated[int | None, count_validator("network cards")] = None
     name: Name = ""
 
     @override
@@ -50,35 +58,41 @@ class NodesDescribed(NetworkDescribed):
 
     @override
     @classmethod
-    def fields_of(cls, given: TwoLevel) -> dict[str, Any]:
+    def fields_of(cls, network: TwoLevel) -> dict[str, Any]:
         node_fields = {
-            "per_node": given.per_node,
-            "inside": link_fields(given.inner),
-            "between": link_fields(given.outer),
+            "per_node": network.per_node,
+            "inside": link_fields(network.inner),
+            "between": link_fields(network.outer),
         }
-        return node_fields if given.nics_per_node is None else node_fields | {"nics": given.nics_per_node}
+        return node_fields if network.nics_per_node is None else node_fields | {"nics": network.nics_per_node}
 
 
 def _sites_of(value: Any, path: str) -> int | tuple[int, ...]:
     if isinstance(value, list | tuple):
-        return tuple(whole(size, f"{path}.{i}", "a number of workers, at least 1") for i, size in enumerate(value))
-    return whole(value, path, "a number of sites, or the workers of each, as in [4, 4] or {oregon: 4, frankfurt: 4}")
+        return tuple(
+            whole_number(size, f"{path}.{i}", "a number of workers, at least 1") for i, size in enumerate(value)
+        )
+    return whole_number(
+        value, path, "a number of sites, or the workers of each, as in [4, 4] or {oregon: 4, frankfurt: 4}"
+    )
 
 
 def _uplinks_of(value: Any, path: str) -> Link | tuple[Link, ...]:
     if isinstance(value, list | tuple):
-        return tuple(part_of(uplink_value, f"{path}.{i}", uplink=True) for i, uplink_value in enumerate(value))
-    return part_of(value, path, uplink=True)
+        return tuple(
+            parse_network_link(uplink_value, f"{path}.{i}", uplink=True) for i, uplink_value in enumerate(value)
+        )
+    return parse_network_link(value, path, uplink=True)
 
 
 def _regions_of(value: Any, path: str) -> dict[str, int]:
     return {
-        str(region).lower(): whole(count, f"{path}.{region}", "a number of workers, at least 1")
+        str(region).lower(): whole_number(count, f"{path}.{region}", "a number of workers, at least 1")
         for region, count in value.items()
     }
 
 
-class RegionsDescribed(NetworkDescribed):
+class RegionsDescription(NetworkDescription):
     """A network of cloud regions: the workers of each by its name, and the ``lan`` inside (default: 10gbe)."""
 
     needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
@@ -92,7 +106,7 @@ class RegionsDescribed(NetworkDescribed):
         return regions(self.sites, self.lan, self.name)
 
 
-class SitesDescribed(NetworkDescribed):
+class SitesDescription(NetworkDescription):
     """A network of sites: their number or sizes, the ``lan`` inside, one ``uplink`` for all or one for each."""
 
     makes: ClassVar[type] = Sites
@@ -109,16 +123,16 @@ class SitesDescribed(NetworkDescribed):
 
     @override
     @classmethod
-    def fields_of(cls, given: Sites) -> dict[str, Any]:
-        up = given.uplink
+    def fields_of(cls, network: Sites) -> dict[str, Any]:
+        up = network.uplink
         return {
-            "sites": given.sites if isinstance(given.sites, int) else list(given.sites),
-            "lan": link_fields(given.lan),
+            "sites": network.sites if isinstance(network.sites, int) else list(network.sites),
+            "lan": link_fields(network.lan),
             "uplink": link_fields(up) if isinstance(up, Link) else [link_fields(link) for link in up],
         }
 
 
-class EdgeDescribed(LinkDescribed):
+class EdgeDescription(LinkDescription):
     """An edge of a graph: a link and the nodes that it leads ``from`` and ``to``."""
 
     needs: ClassVar[str] = "a value: an edge has nodes that it is 'from' and 'to', a 'latency' and a 'bandwidth'"
@@ -131,8 +145,8 @@ class EdgeDescribed(LinkDescribed):
 def _edge_of(value: Any, path: str) -> Edge:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
-    edge = EdgeDescribed.read(value, path)
-    return Edge(edge.source, edge.to, part_of(edge.link(path), path), edge.directed)
+    edge = EdgeDescription.read(value, path)
+    return Edge(edge.source, edge.to, parse_network_link(edge.link(path), path), edge.directed)
 
 
 def _route_of(value: Any, path: str) -> tuple[str, ...]:
@@ -141,17 +155,17 @@ def _route_of(value: Any, path: str) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
-class GraphDescribed(NetworkDescribed):
+class GraphDescription(NetworkDescription):
     """A graph of links: ``hosts`` in the order of their ranks, ``edges``, optionally ``routes`` as lists of nodes."""
 
     makes: ClassVar[type] = Graph
     needs: ClassVar[str] = "a value: a graph has 'hosts', in the order of their ranks, and 'edges'"
 
     hosts: Annotated[
-        tuple[str, ...], list_of(lambda value, _: str(value), "names of nodes, in the order of their ranks")
+        tuple[str, ...], list_validator(lambda value, _: str(value), "names of nodes, in the order of their ranks")
     ]
-    edges: Annotated[tuple[InstanceOf[Edge], ...], list_of(_edge_of, "{from, to, latency, bandwidth} each")]
-    routes: Annotated[tuple[tuple[str, ...], ...], list_of(_route_of, "lists of nodes")] = ()
+    edges: Annotated[tuple[InstanceOf[Edge], ...], list_validator(_edge_of, "{from, to, latency, bandwidth} each")]
+    routes: Annotated[tuple[tuple[str, ...], ...], list_validator(_route_of, "lists of nodes")] = ()
     name: Name = ""
 
     @override
@@ -160,20 +174,20 @@ class GraphDescribed(NetworkDescribed):
 
     @override
     @classmethod
-    def fields_of(cls, given: Graph) -> dict[str, Any]:
+    def fields_of(cls, network: Graph) -> dict[str, Any]:
         edges = [
             {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
-            for edge in given.edges
+            for edge in network.edges
         ]
-        routes = {"routes": [list(route) for route in given.routes]} if given.routes else {}
-        return {"hosts": list(given.hosts), "edges": edges} | routes
+        routes = {"routes": [list(route) for route in network.routes]} if network.routes else {}
+        return {"hosts": list(network.hosts), "edges": edges} | routes
 
 
-SEVERAL: dict[str, type[NetworkDescribed]] = {
-    "per_node": NodesDescribed,
-    "sites": SitesDescribed,
-    "levels": LevelsDescribed,
-    "hosts": GraphDescribed,
+SEVERAL: dict[str, type[NetworkDescription]] = {
+    "per_node": NodesDescription,
+    "sites": SitesDescription,
+    "levels": LevelsDescription,
+    "hosts": GraphDescription,
 }
 """Descriptions of networks of several links, by the field that identifies each."""
 
@@ -201,12 +215,12 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
     >>> network({"per_node": 8, "inside": "nvlink4", "between": "ib-ndr"}).describe()
     '8 per node, nvlink4 inside, ib-ndr between'
     """
-    if not isinstance(value, str | Path | Mapping) and isinstance(value, (*BUILT_IN, Referred)):
+    if not isinstance(value, str | Path | Mapping) and isinstance(value, (*BUILT_IN, ReferencedNetwork)):
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
     if is_file(value):
-        return _from_mapping(section_of(Path(value), "network", path), path)
+        return _from_mapping(read_section(Path(value), "network", path), path)
     if isinstance(value, str):
         return _from_text(value, path)
     if isinstance(value, Path) or not is_network(value):
@@ -216,18 +230,18 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
 
 def _from_text(value: str, path: str) -> Network:
     if value.lstrip().startswith("{"):
-        return _from_mapping(fields_of(value, value, path, "fields", AS_IN["network"]), path)
+        return _from_mapping(parse_fields(value, value, path, "fields", AS_IN["network"]), path)
     name = value if is_reference(value) else value.lower()
     if is_reference(name) or name in BY_NAME:
-        return _brought(BY_NAME.get(name, path), name, path)
+        return _resolve_registered(BY_NAME.get(name, path), name, path)
     if "," not in value:
         expected = f"{one_of(BY_NAME.names(), name)}, or 'latency,bandwidth', or a .yaml file, or module:name"
         raise SpecError(path, value, expected)
-    return link_of(value, path)
+    return parse_link(value, path)
 
 
 @dataclass(frozen=True)
-class Referred:
+class ReferencedNetwork:
     """A network of a user's own class with the reference by which a spec finds it; equal references are equal networks.
 
     Args:
@@ -283,7 +297,7 @@ def is_network(value: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
 
 
-def _brought(value: Any, reference: str | Mapping[str, Any], path: str) -> Network:
+def _resolve_registered(value: Any, reference: str | Mapping[str, Any], path: str) -> Network:
     """Return the network of a registered value or of a call's result, which is a network or a description of one."""
     if isinstance(value, Mapping | str | Path) and not is_reference(value):
         return network(value, path)
@@ -294,23 +308,23 @@ def _brought(value: Any, reference: str | Mapping[str, Any], path: str) -> Netwo
         )
         raise SpecError(path, reference, expected)
     brought: Network = value
-    return brought if isinstance(value, BUILT_IN) else Referred(brought, reference)
+    return brought if isinstance(value, BUILT_IN) else ReferencedNetwork(brought, reference)
 
 
-def network_fields(given: Network) -> dict[str, Any] | str:
+def network_fields(network: Network) -> dict[str, Any] | str:
     """Return a mapping or a reference, from which ``network`` builds the same network again.
 
     Raises:
         SpecError: the network is an object of a user's own class without a reference.
     """
-    if isinstance(given, Link):
-        return link_fields(given)
-    if isinstance(given, Referred):
-        return given.reference if isinstance(given.reference, str) else dict(given.reference)
+    if isinstance(network, Link):
+        return link_fields(network)
+    if isinstance(network, ReferencedNetwork):
+        return network.reference if isinstance(network.reference, str) else dict(network.reference)
     for model in SEVERAL.values():
-        if isinstance(given, model.makes):
-            return {"name": given.name} | model.fields_of(given)
-    raise SpecError("network", given.name, "a network that is written again by fields, or named by module:name")
+        if isinstance(network, model.makes):
+            return {"name": network.name} | model.fields_of(network)
+    raise SpecError("network", network.name, "a network that is written again by fields, or named by module:name")
 
 
 def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = "") -> Graph:
@@ -329,7 +343,7 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
         raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
     chosen = [node for node, is_host in graph.nodes(data="host") if is_host] if hosts is None else list(hosts)
     edges = [
-        Edge(str(a), str(b), link_of(attributes, f"network.edges.{a}-{b}"), graph.is_directed())
+        Edge(str(a), str(b), parse_link(attributes, f"network.edges.{a}-{b}"), graph.is_directed())
         for a, b, attributes in graph.edges(data=True)
     ]
     return Graph(tuple(map(str, chosen)), tuple(edges), name=name or str(getattr(graph, "name", "")))
@@ -337,13 +351,13 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     if mapping.get("kind") == PYTHON:
-        return _brought(called_as(mapping, path), dict(mapping), path)
+        return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
     if isinstance(mapping.get("sites"), Mapping):
-        with users_fields(path):
-            return RegionsDescribed.read(mapping, path).network()
+        with user_field_names(path):
+            return RegionsDescription.read(mapping, path).network()
     for key, model in SEVERAL.items():
         if key in mapping:
-            with users_fields(path):
+            with user_field_names(path):
                 built: Network = model.read(mapping, path).network()
                 return built
     for key, model in SEVERAL.items():
@@ -354,4 +368,4 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     if isinstance(preset, str) and set(mapping) <= {"preset", "name"} and preset.lower() in BY_NAME:
         named = BY_NAME.get(preset.lower(), path)
         return replace(named, name=str(mapping.get("name", named.name)))
-    return LinkDescribed.read(mapping, path).link(path)
+    return LinkDescription.read(mapping, path).link(path)

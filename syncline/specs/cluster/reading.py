@@ -20,7 +20,7 @@ Number = Annotated[float, Field(strict=True)]
 Bandwidth = Annotated[float, parsed(parse_bandwidth)]
 
 
-def whole(value: Any, path: str, expected: str) -> int:
+def whole_number(value: Any, path: str, expected: str) -> int:
     """Return a whole number of at least one.
 
     Raises:
@@ -31,12 +31,12 @@ def whole(value: Any, path: str, expected: str) -> int:
     return value
 
 
-def counted(what: str) -> BeforeValidator:
+def count_validator(unit: str) -> BeforeValidator:
     """Return a validator of whole numbers of at least one; its error line says ``a number of ..., at least 1``."""
-    return parsed(lambda value, path: whole(value, path, f"a number of {what}, at least 1"))
+    return parsed(lambda value, path: whole_number(value, path, f"a number of {unit}, at least 1"))
 
 
-class Described(Spec):
+class Description(Spec):
     """A description that users write as a mapping."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -66,24 +66,24 @@ class Described(Spec):
             ) from None
 
 
-def list_of(one: Callable[[Any, str], Any], what: str) -> BeforeValidator:
+def list_validator(parse_item: Callable[[Any, str], Any], item_description: str) -> BeforeValidator:
     """Return a validator of a list; its error lines name the index of a wrong item.
 
     Args:
-        one: parses an item from its value and its path.
-        what: description of the items, for the error line.
+        parse_item: parses an item from its value and its path.
+        item_description: description of the items, for the error line.
     """
 
     def parse(value: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
-            raise SpecError(path, value, f"a list: {what}")
-        return tuple(one(item, f"{path}.{i}") for i, item in enumerate(value))
+            raise SpecError(path, value, f"a list: {item_description}")
+        return tuple(parse_item(item, f"{path}.{i}") for i, item in enumerate(value))
 
     return parsed(parse)
 
 
 @contextmanager
-def users_fields(path: str) -> Iterator[None]:
+def user_field_names(path: str) -> Iterator[None]:
     """Rename fields in errors of the cost model to the user's fields: ``link.latency_s`` becomes ``PATH.latency``."""
     try:
         yield

@@ -28,7 +28,7 @@ def _link(value: Any, path: str) -> Link:
     return link
 
 
-def check_joinable(networks: Sequence[Network], workers: int) -> None:
+def check_network_sizes(networks: Sequence[Network], workers: int) -> None:
     """Refuse a number of workers that a network cannot connect.
 
     Raises:

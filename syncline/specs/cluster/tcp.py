@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError
 from syncline.fields import parsed
-from syncline.specs.cluster.reading import Bandwidth, Described, Number, counted
+from syncline.specs.cluster.reading import Bandwidth, Description, Number, count_validator
 from syncline.units import parse_bytes
 
 TCP_EXAMPLE = "true (one connection with Linux's buffers), or fields, as in {connections: 16, window: 3 MiB}"
 
 
-class TcpDescribed(Described):
+class TcpDescription(Description):
     """The TCP connections of a link.
 
     ``window``: bytes in flight of one connection. ``connections``: number of parallel connections. ``slow_start``:
@@ -26,14 +26,14 @@ class TcpDescribed(Described):
     needs: ClassVar[str] = TCP_EXAMPLE
 
     window: Annotated[float, parsed(parse_bytes)] | None = None
-    connections: Annotated[int | None, counted("TCP connections")] = None
+    connections: Annotated[int | None, count_validator("TCP connections")] = None
     slow_start: bool | None = None
     loss: Number | None = None
-    segment: Annotated[int | None, counted("bytes")] = None
+    segment: Annotated[int | None, count_validator("bytes")] = None
     flow: Bandwidth | None = None
 
 
-def tcp_of(value: Any, path: str = "tcp") -> Tcp | None:
+def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
     """Return the TCP settings that a user describes.
 
     Args:
@@ -53,7 +53,7 @@ def tcp_of(value: Any, path: str = "tcp") -> Tcp | None:
         return Tcp() if value else None
     if not isinstance(value, Mapping):
         raise SpecError(path, value, TCP_EXAMPLE)
-    described = TcpDescribed.read(value, path)
+    described = TcpDescription.read(value, path)
     fields: dict[str, Any] = {
         "window_bytes": described.window,
         "connections": described.connections,

@@ -155,7 +155,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
-    return tables_per_network(columns, rows, spec, spec.compute.note())
+    return tables_per_network(columns, rows, spec, spec.compute.source_note())
 
 
 def tables_per_network(
@@ -163,7 +163,9 @@ def tables_per_network(
 ) -> list[Group]:
     """Return one table per network; the last one explains the columns."""
     note = f"{few_note(rows, spec.methods[0].name)}{more}{stuck_note(rows)}{MORE}"
-    joined, unit_name = (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.joined, spec.joined_what)
+    joined, unit_name = (
+        (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.num_endpoints, spec.endpoint_noun)
+    )
     return [
         table(
             network_title(link, joined, spec.steps, unit_name),
@@ -205,7 +207,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     """Return each seed's metrics, then the clock that the seeds share; or the tables of a study."""
     if not isinstance(spec, RunSpec):
         return study_of(spec).tables(rows, spec) if rows else []
-    title = f"{spec.method.name}, {spec.joined:,} {spec.joined_what}, {rows[0]['steps']:,} steps"
+    title = f"{spec.method.name}, {spec.num_endpoints:,} {spec.endpoint_noun}, {rows[0]['steps']:,} steps"
     clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
     clock |= {"encode_s", "trigger_s", "optimizer_s"}
     clock |= {
@@ -227,8 +229,8 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     tables = [table(title, columns, rows, note, keys=("seed",))]
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
-        timed = network_title(spec.network, spec.joined, rows[0]["steps"], spec.joined_what)
-        note = clock_note(rows) + spec.compute.note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
+        timed = network_title(spec.network, spec.num_endpoints, rows[0]["steps"], spec.endpoint_noun)
+        note = clock_note(rows) + spec.compute.source_note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
         tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], note))
     if "ages" in rows[0]:
         tables.append(_who_came(rows[0]))

@@ -1,14 +1,14 @@
 """A study of Adam's slowdown under delayed gradients over the Hessian's alignment: Basis Rotation's Figures 3 and 4."""
 
-from syncline.specs.study import Study, deferred
+from syncline.specs.study import Study, lazy_function
 from syncline.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec, TrapSpec
 
 __all__ = ["STUDY", "AlignmentSpec", "RandomQuadraticsSpec", "TrapSpec"]
 
 STUDY = Study(
     AlignmentSpec,
-    pieces=deferred("syncline.studies.alignment.study:alignment_pieces"),
-    rows=deferred("syncline.studies.alignment.study:alignment_rows"),
-    tables=deferred("syncline.studies.alignment.tables:alignment_tables"),
-    figures=deferred("syncline.studies.alignment.figures:alignment_figures"),
+    pieces=lazy_function("syncline.studies.alignment.study:alignment_pieces"),
+    rows=lazy_function("syncline.studies.alignment.study:alignment_rows"),
+    tables=lazy_function("syncline.studies.alignment.tables:alignment_tables"),
+    figures=lazy_function("syncline.studies.alignment.figures:alignment_figures"),
 )

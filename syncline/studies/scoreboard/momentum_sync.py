@@ -38,7 +38,7 @@ def sync_losses(beta2: float, vote: str = "one-bit", skew: float = 0.5) -> dict[
 
 
 def sync_ratio(beta2: float, vote: str, layers: str, reference_layers: str, skew: float = 0.5) -> float:
-    """Return the loss with the momenta of ``layers`` averaged, over that with those of ``reference_layers`` averaged."""
+    """Return the loss with averaged momenta of ``layers``, over that with averaged momenta of ``reference_layers``."""
     losses = sync_losses(beta2, vote, skew)
     return losses[layers] / losses[reference_layers]
 

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from syncline.errors import SpecError, one_of
-from syncline.registry import imported
+from syncline.registry import import_reference
 
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
 KINDS_OF_ROWS = ("formula", "table", "figure", "claim")
@@ -105,7 +105,9 @@ def function_named(paper: str, name: str) -> Callable[..., Any]:
     module, _, attribute = name.rpartition(":")
     module = module or paper.replace("-", "_")
     where = module if "." in module else f"{_PACKAGE}.{module}"
-    function: Callable[..., Any] = imported(f"{where}:{attribute}", installed=True)  # only Syncline's files name it
+    function: Callable[..., Any] = import_reference(
+        f"{where}:{attribute}", installed=True
+    )  # only Syncline's files name it
     return function
 
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from syncline.fields import Positive, Seed, Spec, Steps, Threads, refusal
 from syncline.methods import MethodSpec
 from syncline.methods.parts.remedies import BackwardWeights, RemedyField, remedy_of
-from syncline.specs.cluster.spec_fields import check_joinable
+from syncline.specs.cluster.spec_fields import check_network_sizes
 from syncline.specs.experiment import Experiment, ScheduleSpec, check_distinct
 from syncline.specs.problem import ProblemField
 from syncline.specs.stages import PipelineClockSpec, StageCount, check_stages_of
@@ -137,7 +137,7 @@ class StalenessSpec(Experiment):
         if max(self.stages) > blocks:
             expected = f"at most {blocks}, as many as {self.clock.model.name if self.clock.model else 'it'} has blocks"
             raise refusal("stages", max(self.stages), expected)
-        check_joinable(self.clock.networks, max(self.stages))
+        check_network_sizes(self.clock.networks, max(self.stages))
         return self
 
     def warnings(self) -> list[str]:

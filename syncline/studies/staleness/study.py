@@ -288,7 +288,7 @@ def _times(
 def work_of(spec: StalenessSpec, method: MethodBase, stages: int) -> StageWork:
     """Return the work of a batch in the stages of the pipeline that the clock times."""
     assert spec.clock is not None
-    model, tokens = spec.clock.timed(spec.problem)
+    model, tokens = spec.clock.model_and_tokens(spec.problem)
     return stage_work(method, model, tokens, spec.clock.hardware, stages)
 
 

@@ -12,7 +12,7 @@ from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.tables import advice_tables
-from syncline.specs.failures import failures_of
+from syncline.specs.failures import parse_failures
 
 MACHINES: dict[str, Any] = {"restart": "10 min", "timeout": "1 min", "checkpoint": {"bandwidth": "1 GB/s"}}
 
@@ -30,7 +30,7 @@ def never(near: AdviceQuestion) -> Advice:
 
 
 def failing(question: AdviceQuestion, rates: Any, **more: Any) -> Advice:
-    return compute_advice(replace(question, failures=failures_of(MACHINES | {"rates": rates} | more)))
+    return compute_advice(replace(question, failures=parse_failures(MACHINES | {"rates": rates} | more)))
 
 
 def test_where_nothing_fails_nothing_changes(near: AdviceQuestion, never: Advice) -> None:

@@ -10,7 +10,7 @@ import syncline as sl
 from syncline.methods import method_of
 from syncline.planner.goodput.goodput import FailingTraining, Goodput, kept_state, with_failures
 from syncline.planner.goodput.planned import estimate_goodput, simulated_goodput
-from syncline.specs.failures import failures_of
+from syncline.specs.failures import parse_failures
 
 MACHINES: dict[str, Any] = {
     "rates": "2000 h", "restart": "10 min", "timeout": "1 min", "checkpoint": {"bandwidth": "10 GB/s"},
@@ -20,7 +20,7 @@ REPLICAS = FailingTraining(64, 8, 30, 84e9, 10.0, 30_000.0)
 
 
 def left(of: FailingTraining, **more: Any) -> Goodput:
-    return estimate_goodput(failures_of(MACHINES | more), of)
+    return estimate_goodput(parse_failures(MACHINES | more), of)
 
 
 def test_all_who_need_all_have_the_goodput_of_the_same_machines() -> None:
@@ -41,7 +41,7 @@ def test_copies_of_one_worker_that_go_on_have_the_goodput_of_the_same_machines()
 @pytest.mark.parametrize("of", [SYNCHRONOUS, REPLICAS], ids=["all", "replicas"])
 def test_events_agree(of: FailingTraining) -> None:
     told = left(of, rates="500 h")
-    failures = failures_of(MACHINES | {"rates": "500 h", "recovery": told.recovery})
+    failures = parse_failures(MACHINES | {"rates": "500 h", "recovery": told.recovery})
     played, stuck = simulated_goodput(failures, of, 12)
     assert stuck is None and played == pytest.approx(told.goodput, rel=0.01)
 

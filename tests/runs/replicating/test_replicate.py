@@ -235,7 +235,7 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path):
     fields = with_overrides(spec.model_dump(mode="json"), changes)
     small = ReplicationSpec.model_validate(fields)
     piece = replicate(small, tmp_path / "out", jobs=1, allowance=Allowance(max_trainings=len(small.methods)))
-    assert piece.left == sum(small.planned().values()) - len(small.methods)
+    assert piece.left == sum(small.num_trainings_by_stage().values()) - len(small.methods)
     result = replicate(small, tmp_path / "out", jobs=1)
     assert result.left == 0 and {row["claim"] for row in result.verdicts} == {one.claim for one in small.claims}
     assert {row["state"] for row in result.verdicts} == {"unknown"}  # one seed
@@ -248,15 +248,17 @@ CPU_S = 38.0
 def planned_cpu_s(spec: ReplicationSpec) -> float:
     """Trainings are as long as they have steps; 45 CPU seconds each would be 120 of them."""
     longer = {f"extra {one.name}": one.set.get("steps", 400) / 400 for one in spec.extras}
-    return CPU_S * sum(number * longer.get(name, 1.0) for name, number in spec.planned().items())
+    return CPU_S * sum(number * longer.get(name, 1.0) for name, number in spec.num_trainings_by_stage().items())
 
 
 @pytest.mark.parametrize("name", bundled_replications())
 def test_bundled_replications_stay_within_what_was_planned(name):
     spec = load_replication(name)
     assert planned_cpu_s(spec) <= 120 * 45
-    assert sum(spec.planned().values()) <= (130 if name == "mt-dao" else 120)  # trained before there were so few
-    assert sum(load_replication(name, "larger").planned().values()) <= 24
+    assert sum(spec.num_trainings_by_stage().values()) <= (
+        130 if name == "mt-dao" else 120
+    )  # trained before there were so few
+    assert sum(load_replication(name, "larger").num_trainings_by_stage().values()) <= 24
     assert spec == load_replication(name, CPU) and "gpu" in scales_of(bundled_replications()[name])
     assert parse_yaml(bundled_replications()[name].read_text())["name"] == name == spec.name
 

@@ -133,6 +133,6 @@ def test_compiled_rounds_are_taken_when_they_are_worth_it(compiled, rule, monkey
     links, entry_s = links_of(150, False, 7), np.random.default_rng(1).exponential(1.0, 150)
     of = rounds("all_reduce", 150, 1e6)
     before = run_rounds(of, topology(links, 150), entry_s, rule)
-    monkeypatch.setattr(cycles, "KERNELS", Kernels("syncline.sim.lockstep.compiled", worth=1))
+    monkeypatch.setattr(cycles, "KERNELS", Kernels("syncline.sim.lockstep.compiled", break_even_units=1))
     assert np.array_equal(run_rounds(of, topology(links, 150), entry_s, rule), before)
     assert cycles.KERNELS.for_work(0) is compiled

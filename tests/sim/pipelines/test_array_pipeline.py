@@ -26,7 +26,7 @@ LINK = Link(0.1, 1e3)
 def worth_it(monkeypatch):
     """However little there is to do."""
     pytest.importorskip("syncline.sim.pipelines.compiled")
-    monkeypatch.setattr(module, "KERNELS", Kernels("syncline.sim.pipelines.compiled", worth=0))
+    monkeypatch.setattr(module, "KERNELS", Kernels("syncline.sim.pipelines.compiled", break_even_units=0))
 
 
 def assert_same(one, other):
@@ -108,7 +108,7 @@ def test_what_waits_for_ever_is_told_by_the_events():
 
 
 def test_little_work_is_left_to_the_events(monkeypatch):
-    monkeypatch.setattr(module, "KERNELS", Kernels("syncline.sim.pipelines.compiled", worth=100))
+    monkeypatch.setattr(module, "KERNELS", Kernels("syncline.sim.pipelines.compiled", break_even_units=100))
     of = Pipeline(schedule("gpipe", 2, 3), 2, Durations())
     made = [array_timeline(of, LINK) for _ in range(5)]  # 24 tasks and messages at most each time
     assert [timeline is not None for timeline in made] == [False] * 4 + [True]

@@ -41,7 +41,7 @@ from syncline.runs.training.tables import ledger_columns, metrics_tables, timeli
 from syncline.runs.training.trained import Trained, base_s, build_task
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import RunSpec
-from syncline.specs.problem import check_kept
+from syncline.specs.problem import check_available
 
 PRELOAD = ("syncline.measure.launching.served.server", "syncline.measure.launching.served.worker")
 """Modules that every process would otherwise load."""
@@ -55,7 +55,7 @@ def check_served(spec: RunSpec, how: Launch) -> None:
         SynclineError: a libzmq that cannot encrypt.
     """
     check_encryption()
-    check_kept(spec.problem)
+    check_available(spec.problem)
     asynchronous = asynchronous_of(spec.method)
     assert asynchronous is not None
     if asynchronous.above is not None:

@@ -22,7 +22,7 @@ from syncline.runs.training.delayed_gradients.updates import (
     stage_work,
 )
 from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
-from syncline.specs.stages import TimedModelSpec, shape_of
+from syncline.specs.stages import TimedModelSpec, gpt_shape
 
 if TYPE_CHECKING:
     from syncline.specs import MethodBase, RunSpec, Training
@@ -37,7 +37,7 @@ def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
     return DelayedTraining(
         spec.problem,
         method,
-        spec.pipeline.stages if spec.pipeline.is_late else 1,
+        spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1,
         spec.steps,
         remedy_of(method),
         spec.pipeline.weights,
@@ -78,7 +78,7 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     """
     pipeline, problem = spec.pipeline, spec.problem
     assert pipeline is not None
-    model, machine = shape_of(problem), spec.compute.machine
+    model, machine = gpt_shape(problem), spec.compute.machine
     if spec.compute.mfu is not None:
         machine = dataclasses.replace(machine, mfu=spec.compute.mfu)
     of_stages = np.array(stage_flops(model, pipeline.stages))
@@ -89,7 +89,9 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
         float(width_bytes * problem.batch_size * problem.context * model.width),
         added_s(method, model, machine, pipeline.stages),
     )
-    return TrainedStages(work, steps, spec.timeline_steps, None if pipeline.is_late else pipeline.microbatches)
+    return TrainedStages(
+        work, steps, spec.timeline_steps, None if pipeline.has_delayed_gradients else pipeline.microbatches
+    )
 
 
 def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
@@ -97,5 +99,7 @@ def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None
     pipeline = spec.pipeline
     assert pipeline is not None
     clock = timed or TimedModelSpec(hardware=spec.compute.machine)
-    work = stage_work(method, *clock.timed(spec.problem), clock.hardware, pipeline.stages)
-    return TrainedStages(work, spec.steps, spec.timeline_steps, None if pipeline.is_late else pipeline.microbatches)
+    work = stage_work(method, *clock.model_and_tokens(spec.problem), clock.hardware, pipeline.stages)
+    return TrainedStages(
+        work, spec.steps, spec.timeline_steps, None if pipeline.has_delayed_gradients else pipeline.microbatches
+    )

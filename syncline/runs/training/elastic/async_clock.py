@@ -70,7 +70,7 @@ class AsyncPlan:
         failures, workers = self.spec.failures, self.spec.workers
         if failures is None:
             return None
-        return Absences(failures.group(workers), failures.outages_of(workers, self.spec.seeds[0]))
+        return Absences(failures.failing_group(workers), failures.outages_of(workers, self.spec.seeds[0]))
 
 
 def async_plan(

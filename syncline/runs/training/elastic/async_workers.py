@@ -257,7 +257,7 @@ class AsyncWorkers:
             return  # evaluated when the last update has arrived
         if self.spec.eval_every and done % self.spec.eval_every == 0:
             self.evaluate(done)
-        if done % CHECK_EVERY == 0 and self.recorder.all_lost(CHECK_EVERY):
+        if done % CHECK_EVERY == 0 and self.recorder.all_diverged(CHECK_EVERY):
             raise EndSimulation
 
     def _step_with(self, optimizer: Method, count: int) -> None:

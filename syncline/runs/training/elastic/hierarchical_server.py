@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from syncline.methods.parts.asynchronous import AboveSpec
+from syncline.methods.parts.asynchronous import HierarchySpec
 from syncline.optim.servers import DelayedNesterov
 
 
@@ -27,7 +27,7 @@ class GlobalServer:
     stays in that model alone, as in the public code of HALoS.
     """
 
-    def __init__(self, spec: AboveSpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
+    def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
         self.alpha, self.params, self.models = spec.merge, list(params), models
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer)
         self.merged = [[x.clone() for x in model] for model in models]

@@ -88,7 +88,9 @@ class ReformedGroup:
             if present.tobytes() not in works:
                 ends_s = np.concatenate([[0.0], self._alike(present.copy(), factors).step_end_s])
                 if not saving:  # the first call is for all workers, which begin the training
-                    saving.append(failures.saving(float(ends_s[-1]) / spec.steps, spec.workers, self.state_bytes))
+                    saving.append(
+                        failures.checkpoint_costs(float(ends_s[-1]) / spec.steps, spec.workers, self.state_bytes)
+                    )
                 works[present.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])
             return works[present.tobytes()]
 
@@ -104,7 +106,7 @@ class ReformedGroup:
 
         outages = failures.outages_of(spec.workers, spec.seeds[0])
         period = int(getattr(self.method, "period", 1))
-        group = failures.group(spec.workers)
+        group = failures.failing_group(spec.workers)
         played.told = play_reforms(
             group, spec.steps, work_of, outages, whole_steps=True, period=period, on_steps=record_steps
         )

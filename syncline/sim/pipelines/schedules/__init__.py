@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.registry import Registry, called_as, error_text, name_of_call
+from syncline.registry import Registry, call_from_fields, error_text, name_of_call
 from syncline.sim.pipelines.schedules.base import (
     TASK_KINDS,
     Kind,
@@ -82,7 +82,7 @@ class CalledSchedule(str):
         """Call the target and keep its schedule."""
         self = super().__new__(cls, name_of_call(fields))
         self.given = dict(fields)
-        self.kind = _kind_of(called_as(fields, path), str(self), f"{path}.target" if path else "target")
+        self.kind = _kind_of(call_from_fields(fields, path), str(self), f"{path}.target" if path else "target")
         return self
 
     def __reduce__(self) -> tuple[type[CalledSchedule], tuple[dict[str, Any]]]:
