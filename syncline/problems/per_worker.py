@@ -55,7 +55,8 @@ def per_worker_gradients(
         targets: ``(R, batch, ...)``.
         execution: ``loop`` goes through the rows one by one: kernels of ordinary shape, fused attention, the
             activations of one row at a time. ``vmap`` computes all rows in one batched pass: few kernels, the
-            activations of all rows. ``auto`` takes vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16 parameters; else the loop.
+            activations of all rows. ``auto`` takes vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16
+            parameters; else the loop.
 
     Returns:
         The losses ``(R,)``.
