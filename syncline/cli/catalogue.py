@@ -52,7 +52,7 @@ def list_(
         for name, value in (("model", model), ("workers", workers)):
             if value is not None:
                 raise SpecError(f"--{name}", value, f"no {name}, as a list of {what} depends on none")
-    rows = CATALOGUES[what](**arguments, tell=lambda line: warn([line]))
+    rows = CATALOGUES[what](**arguments, report=lambda line: warn([line]))
     if as_json:
         emit({"rows": rows})
         return

@@ -48,7 +48,7 @@ def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
         lambda group: [EntryPoint("theirs", OFFERS[what], group)] if group == f"syncline.{what}" else [],
     )
     told: list[str] = []
-    assert CATALOGUES[what](tell=told.append) == known
+    assert CATALOGUES[what](report=told.append) == known
     assert len(told) == 1 and told[0].startswith("theirs cannot be used") and "\n" not in told[0]
     done = command("list", what)
     assert done.code == 0 and done.err.splitlines()[0] == f"warning: {told[0]}"
