@@ -58,7 +58,7 @@ def test_one_worker_is_the_serial_optimizer(name: str, optimizer: Serial) -> Non
     assert relative_difference(got, {k: p.detach() for k, p in task.params.items()}) < 1e-6
 
 
-STEPS = 16
+STEPS = 12
 
 
 @cache

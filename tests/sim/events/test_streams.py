@@ -172,7 +172,7 @@ def test_refusals() -> None:
 
 @st.composite
 def programs(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """Of collectives on two streams only one's have bytes: at once they would share the link, which no recurrence knows."""
+    """Draw instructions; of two network streams one has bytes, as no recurrence knows of flows that share a link."""
     told: list[tuple[str, Any]] = []
     marks, keys = [], []
     for number in range(draw(st.integers(1, 14))):
