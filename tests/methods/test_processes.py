@@ -42,6 +42,11 @@ class Launched(NamedTuple):
     workers_per_process: int
     found: list[dict[bool, dict[str, Outcome]]]
 
+    @property
+    def tolerance(self) -> float:
+        """Of relative differences: in 100 steps last bits grow, on one CPU to 5e-6."""
+        return 1e-6 if self.steps < 100 else 1e-5
+
     def joined(self, reproducible: bool, name: str) -> Outcome:
         """The processes' rows laid end to end; their ledgers must be equal."""
         parts = [outcomes[reproducible][name] for outcomes in self.found]
@@ -80,7 +85,7 @@ def simulated(name: str, steps: int, problem: Digits | TextGPT = DIGITS) -> Outc
 @pytest.mark.parametrize("name", SETTLED)
 def test_all_reduce_of_the_backend_within_rounding(name: str, launched: Launched) -> None:
     got, expected = launched.joined(False, name), simulated(name, launched.steps)
-    assert relative_difference(got.params, expected.params) < 1e-6
+    assert relative_difference(got.params, expected.params) < launched.tolerance
     assert got.ledger == expected.ledger
 
 
@@ -90,7 +95,7 @@ def test_reproducible_reduction_bit_for_bit(name: str, launched: Launched) -> No
     for key, tensor in expected.params.items():
         same = torch.equal(got.params[key], tensor) or multiplies(name)
         assert same, key
-    assert relative_difference(got.params, expected.params) < 1e-6
+    assert relative_difference(got.params, expected.params) < launched.tolerance
     assert got.ledger == expected.ledger
     if launched.workers_per_process == 1:  # a process of several first adds up what its own workers give
         check_bytes(name, launched.found)
