@@ -38,7 +38,7 @@ def changed() -> list[str]:
     return [*git("diff", "--name-only", *base), *git("ls-files", "--others", "--exclude-standard")]
 
 
-def tests_in(folder: str) -> set[str]:
+def files_in(folder: str) -> set[str]:
     return {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob("test_*.py")}
 
 
@@ -58,10 +58,10 @@ def mirrored(path: Path) -> set[str]:
     module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
     names = re.compile(rf"\b{re.escape(module)}\b(?!\.)")
     name = path.stem if path.stem != "__init__" else path.parent.name
-    found = {one for one in tests_in(str(folder)) if Path(one).stem == f"test_{name}" or names.search(texts()[one])}
+    found = {one for one in files_in(str(folder)) if Path(one).stem == f"test_{name}" or names.search(texts()[one])}
     for parent in path.parts[1:-1]:  # benchmarks/headline/kept.py: tests/benchmarks/test_headline.py
-        found |= {one for one in tests_in(str(folder)) if Path(one).stem == f"test_{parent}"}
-    return found or tests_in(str(folder))
+        found |= {one for one in files_in(str(folder)) if Path(one).stem == f"test_{parent}"}
+    return found or files_in(str(folder))
 
 
 def touched(paths: list[str]) -> Iterator[str]:

@@ -131,10 +131,7 @@ def test_float64(name: str) -> None:
     "model",
     [
         BLOCK["text-gpt"],
-        *(
-            pytest.param(m, marks=pytest.mark.slow)
-            for m in (BLOCK["gpt-160m"], "gpt-160m", "olmo-1b")
-        ),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (BLOCK["gpt-160m"], "gpt-160m", "olmo-1b")),
     ],
 )
 def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
