@@ -4,28 +4,42 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 SPHINX := $(BIN)/python -m sphinx --quiet --jobs auto --conf-dir website
 NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebooks/*.py))
+# Those of papers train for a minute or more each: they are run by `make docs`, which needs their outputs, and `make slow`.
+LONG := $(patsubst %,build/notebooks/%.ipynb,basis_rotation curvadion demo lion_cub mt_dao staleness)
+QUICK := $(filter-out $(LONG),$(NOTEBOOKS))
+# Notebooks alone need nbmake, whose import takes seconds.
+PYTEST := $(BIN)/python -m pytest -p no:nbmake --numprocesses 2 --dist loadfile
 # A cell may take an hour on machines that are busy; whatever takes longer has failed.
 READ := $(BIN)/python -m pytest -p tests.kernels -p no:cacheprovider --nbmake --nbmake-timeout 3600 --overwrite
+# A test starts many processes, and each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo test slow lint docs linkcheck notebooks wheel wheel-check lowest sbom release bench clean
+.PHONY: help demo test check slow slow-tenth lint docs linkcheck notebooks wheel wheel-check lowest sbom release bench clean
 demo: .venv/installed
 	$(BIN)/python -m benchmarks.headline demo
 
+help:
+	@echo 'make check       ruff, mypy, and the tests that differ from main or test what does: about a minute'
+	@echo 'make test        all tests that are not slow, doctests and short notebooks: 8 minutes on two cores'
+	@echo 'make slow        the tests marked slow and long notebooks; make slow-tenth: the tenth of this commit'
+	@echo 'make lint        ruff, mypy, also on the examples, and which module imports which'
+	@echo 'make docs        the documentation as a site'
+	@echo 'CONTRIBUTING.md has the others.'
+
 # Most tests need one core, so two run at a time; the notebooks, which are kept as scripts, beside them, and what they
 # say comes last.
-test: .venv/installed-test $(NOTEBOOKS)
-	@$(READ) $(NOTEBOOKS) > build/notebooks.log 2>&1 & notebooks=$$!; \
+test: .venv/installed-test $(QUICK)
+	@$(READ) $(QUICK) > build/notebooks.log 2>&1 & notebooks=$$!; \
 	trap 'kill $$notebooks 2> /dev/null' EXIT INT TERM; \
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests syncline; tests=$$?; \
+	$(PYTEST) tests syncline; tests=$$?; \
 	wait $$notebooks; read=$$?; cat build/notebooks.log; exit $$((tests + read))
-	@touch build/notebooks/executed
 
 build/notebooks/%.ipynb: notebooks/%.py .venv/installed-test
 	@mkdir -p $(@D)
 	$(BIN)/jupytext --quiet --to ipynb --output $@ $<
 
-# The site takes the notebooks with the outputs that the last test of them left.
+# The site takes the notebooks with their outputs.
 build/notebooks/executed: $(NOTEBOOKS)
 	$(READ) $(NOTEBOOKS)
 	@touch $@
@@ -72,8 +86,21 @@ release: wheel-check sbom
 notebooks: .venv/installed-notebooks $(NOTEBOOKS)
 	$(BIN)/jupyter lab --notebook-dir build/notebooks
 
-slow: .venv/installed-test
-	$(BIN)/python -m pytest -m slow
+slow: .venv/installed-test $(LONG)
+	$(PYTEST) -m slow tests
+	$(READ) $(LONG)
+
+# What continuous integration runs of them: ten commits in a row run all.
+slow-tenth: .venv/installed-test
+	$(PYTEST) -p tests.tenth -m slow tests
+
+# Before a commit, on a checkout where both have run before.
+check: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@touched=$$($(BIN)/python -m tests.touched); \
+	if [ -n "$$touched" ]; then $(PYTEST) $$touched || [ $$? = 5 ]; else echo 'no test is touched'; fi
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -333,13 +333,12 @@ def calculated(one: Setting) -> Calculated:
     )  # fmt: skip
 
 
-def every_table() -> dict[str, list[Any]]:
-    """All rows, by the name of their file."""
-    return {
-        "charles": charles(),
-        "utilisation": [row for part in UTILISATION for row in utilisation(part)],
-        "calculator": [calculated(one) for one in SETTINGS],
-    }
+TABLES: dict[str, Callable[[], list[Any]]] = {
+    "charles": charles,
+    "utilisation": lambda: [row for part in UTILISATION for row in utilisation(part)],
+    "calculator": lambda: [calculated(one) for one in SETTINGS],
+}
+"""What makes the rows of a table, by the name of its file."""
 
 
 def summary(rows: Sequence[Utilisation]) -> str:
@@ -367,11 +366,11 @@ TESTS: tuple[Callable[[Utilisation], bool], ...] = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the rows of a table, or write all of them."""
     parser = parser_of("benchmarks.scaling", __doc__)
-    parser.add_argument("--table", choices=("charles", "utilisation", "calculator"), default="charles")
+    parser.add_argument("--table", choices=tuple(TABLES), default="charles")
     parser.add_argument("--out", type=Path, help="a folder: writes each table as a CSV file there")
     options = parser.parse_args(argv)
-    tables = every_table()
     if options.out:
+        tables = {name: make() for name, make in TABLES.items()}
         options.out.mkdir(parents=True, exist_ok=True)
         for name, rows in tables.items():
             with (options.out / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -379,7 +378,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 writer.writerows([rows[0]._fields, *rows])
         print(summary(tables["utilisation"]))
         return
-    show(tables[options.table], lambda rows: "\n".join(" | ".join(map(str, row)) for row in rows), options.json)
+    show(TABLES[options.table](), lambda rows: "\n".join(" | ".join(map(str, row)) for row in rows), options.json)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Shared, noisy machines: a slow example is no failure, and a failure must be the same on every machine.
-settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "syncline"))
 
 collect_ignore = ["outside"]  # a package of somebody else's: on Python's path only where a test puts it there

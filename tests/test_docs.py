@@ -56,7 +56,12 @@ def documented(section: str, page: str = "records.md") -> set[str]:
     return set(names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def as_slow(page: Path) -> Any:
+    """Return a page as a parameter: one whose examples take a dozen CPU seconds is marked slow."""
+    return pytest.param(page, marks=pytest.mark.slow) if page.name == "solve.md" else page
+
+
+@pytest.mark.parametrize("page", map(as_slow, PAGES), ids=lambda page: page.name)
 def test_examples_at_the_prompt_run(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False).failed == 0
 
@@ -82,7 +87,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 def shown_commands() -> list[Any]:
     """Each page that shows outputs, with each of its commands."""
     found = [(page, *one) for page in PAGES for one in commands(page.read_text(encoding="utf-8"))]
-    return [pytest.param(*one, id=f"{one[0].name}-{number}") for number, one in enumerate(found)]
+    return [
+        pytest.param(*one, id=f"{one[0].name}-{number}", marks=[pytest.mark.slow] if " advise " in one[1] else [])
+        for number, one in enumerate(found)
+    ]
 
 
 @pytest.mark.parametrize(("page", "command", "shown"), shown_commands())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "syncline"
@@ -21,12 +21,14 @@ MOST_EMPTY_NAMES = 1140
 MOST_ODD_DOCSTRINGS = 723
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Documented = Function | ast.Module | ast.ClassDef
 
 
-def trees() -> Iterator[ast.Module]:
-    """Yield the syntax trees of the package."""
-    for module in sorted(PACKAGE.rglob("*.py")):
-        yield ast.parse(module.read_text(encoding="utf-8"))
+@cache
+def nodes() -> tuple[Documented, ...]:
+    """Return the modules, classes and functions of the package."""
+    trees = (ast.parse(module.read_text(encoding="utf-8")) for module in sorted(PACKAGE.rglob("*.py")))
+    return tuple(node for tree in trees for node in ast.walk(tree) if isinstance(node, Documented))
 
 
 def bound_names(function: Function) -> set[str]:
@@ -43,11 +45,9 @@ def is_odd(docstring: str) -> bool:
 
 
 def test_functions_that_bind_an_empty_word_do_not_become_more() -> None:
-    functions = [node for tree in trees() for node in ast.walk(tree) if isinstance(node, Function)]
+    functions = [node for node in nodes() if isinstance(node, Function)]
     assert sum(bool(bound_names(function) & {*EMPTY_WORDS.split()}) for function in functions) <= MOST_EMPTY_NAMES
 
 
 def test_docstrings_that_say_nothing_do_not_become_more() -> None:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for tree in trees() for node in ast.walk(tree) if isinstance(node, documented)]
-    assert sum(is_odd(docstring) for node in nodes if (docstring := ast.get_docstring(node))) <= MOST_ODD_DOCSTRINGS
+    assert sum(is_odd(docstring) for node in nodes() if (docstring := ast.get_docstring(node))) <= MOST_ODD_DOCSTRINGS

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -228,22 +225,3 @@ def test_a_log_in_blocks_is_the_list_of_its_tensors(shape, monkeypatch):
                 part = log.part(first, last)
                 wanted = plain[first:last]
                 assert (part is None and not wanted) or torch.equal(part, torch.stack(wanted))
-
-
-@pytest.mark.slow
-def test_a_million_steps_take_less_than_a_gibibyte(tmp_path):
-    told = """
-import resource, sys
-from syncline.cli.main import main
-sys.argv[1:] = sys.argv[2:]
-main()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-    fields = ("steps=1000000", "workers=8", "seeds=[0]", "compute.seconds=1ms")
-    options = [part for field in fields for part in ("--set", field)]
-    command = [sys.executable, "-c", told, "-", "run", "rosenbrock-mt-dao", *options, "--out", str(tmp_path / "long")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert int(done.stdout) * unit < 2**30
-    rows = pq.ParquetFile(tmp_path / "long" / "metrics.parquet").metadata.num_rows
-    assert rows == 10**6 + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from syncline.analysis import Curve, median_and_range, time_to_target_s
-from syncline.costmodel import Call, TensorShape
+from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.methods import MethodBase
 from syncline.problems import TextGPT
@@ -21,6 +21,7 @@ from syncline.problems.gpt import training_flops_per_token
 from syncline.runs.training.records import eval_clock_s
 from syncline.runs.training.train_and_time import time_method
 from syncline.runs.training.trained import Trained
+from syncline.sim import Clock
 from syncline.specs import CompareSpec, load_spec
 from syncline.training import History
 
@@ -41,6 +42,16 @@ class Finals:
 
     spec: CompareSpec
     trained: Mapping[str, Trained]
+    _clocks: dict[tuple[str, str], Clock] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def clock(self, name: str, link: Network) -> Clock:
+        """Return a method's clock on a network; what is told of them asks for each several times."""
+        key = name, link.name
+        if key not in self._clocks:
+            clock = time_method(self.spec, self.trained[name], link)
+            assert clock is not None
+            self._clocks[key] = clock
+        return self._clocks[key]
 
     def curves(self) -> list[Curve]:
         """For figures: of each method its losses, and the clock of each network."""
@@ -55,8 +66,7 @@ class Finals:
         rows = []
         for link in self.spec.networks:
             for name, one in self.trained.items():
-                clock = time_method(self.spec, one, link)
-                assert clock is not None
+                clock = self.clock(name, link)
                 losses, at_s = one.history.evaluation["loss"].T, eval_clock_s(one, clock)
                 reached = {target: [time_to_target_s(at_s, loss, target) for loss in losses] for target in targets}
                 final = median_and_range(losses[:, -1:])
@@ -79,12 +89,8 @@ class Finals:
         return Reached.of([time_to_target_s(history.eval_step, loss, target) for loss in history.evaluation["loss"].T])
 
     def _clock_s(self, name: str) -> dict[str, np.ndarray]:
-        one, found = self.trained[name], {}
-        for link in self.spec.networks:
-            clock = time_method(self.spec, one, link)
-            assert clock is not None
-            found[link.name] = eval_clock_s(one, clock)
-        return found
+        one = self.trained[name]
+        return {link.name: eval_clock_s(one, self.clock(name, link)) for link in self.spec.networks}
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ def off_the_forms() -> list[dict[str, Any]]:
     return [row for row in rows if abs(row["min_s"] / row["model_s"] - 1) > 0.1]
 
 
+@pytest.mark.slow
 @needs_links
 def test_collectives_take_what_gloo_s_forms_say():
     """The short form: 4 hosts, one rate; minima, as this machine may have other work, and once more if it had much.
@@ -142,6 +143,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @needs_links
 def test_bytes_on_the_devices_are_explained(tmp_path):
     """Ledger, headers, notices and acknowledgements, against the kernel's counters."""

@@ -31,7 +31,10 @@ def parameters() -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
 
 
-@pytest.mark.parametrize("name", [one for one in dir(syncline.methods) if one + "Spec" in str(METHOD_KINDS._known)])
+SPECS = {METHOD_KINDS.get(kind).__name__ for kind in METHOD_KINDS.names()}
+
+
+@pytest.mark.parametrize("name", [one for one in dir(syncline.methods) if f"{one}Spec" in SPECS])
 def test_a_constructor_is_its_spec(name: str) -> None:
     make = getattr(syncline.methods, name)
     (spec,) = (one for one in map(METHOD_KINDS.get, METHOD_KINDS.names()) if one.__name__ == f"{name}Spec")

@@ -58,7 +58,7 @@ def test_one_worker_is_the_serial_optimizer(name: str, optimizer: Serial) -> Non
     assert relative_difference(got, {k: p.detach() for k, p in task.params.items()}) < 1e-6
 
 
-STEPS = 16
+STEPS = 12
 
 
 @cache
@@ -130,8 +130,8 @@ def test_float64(name: str) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        *BLOCK.values(),
-        *(pytest.param(m, marks=pytest.mark.slow) for m in (*BLOCK, "gpt-350m", "gpt-1.3b", "olmo-300m", "olmo-1b")),
+        BLOCK["text-gpt"],
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (BLOCK["gpt-160m"], "gpt-160m", "olmo-1b")),
     ],
 )
 def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:

@@ -66,7 +66,7 @@ def test_skew_takes_labels_away():
 
 def test_batches_come_from_the_workers_own_shard():
     task = Digits(skew=1.0, batch_size=64).build(Rows.whole_group(10))
-    seen = [task._data.batch(step)[1] for step in range(20)]
+    seen = [task.batch(step)[1] for step in range(20)]
     assert max(len(row.unique()) for row in torch.cat(seen, dim=1)) <= 3
 
 

@@ -70,7 +70,7 @@ def test_the_stages_in_a_row_are_the_model():
 
 def test_targets_are_the_next_bytes():
     task = SMALL.build(Rows.whole_group(2))
-    for inputs, targets in (task._data.batch(0), task._data.validation):
+    for inputs, targets in (task.batch(0), task._data.validation):
         assert inputs.shape == targets.shape
         assert inputs.shape[-1] == 16
         assert torch.equal(inputs[..., 1:], targets[..., :-1])

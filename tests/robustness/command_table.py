@@ -77,21 +77,21 @@ TARGETS: dict[str, Values] = {
     "--exposed": (["5%", "0.5"], NUMBERS), "--speedup": (["2"], NUMBERS), "--loss-penalty": (["1%"], NUMBERS),
 }  # fmt: skip
 TRACES = ("trace", "whatif", "compare")
-SPECS = Command(30, make=mutations._spec_case, is_run=False)
+SPECS = Command(30, make=mutations.spec_case, is_run=False)
 
 ROWS: dict[str, Command] = {
     "run": SPECS,
-    "compare": Command(12, make=mutations._set_case, is_run=False),
-    "collectives": Command(5, make=mutations._collectives_case),
-    "project": Command(5, make=mutations._project_case),
-    "pipeline": Command(5, make=mutations._pipeline_case),
-    "list": Command(2, make=mutations._list_case),
-    "sweep": Command(10, make=more_mutations._sweep, is_run=False),
-    "launch": Command(5, make=more_mutations._launch, is_run=False),
-    "calibrate": Command(4, make=more_mutations._calibrate, is_run=False),
-    "validate": Command(5, make=more_mutations._validate, is_run=False),
-    "rm": Command(3, make=more_mutations._rm),
-    "doctor": Command(1, make=more_mutations._doctor, is_reader=True),
+    "compare": Command(12, make=mutations.set_case, is_run=False),
+    "collectives": Command(5, make=mutations.collectives_case),
+    "project": Command(5, make=mutations.project_case),
+    "pipeline": Command(5, make=mutations.pipeline_case),
+    "list": Command(2, make=mutations.list_case),
+    "sweep": Command(10, make=more_mutations.sweep_case, is_run=False),
+    "launch": Command(5, make=more_mutations.launch_case, is_run=False),
+    "calibrate": Command(4, make=more_mutations.calibrate_case, is_run=False),
+    "validate": Command(5, make=more_mutations.validate_case, is_run=False),
+    "rm": Command(3, make=more_mutations.rm_case),
+    "doctor": Command(1, make=more_mutations.doctor_case, is_reader=True),
     "advise": Command(
         2,
         {

@@ -35,7 +35,8 @@ def more(number: int) -> Case:
     """The case of this number."""
     draw = random.Random(f"more {number}")
     make: Callable[[int, random.Random], Case] = draw.choices(
-        [_sweep, _best, _launch, _calibrate, _validate, _runs, _show, _rm, _doctor], [22, 10, 12, 10, 12, 6, 18, 8, 2]
+        [sweep_case, _best, launch_case, calibrate_case, validate_case, _runs, _show, rm_case, doctor_case],
+        [22, 10, 12, 10, 12, 6, 18, 8, 2],
     )[0]
     return make(number, draw)
 
@@ -64,7 +65,7 @@ def _sets(draw: random.Random, *good: str) -> list[str]:
     return [] if how < 0.5 else ["--set", draw.choice(bad if how > 0.9 else good or bad)]
 
 
-def _sweep(number: int, draw: random.Random) -> Case:
+def sweep_case(number: int, draw: random.Random) -> Case:
     name, text = _spec_of(draw, "run", "compare")
     grids = {
         "--grid": (
@@ -96,7 +97,7 @@ def _sweep(number: int, draw: random.Random) -> Case:
     return Case(number, ("sweep", name, *given, *jobs), text)
 
 
-def _launch(number: int, draw: random.Random) -> Case:
+def launch_case(number: int, draw: random.Random) -> Case:
     name, text = _spec_of(draw, "run", "pipeline")
     given = some_options(draw, {
         "--workers": (["1", "2", "4"], ["0", "-1", "x", "1000000000", "1e3"]),
@@ -112,7 +113,7 @@ def _launch(number: int, draw: random.Random) -> Case:
     return Case(number, ("launch", name, *given, *_sets(draw, "steps=3", "seeds=[0]", "timeline_steps=1")), text)
 
 
-def _calibrate(number: int, draw: random.Random) -> Case:
+def calibrate_case(number: int, draw: random.Random) -> Case:
     name, text = _spec_of(draw, "run", "compare") if draw.random() < 0.5 else ("", None)
     given = some_options(draw, {
         "--workers": (["2", "2,4", "4,2", "3"], ["1", "0", "2,2", "", "x", "2,,4", "1000000000", "-2"]),
@@ -136,7 +137,7 @@ CLUSTER = {
 }  # fmt: skip
 
 
-def _validate(number: int, draw: random.Random) -> Case:
+def validate_case(number: int, draw: random.Random) -> Case:
     names, text = [], None
     for _ in range(draw.choice([1, 1, 1, 2])):
         name, of_file = _spec_of(draw, "run", "compare", "validate")
@@ -273,7 +274,7 @@ def _show(number: int, draw: random.Random) -> Case:
     return Case(number, ("show", name, *folder, *(["--json"] if draw.random() < 0.5 else [])), None, files)
 
 
-def _rm(number: int, draw: random.Random) -> Case:
+def rm_case(number: int, draw: random.Random) -> Case:
     names, files = _left(draw)
     given = draw.sample([*names, "nowhere"] if draw.random() < 0.1 else names, draw.choice([1, 1, len(names)]))
     if draw.random() < 0.1:
@@ -283,5 +284,5 @@ def _rm(number: int, draw: random.Random) -> Case:
     return Case(number, ("rm", *([] if partial and draw.random() < 0.5 else given), *partial, *yes), None, files)
 
 
-def _doctor(number: int, draw: random.Random) -> Case:
+def doctor_case(number: int, draw: random.Random) -> Case:
     return Case(number, ("doctor", *draw.choice([[], ["--json"], ["--jsn"], ["x"]])))

@@ -82,12 +82,12 @@ def case(number: int) -> Case:
     """The case of this number."""
     draw = random.Random(f"case {number}")
     make: Callable[[int, random.Random], Case] = draw.choices(
-        [_spec_case, _set_case, _collectives_case, _project_case, _pipeline_case, _list_case], [50, 20, 8, 8, 10, 4]
+        [spec_case, set_case, collectives_case, project_case, pipeline_case, list_case], [50, 20, 8, 8, 10, 4]
     )[0]
     return make(number, draw)
 
 
-def _spec_case(number: int, draw: random.Random) -> Case:
+def spec_case(number: int, draw: random.Random) -> Case:
     """A bundled spec, as it is written or with all its defaults, with one to three places changed."""
     name = draw.choice([name for name in bundled() if not name.startswith("vtrain")])
     fields = small(spec_fields(name, draw), draw)
@@ -199,7 +199,7 @@ def garbled(text: str, draw: random.Random) -> str:
     ])  # fmt: skip
 
 
-def _set_case(number: int, draw: random.Random) -> Case:
+def set_case(number: int, draw: random.Random) -> Case:
     """A bundled spec by its name, with fields set."""
     name = draw.choice([name for name in bundled() if not name.startswith(("vtrain", "pipeline", "validate"))])
     kind = yaml.safe_load(bundled()[name].read_text(encoding="utf-8"))["kind"]
@@ -221,7 +221,7 @@ def _set_case(number: int, draw: random.Random) -> Case:
     return Case(number, (command_of_kind(kind), name, *options, *ONE_PROCESS.get(command_of_kind(kind), ())))
 
 
-def _collectives_case(number: int, draw: random.Random) -> Case:
+def collectives_case(number: int, draw: random.Random) -> Case:
     options = some_options(draw, {
         "--workers": (["1", "2", "3", "8", "16", "100"], ["0", "-1", "1000000000", "1e3", "x"]),
         "--bytes": (["1 B", "4 kB", "619MiB", "1e6", "0"], ["-1", "nan", "1e400", "inf", "1 parsec", ""]),
@@ -234,7 +234,7 @@ def _collectives_case(number: int, draw: random.Random) -> Case:
     return Case(number, ("collectives", *options))
 
 
-def _project_case(number: int, draw: random.Random) -> Case:
+def project_case(number: int, draw: random.Random) -> Case:
     options = some_options(draw, {
         "--workers": (["1", "2", "8,64", "512", "7"], ["0", "8,,8", "-1", "1e9", "99999999999999999999", "x"]),
         "--model": (["gpt-160m", "olmo-1b", "gpt-160m,olmo-1b"], ["gpt", "", "config.json"]),
@@ -249,7 +249,7 @@ def _project_case(number: int, draw: random.Random) -> Case:
     return Case(number, ("project", *options))
 
 
-def _pipeline_case(number: int, draw: random.Random) -> Case:
+def pipeline_case(number: int, draw: random.Random) -> Case:
     options = some_options(draw, {
         "--schedule": (list(SCHEDULES.names()), ["1f2b", "gpipe,gpipe", ""]),
         "--stages": (["1", "2", "4", "8"], ["0", "-1", "1000000000"]),
@@ -268,7 +268,7 @@ def _pipeline_case(number: int, draw: random.Random) -> Case:
     return Case(number, ("pipeline", *options))
 
 
-def _list_case(number: int, draw: random.Random) -> Case:
+def list_case(number: int, draw: random.Random) -> Case:
     what = draw.choice(["methods", "models", "networks", "hardware", "problems", "specs", "schedules", "nothing"])
     options = some_options(draw, {"--model": (["gpt-160m", "olmo-1b"], ["gpt-16"])})
     return Case(number, ("list", what, *options))

@@ -304,10 +304,10 @@ def test_of_every_write_that_fails_or_is_the_last_nothing_is_left_half(name, tmp
     every_fault(name, tmp_path, [full, read_only, killed], 1)
 
 
-DRAWN = ("run with figures", "pipeline", "study", "launch", "validate trainings", "validate")
+DRAWN = ("run with figures", "pipeline", "study", "launch", "validate trainings")
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", [*DRAWN, pytest.param("validate", marks=pytest.mark.slow)])
 def test_a_figure_that_cannot_be_written_loses_nothing_else(name, tmp_path):
     out = tmp_path / "out"
     WRITERS[name].write(out)

@@ -11,6 +11,8 @@ from syncline.measure.recording.record import MessageSent, RankRecord, Started, 
 from syncline.measure.replaying.record_files import read_record
 from tests.trace.launched import SCRIPTS, told_by_both
 
+pytestmark = pytest.mark.slow  # a dozen scripts, twice, in processes: half a minute of a CPU
+
 SCRIPTS_OF_TWO = (
     "ddp.py", "fsdp2.py", "zero1.py", "pipeline.py", "largest.py", "trigger.py", "by_hand.py", "environment.py",
     "workers.py", "power_sgd.py", "post_local_sgd.py",

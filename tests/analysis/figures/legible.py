@@ -24,7 +24,6 @@ def defects(fig: Figure) -> list[str]:
 
     The figure is laid out and drawn, and what is drawn is asked where it is: no picture is looked at.
     """
-    fig.draw_without_rendering()
     texts = drawn_texts(fig)
     boxes = [Text.get_window_extent(text) for text in texts]
     names = [text.get_text().replace("\n", " / ") for text in texts]

@@ -91,8 +91,8 @@ def test_a_first_rank_that_does_more_stands_for_itself() -> None:
 
 
 def test_shards_that_are_uneven_are_found() -> None:
-    assert by_shapes(5, "fsdp2", "fused").stands_for[:2] == [0, 0]
-    assert by_shapes(5, "fsdp2", "fused").stands_for[-1] == 4
+    of = by_shapes(5, "fsdp2", "fused")
+    assert of.stands_for[:2] == [0, 0] and of.stands_for[-1] == 4
 
 
 def test_a_value_is_refused_with_its_line() -> None:

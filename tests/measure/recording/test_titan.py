@@ -31,6 +31,7 @@ def boundaries(record: RankRecord) -> Counter[tuple[int, int]]:
     return Counter((event.to, event.payload_bytes) for event in sent if event.payload_bytes == nbytes)
 
 
+@pytest.mark.slow
 def test_a_stage_sends_what_a_hand_count_says() -> None:
     """Two stages of two split ranks: a stage's first layer begins with a gather that the one before left scattered."""
     of = shaped(ForeignScript(TITAN, ("--tp", "2", "--pp", "2", "--quiet", "--steps", "1")), 4)

@@ -83,6 +83,7 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
     assert json.loads(command("validate", "runs/clusters/spec.yaml", "--json").out)["summary"] == result["summary"]
 
 
+@pytest.mark.slow
 def test_constants_without_a_group_are_told(command, monkeypatch) -> None:
     monkeypatch.setattr("syncline.measure.validation.cross_validation.GROUPS_LEFT_OUT", ("megabytes",))
     done = command("validate", "clusters", "--json")

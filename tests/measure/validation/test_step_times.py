@@ -286,7 +286,7 @@ def test_the_records_page_names_every_field(command, folder):
     assert {name for part in parts for row in part for name in row} == documented("validate")
 
 
-# vTrain's measurements.
+# vTrain's measurements, whose fits take a dozen CPU seconds.
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +295,7 @@ def result():
     return validate_step_times(spec)
 
 
+@pytest.mark.slow
 @needs_reference
 def test_steps_on_one_node_are_predicted_from_a_fifth(result):
     told = {(row["role"], row["value"]): row for row in result["summary"] if row["by"] == "tensor"}
@@ -305,6 +306,7 @@ def test_steps_on_one_node_are_predicted_from_a_fifth(result):
     assert told["validation", "above 1"]["mape"] < 0.085 and told["validation", "all"]["mape"] < 0.055
 
 
+@pytest.mark.slow
 @needs_reference
 def test_steps_on_several_nodes_are_extrapolated(result):
     told = {row["value"]: row for row in result["summary"] if row["role"] == "extrapolation"}
@@ -312,6 +314,7 @@ def test_steps_on_several_nodes_are_extrapolated(result):
     assert told["all"]["points"] == 54 and told["all"]["mape"] < 0.14
 
 
+@pytest.mark.slow
 @needs_reference
 def test_the_constants_that_come_with_the_package_are_those(result):
     known = STEP_TIMES["a100-megatron-deepspeed"]
@@ -319,6 +322,7 @@ def test_the_constants_that_come_with_the_package_are_those(result):
         assert row["value"] == pytest.approx(getattr(known, row["name"]), rel=2e-3), row["name"]
 
 
+@pytest.mark.slow
 @needs_reference
 def test_every_fifth_serves_as_well_as_another():
     points = [point for point in read_points(str(VTRAIN), SINGLE, "single_node") if point.tensor == 1]

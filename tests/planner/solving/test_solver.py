@@ -60,7 +60,7 @@ def projected(method: str, network: Any, target: dict[str, Any], **more: Any) ->
     return told.rows[-1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     variable=st.sampled_from(["bandwidth", "latency"]),
     method=st.sampled_from(CHEAP),
@@ -117,7 +117,7 @@ def test_its_bounds_are_what_suffices_at_the_clocks_own(method: str, target: dic
     assert known == sorted(known)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     method=st.sampled_from(["diloco", "streaming-diloco", "mt-dao", "local-adam"]),
     step_s=st.floats(0.05, 30.0),

@@ -130,6 +130,7 @@ def test_the_page_tells_when_it_was_averaged_and_what_was_measured(whole):
         assert (whole.folder / name).stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_in_pieces_it_is_the_same(whole, tmp_path):
     """A piece can end between the seeds of an extra."""
     result = replicate(placed(), tmp_path, jobs=1, allowance=Allowance(max_trainings=13))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.figure import Figure
 
 from syncline.errors import SpecError, SynclineError
 from syncline.runs.replicating.replicate import replicate
@@ -205,11 +206,16 @@ SMALL = {
 FORMS = [(name, scale) for name, path in bundled_replications().items() for scale in (*scales_of(path), CPU)]
 
 
+LONGEST = (CPU, "gpu")
+"""The forms with the most trials: a dozen CPU seconds each, at any size of the training."""
+
+
 @pytest.mark.parametrize(
-    ("name", "scale"), [pytest.param(*one, marks=[pytest.mark.slow] if one[1] == CPU else []) for one in FORMS]
+    ("name", "scale"), [pytest.param(*one, marks=[pytest.mark.slow] if one[1] in LONGEST else []) for one in FORMS]
 )
-def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path):
+def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, monkeypatch):
     """In pieces of a lease: search and choice, then the finals; extras of several workers are as they are."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **options: Path(path).touch())  # a third of the time
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
     spec = load_replication(name, scale)

@@ -112,7 +112,7 @@ def test_the_same_schedule_gives_the_same_bits():
         np.testing.assert_array_equal(column, second.to_columns()[name])
 
 
-@pytest.mark.parametrize("stages", [1, 2, 5, 8, 32])
+@pytest.mark.parametrize("stages", [1, 2, 5, 12])
 @pytest.mark.parametrize("times", [(1.0, 2.0), (0.1, 0.2), (0.3, 0.1), (1.0, 1.0)])
 def test_greedy_is_asynchronous_where_stages_are_even(stages, times):
     for microbatches in (1, stages // 2 + 1, 2 * stages + 3):

@@ -1,0 +1,37 @@
+"""Which tests `make check` runs, and which slow ones a commit does."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.tenth import PARTS, part_of_test, pytest_collection_modifyitems
+from tests.touched import files_in, touched
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("syncline/units.py", {"syncline/units.py", "tests/test_units.py"}),
+        ("syncline/methods/ddp.py", files_in("tests/methods")),
+        ("benchmarks/headline/kept.py", {"tests/benchmarks/test_headline.py"}),
+        ("tests/test_units.py", {"tests/test_units.py"}),
+        ("examples/README.md", {"tests/test_examples.py"}),
+        ("LICENSE", set()),
+    ],
+)
+def test_a_file_touches_its_own_tests(path: str, expected: set[str]) -> None:
+    assert set(touched([path])) == expected
+
+
+def test_ten_commits_run_each_slow_test_once() -> None:
+    items = [SimpleNamespace(nodeid=f"tests/test_some.py::test_it[{number}]") for number in range(200)]
+    seen = []
+    for part in range(PARTS):
+        config = SimpleNamespace(getoption=lambda _, part=part: part, hook=SimpleNamespace(pytest_deselected=dict))
+        kept = list(items)
+        pytest_collection_modifyitems(config, kept)  # type: ignore[arg-type]
+        assert all(part_of_test(item.nodeid) == part for item in kept)
+        seen += kept
+    assert len(seen) == len(items) and {item.nodeid for item in seen} == {item.nodeid for item in items}
