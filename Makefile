@@ -73,7 +73,7 @@ lowest: .venv/installed-test
 	build/lowest/bin/pip install --quiet --constraint build/lowest.txt . \
 	  beartype hypothesis networkx protobuf psutil pytest pytest-benchmark pytest-xdist
 	build/lowest/bin/python -m pytest --numprocesses 2 --dist loadfile tests/comm tests/costmodel tests/methods \
-	  tests/optim tests/problems tests/sim tests/specs tests/cli/test_main.py tests/test_training.py
+	  tests/optim tests/problems tests/sim tests/specs tests/cli/test_application.py tests/test_training.py
 
 # What the wheel needs at run time, at the versions that the tests ran with.
 sbom: wheel

@@ -84,7 +84,7 @@ def picture(file: Path) -> None:
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    command = [sys.executable, "-m", "syncline.cli.main", "explore"]
+    command = [sys.executable, "-m", "syncline.cli.application", "explore"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None

@@ -10,9 +10,9 @@ def main() -> None:
     """Run the command line ``syncline``."""
     open_standard_streams()
     with interrupts.listen_for_signals():
-        from syncline.cli import main as cli
+        from syncline.cli.application import main as run
 
-        cli.main()
+        run()
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Done(NamedTuple):
 @pytest.fixture
 def command(capsys, monkeypatch, tmp_path):
     """``command("project", "--json")``: the command line in this process, in an empty folder."""
-    from syncline.cli.main import main  # after the import hook
+    from syncline.cli.application import main  # after the import hook
 
     monkeypatch.chdir(tmp_path)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}

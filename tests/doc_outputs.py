@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 
 WIDTH = 80
 LEFT_OUT = "..."

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
 from syncline.methods.parts import compressors, outer, remedies, rules, stream

@@ -50,7 +50,7 @@ COMMANDS: dict[str, list[str]] = {
 EACH = """
 import json, sys
 from typer.testing import CliRunner
-from syncline.cli.main import app
+from syncline.cli.application import app
 
 if __name__ == "__main__":
     done = {}

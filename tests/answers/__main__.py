@@ -20,7 +20,7 @@ from tests.answers.answers import KEPT, answers, differences, read_answers, rena
 
 def command(*arguments: str) -> tuple[int, str, str]:
     """Run a command in this process."""
-    from syncline.cli.main import main
+    from syncline.cli.application import main
 
     out, err, before = io.StringIO(), io.StringIO(), sys.argv
     sys.argv = ["syncline", *arguments]

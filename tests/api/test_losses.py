@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import syncline as sl
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss
 
 

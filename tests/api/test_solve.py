@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import syncline as sl
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.cli.solve import VARIABLES as OFFERED
 from syncline.planner.solving.question import VARIABLES
 from syncline.planner.solving.tables import TEXTS, round_to_meet
@@ -69,7 +69,7 @@ def test_tables_say_it_in_words(asked: list[str], shown: list[str]) -> None:
 
 def test_bad_input_is_one_line_and_exit_code_2() -> None:
     arguments = ["solve", "bandwidth", "--deadline", "30d"]
-    code = f"import sys; from syncline.cli.main import main; sys.argv[1:] = {arguments}; main()"
+    code = f"import sys; from syncline.cli.application import main; sys.argv[1:] = {arguments}; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (

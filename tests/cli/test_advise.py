@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.errors import SpecError
 
 SMALL = ["advise", "--model", "gpt-160m", "--network", "two-sites", "--hardware", "h100", "--workers", "4", "--method",

@@ -22,7 +22,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> str:
     if pid == 0:
         environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         environment |= {"TERM": "xterm-256color", "COLUMNS": "80", "PYTHONPATH": PACKAGE} | variables
-        os.execve(sys.executable, [sys.executable, "-m", "syncline.cli.main", *arguments], environment)
+        os.execve(sys.executable, [sys.executable, "-m", "syncline.cli.application", *arguments], environment)
     parts = []
     try:
         while part := os.read(terminal, 1 << 16):

@@ -75,7 +75,7 @@ def offer(folder: Path, entry: str) -> None:
 def syncline(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, "-m", "syncline.cli.main", *arguments],
+        [sys.executable, "-m", "syncline.cli.application", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": paths},

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import HARDWARE, NETWORKS
 from syncline.methods import METHODS
 from tests.robustness import more_mutations, mutations

@@ -17,7 +17,7 @@ MOST_BYTES = 1 << 30
 TRAIN = """
 import re, resource, sys
 from pathlib import Path
-from syncline.cli.main import main
+from syncline.cli.application import main
 sys.argv = ["syncline", *sys.argv[1:]]
 try:
     main()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from tests.robustness.command_table import COMMANDS, ROWS, table_case
 from tests.robustness.command_table import FIRST as FIRST_OF_TABLE
 from tests.robustness.more_mutations import FIRST as FIRST_OF_MORE

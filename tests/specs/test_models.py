@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import syncline as sl
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import MODELS, ModelShape, ModuleShape
 from syncline.errors import SpecError
 from syncline.planner.projection.project import project

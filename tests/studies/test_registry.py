@@ -110,7 +110,7 @@ def installed(tmp_path: Path) -> Path:
 def syncline(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(here), str(Path(__file__).parents[2])])
     return subprocess.run(
-        [sys.executable, "-m", "syncline.cli.main", *arguments],
+        [sys.executable, "-m", "syncline.cli.application", *arguments],
         cwd=here, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 SCRIPTS = Path(__file__).with_name("scripts")
 SEVERAL = SCRIPTS / "several.py"
-SYNCLINE = ("-c", "from syncline.cli.main import main; main()")
+SYNCLINE = ("-c", "from syncline.cli.application import main; main()")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 

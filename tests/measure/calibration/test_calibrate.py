@@ -15,7 +15,7 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import GlooCosts, Link
 from syncline.costmodel.fitting.link import predicted_s
 from syncline.errors import SpecError, SynclineError

@@ -18,7 +18,7 @@ from tests.measure.replaying.schedules import end_s
 pytestmark = pytest.mark.slow  # the script does whatever is recorded, in processes: a dozen CPU seconds
 
 SCRIPT = Path(__file__).with_name("scripts.py")
-SYNCLINE = ("-c", "from syncline.cli.main import main; main()")
+SYNCLINE = ("-c", "from syncline.cli.application import main; main()")
 ALL = ("ddp", "fsdp2", "zero1", "by_hand")
 
 

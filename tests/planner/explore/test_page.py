@@ -30,7 +30,7 @@ QUICK = PageSettings(model="gpt-160m", workers=4, sites=2, replica="worker", ins
 def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
     """The command in a process of its own, and the address that it tells."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "syncline.cli.main", "explore", *arguments],
+        [sys.executable, "-m", "syncline.cli.application", "explore", *arguments],
         stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert process.stderr is not None

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import syncline as sl
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import HARDWARE, MODELS, collective_s
 from syncline.costmodel.layouts.groups import group_carried
 from syncline.costmodel.layouts.layout import Layout

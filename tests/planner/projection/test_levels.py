@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import best_algorithm, collective_s
 from syncline.planner.projection.project import project
 from syncline.specs import load_spec, network

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import collective_s
 from syncline.planner.projection import simulated_cost
 from syncline.planner.projection.project import project, project_all

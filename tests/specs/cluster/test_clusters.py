@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import syncline as sl
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import HARDWARE, MultiLevel, collective_s
 from syncline.errors import SpecError
 from syncline.sim import collective_finish_s

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.costmodel import Hardware, Link, TwoLevel
 from syncline.errors import SpecError
 from syncline.planner.projection.project import project

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from syncline.cli.main import app
+from syncline.cli.application import app
 from syncline.errors import SpecError
 from syncline.measure.recording.record import Computed, RankRecord, Started, Stepped, Waited
 from syncline.measure.replaying.record_files import parts_of_record, read_record

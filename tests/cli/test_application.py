@@ -125,7 +125,7 @@ HEAVY = {"torch", "matplotlib", "pandas"}
 def test_projecting_loads_no_torch(arguments, heavy):
     code = f"""
 import atexit, os, sys
-from syncline.cli.main import main
+from syncline.cli.application import main
 atexit.register(lambda: os._exit(not {heavy}.isdisjoint(sys.modules)))
 sys.argv[1:] = {arguments}
 main()
@@ -313,7 +313,7 @@ def test_memory_that_runs_out_is_one_line(error, command, monkeypatch):
 
 def test_what_standard_output_cannot_take_is_one_line():
     """A pipe that nobody reads is left in silence, a full disk is told."""
-    program = [sys.executable, "-c", "from syncline.cli.main import main; main()", "project", "--json"]
+    program = [sys.executable, "-c", "from syncline.cli.application import main; main()", "project", "--json"]
     if Path("/dev/full").exists():
         with open("/dev/full", "w") as full:
             done = subprocess.run(
@@ -359,7 +359,7 @@ method: ddp-adam, steps: 1000, network: 10gbe, compute: {seconds: 0.001}}"""
 
 def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> subprocess.Popen[str]:
     """A command that is under way: what it has written is such that it is ready."""
-    program = [sys.executable, "-c", "from syncline.cli.main import main; main()", *arguments]
+    program = [sys.executable, "-c", "from syncline.cli.application import main; main()", *arguments]
     (folder / "own.yaml").write_text(OWN_RUN if arguments[0] in ("run", "launch") else OWN)
     process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + PATIENCE_S
