@@ -95,7 +95,7 @@ def one_of(options: Iterable[str], value: object) -> str:
 def error_text(error: Exception) -> str:
     """Return the type and the message of an error in one line.
 
-    >>> said(ValueError("sizes are\\nnot negative"))
+    >>> error_text(ValueError("sizes are\\nnot negative"))
     'ValueError: sizes are not negative'
     """
     message = " ".join(str(error).split())

@@ -185,7 +185,7 @@ def import_reference(reference: str, path: str = "name", *, installed: bool = Fa
     Raises:
         SpecError: no code may run (`refuse_code`), the module cannot be imported, or the module lacks the name.
 
-    >>> imported("math:tau")
+    >>> import_reference("math:tau")
     6.283185307179586
     """
     module_name, _, name = reference.rpartition(":")
@@ -225,11 +225,11 @@ def call_reference(target: Any, arguments: Mapping[str, Any], path: str = "") ->
         SpecError: ``target`` cannot be imported or called, an argument is unknown or missing, or the call raises an
             error, whose type and message the line repeats.
 
-    >>> called("math:gcd", {})
+    >>> call_reference("math:gcd", {})
     0
-    >>> called("fractions:Fraction", {"numerator": 1, "denominator": 3})
+    >>> call_reference("fractions:Fraction", {"numerator": 1, "denominator": 3})
     Fraction(1, 3)
-    >>> called("fractions:Fraction", {"denominater": 3}, "problem")
+    >>> call_reference("fractions:Fraction", {"denominater": 3}, "problem")
     Traceback (most recent call last):
     syncline.errors.SpecError: problem.denominater: got 3; expected no such argument of fractions:Fraction, but one of
     'denominator', 'numerator' (did you mean 'denominator'?)

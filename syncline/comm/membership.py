@@ -55,7 +55,7 @@ class Membership:
         SpecError: a worker outside the group, or a step in which no worker is present.
 
     >>> membership = Membership(3, [Absence(2, 4, 6)])
-    >>> membership.at(3), membership.at(5), membership.joining(6)
+    >>> membership.present(3), membership.present(5), membership.joining(6)
     ((0, 1, 2), (0, 1), (2,))
     """
 

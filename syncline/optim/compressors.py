@@ -118,7 +118,7 @@ class TopK(Compressor):
     def num_kept(self, count: int) -> int:
         """Return k, the number of entries sent; see ``kept_entries``.
 
-        >>> TopK(0.07).kept(100), TopK(0.01).kept(3)
+        >>> TopK(0.07).num_kept(100), TopK(0.01).num_kept(3)
         (7, 1)
         """
         return kept_entries(self.fraction, count)

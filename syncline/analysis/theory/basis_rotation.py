@@ -46,7 +46,7 @@ def delay_step_factor(delay: ArrayLike, dimension: ArrayLike) -> FloatArray:
     The factor does not depend on the curvature, so in the bound the slowdown does not grow with misalignment; only the
     number of added steps does, ``d tau Delta_0 C / eps^2``.
 
-    >>> float(late_factor(2, 2))
+    >>> float(delay_step_factor(2, 2))
     5.0
     """
     return np.asarray(1 + np.multiply(dimension, delay, dtype=float))
@@ -123,7 +123,7 @@ def momentum_delay_step_factor(beta1: ArrayLike, delay: ArrayLike, dimension: Ar
     Raises:
         SpecError: a beta1 out of range.
 
-    >>> momentum_late_factor([0.0, 0.5, 0.9], 2, 2).round(6).tolist()
+    >>> momentum_delay_step_factor([0.0, 0.5, 0.9], 2, 2).round(6).tolist()
     [5.0, 9.0, 185.0]
 
     Source: Basis Rotation, proof of Theorem E.8: equation (53) at its best eta, for beta2 near 1, and (56).

@@ -238,8 +238,8 @@ def signum_bound(
         beta: decay of the momentum.
         kept_momentum: bound on the momentum kept back, `kept_momentum_bound`.
 
-    >>> told = {"gap": 1.0, "smoothness": 1.0, "dimension": 4, "noise": 1.0, "workers": 4, "beta": 0.9}
-    >>> [float(part) for part in signum_bound(0.01, 10_000, **told, kept=0.0)]
+    >>> settings = {"gap": 1.0, "smoothness": 1.0, "dimension": 4, "noise": 1.0, "workers": 4, "beta": 0.9}
+    >>> [float(part) for part in signum_bound(0.01, 10_000, **settings, kept_momentum=0.0)]
     [0.03, 2.0, 0.0]
 
     Source: DeMo, Theorems 1 and 2, by the steps of their proof at alpha = 1.

@@ -349,8 +349,8 @@ def mt_dao_rate(
         dissimilarity: B^2 of Assumption 3.
         form: form of eta_0, as in `mt_dao_step_size`.
 
-    >>> same = {"gap": 1.0, "smoothness": 1.0, "noise_variance": 4.0, "workers": 4, "lag": 9.0}
-    >>> mt_dao_rate([1e4, 1e8], drift=3000.0, **same).round(3).tolist()
+    >>> settings = {"gap": 1.0, "smoothness": 1.0, "noise_variance": 4.0, "workers": 4, "lag": 9.0}
+    >>> mt_dao_rate([1e4, 1e8], drift=3000.0, **settings).round(3).tolist()
     [10.218, 0.002]
 
     Source: MT-DAO, Theorem 1, equation (2), and the last lines of its proof.

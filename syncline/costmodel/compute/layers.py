@@ -51,7 +51,7 @@ def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[boo
 def matches_patterns(name: str, patterns: Sequence[str]) -> bool:
     """Return whether a parameter's name matches one of the patterns; without patterns every name matches.
 
-    >>> is_of("0.up", ["*.up", "*.down"]), is_of("0.qkv", ["*.up"]), is_of("0.qkv", [])
+    >>> matches_patterns("0.up", ["*.up", "*.down"]), matches_patterns("0.qkv", ["*.up"]), matches_patterns("0.qkv", [])
     (True, False, True)
     """
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -141,7 +141,7 @@ def sharded_memory(memory: Memory, sharding: str, workers: IntOrArray, unit_byte
         workers: P.
         unit_bytes: bytes of the largest unit that is gathered at once.
 
-    >>> shared_out(model_memory(1_000, state_elements=2_000), "optimizer", 4, 0.0).total_bytes
+    >>> sharded_memory(model_memory(1_000, state_elements=2_000), "optimizer", 4, 0.0).total_bytes
     10000.0
     """
     if sharding == "none":

@@ -29,7 +29,7 @@ def possible_layouts(
         chunks: values of v to try in layouts with a pipeline.
 
     >>> from syncline.costmodel.compute.models import MODELS
-    >>> [one.describe() for one in possible_layouts(MODELS["gpt2"], 4, most_tensor=2, most_pipeline=1)]
+    >>> [one.describe() for one in possible_layouts(MODELS["gpt2"], 4, max_tensor=2, max_pipeline=1)]
     ['one worker', 'data 2', 'data 4', 'tensor 2', 'tensor 2, data 2']
     """
     for t in _divisors(workers, max_tensor):

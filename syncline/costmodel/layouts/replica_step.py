@@ -148,7 +148,7 @@ def replica_times(
         recomputed: R, whether the backward pass recomputes layers.
 
     >>> from syncline.costmodel.compute.models import MODELS
-    >>> free = inside_times(MODELS["gpt-160m"], Layout(pipeline=4), 1.0, 8, 1024, lambda _: 0.0, lambda _: 0.0)
+    >>> free = replica_times(MODELS["gpt-160m"], Layout(pipeline=4), 1.0, 8, 1024, lambda _: 0.0, lambda _: 0.0)
     >>> slowest = max(stage_flops(MODELS["gpt-160m"], 4)) / sum(stage_flops(MODELS["gpt-160m"], 4))
     >>> bool(np.isclose(free.step_s, 7 / 8 * 4 * slowest + 4 / 8))
     True

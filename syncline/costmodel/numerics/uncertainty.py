@@ -80,8 +80,8 @@ def uncertainty_of(errors: ArrayLike, basis: str = "") -> Uncertainty:
     Raises:
         SpecError: fewer than two errors, or a prediction that is not positive.
 
-    >>> told = uncertainty_of([0.01, -0.01, 0.02, -0.02])
-    >>> f"{told.low:.3f} to {told.high:.3f}"
+    >>> estimate = uncertainty_of([0.01, -0.01, 0.02, -0.02])
+    >>> f"{estimate.low:.3f} to {estimate.high:.3f}"
     '0.953 to 1.049'
     """
     relative_errors = np.asarray(errors, dtype=np.float64)

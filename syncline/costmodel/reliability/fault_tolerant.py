@@ -32,8 +32,8 @@ class FaultTolerantGroup:
     Raises:
         SpecError: no copies, or a mean time that is not positive.
 
-    >>> rare = GoingOn(8, 1e9, 1e9 / 8, math.inf, step_s=1.0, pause_s=10.0, restart_s=300.0, down_s=60.0)
-    >>> round(1 - rare.share, 10)
+    >>> rare = FaultTolerantGroup(8, 1e9, 1e9 / 8, math.inf, step_s=1.0, pause_s=10.0, restart_s=300.0, down_s=60.0)
+    >>> round(1 - rare.useful_share, 10)
     4.445e-07
     """
 

@@ -69,7 +69,7 @@ def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names
         SpecError: fewer values than unknowns, or fields that do not vary independently.
 
     >>> law = fitted_power_law([{"parameters": 1e8}, {"parameters": 1e9}], [3.0, 2.4], ["parameters"])
-    >>> round(law.of({"parameters": 1e9}), 3)
+    >>> round(law.value({"parameters": 1e9}), 3)
     2.4
     """
     columns = [np.ones(len(settings)), *(np.log([setting[name] for setting in settings]) for name in names)]

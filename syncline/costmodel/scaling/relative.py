@@ -61,8 +61,8 @@ def relative_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate:
     Raises:
         SpecError: see `predicted_loss`.
 
-    >>> told = relative_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
-    >>> f"{told.ratio:.3f}, {told.low:.3f} to {told.high:.3f}"
+    >>> estimate = relative_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
+    >>> f"{estimate.ratio:.3f}, {estimate.low:.3f} to {estimate.high:.3f}"
     '1.008, 1.002 to 1.014'
     """
     predicted = predicted_loss(trained, fit, extrapolate)

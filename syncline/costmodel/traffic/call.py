@@ -124,7 +124,7 @@ def groups_like(part: range, workers: int) -> list[range]:
             same place in each block.
         workers: P, a multiple of g.
 
-    >>> parts_like(range(2), 6), parts_like(range(0, 6, 2), 6)
+    >>> groups_like(range(2), 6), groups_like(range(0, 6, 2), 6)
     ([range(0, 2), range(2, 4), range(4, 6)], [range(0, 6, 2), range(1, 6, 2)])
     """
     if part.step == 1:

@@ -75,7 +75,7 @@ def half_life_period(beta: float, min_period: int = 1) -> int:
 
     Source: MT-DAO, Table 3 (69, 693 and 6931; its caption's "closest power of two" is not what the table has).
 
-    >>> [half_life_period(beta, at_least=32) for beta in (0.95, 0.99, 0.999, 0.9999)]
+    >>> [half_life_period(beta, min_period=32) for beta in (0.95, 0.99, 0.999, 0.9999)]
     [32, 69, 693, 6931]
     """
     return max(min_period, round(float(half_life(beta))) if beta > 0 else 1)

@@ -48,7 +48,7 @@ class HierarchySpec(Spec):
     def groups_of(self, workers: int) -> tuple[int, ...]:
         """Return the workers of each local server.
 
-        >>> AboveSpec(groups=3).groups_of(8)
+        >>> HierarchySpec(groups=3).groups_of(8)
         (3, 3, 2)
         """
         size, more = divmod(workers, self.groups)

@@ -115,7 +115,7 @@ def _value(row: Record) -> str:
 def round_to_meet(variable: str, value: float, up: bool) -> float:
     """Return a bandwidth or a latency rounded to the three printed digits, to the side that meets the target.
 
-    >>> safely("bandwidth", 31.38e6, True) * 8, safely("latency", 187.1, False) / 60
+    >>> round_to_meet("bandwidth", 31.38e6, True) * 8, round_to_meet("latency", 187.1, False) / 60
     (252000000.0, 3.11)
     """
     units = (1 / 8,) if variable == "bandwidth" else (86400.0, 3600.0, 60.0, 1.0)

@@ -44,7 +44,7 @@ def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
-    >>> tcp_of({"window": "1 MiB", "connections": 4})
+    >>> parse_tcp({"window": "1 MiB", "connections": 4})
     Tcp(window_bytes=1048576.0, connections=4, slow_start=True, loss=0.0, segment_bytes=1460, flow_bytes_per_s=inf)
     """
     if value is None or isinstance(value, Tcp):
