@@ -19,6 +19,10 @@ from syncline.api.trainings import comparison_result, run_result
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import kind_of_model
 from syncline.files import refuse_changed_files
+from syncline.measure.replaying.replay_folder import read_losses
+from syncline.measure.replaying.scenario import ReplayedOn
+from syncline.measure.validation.tables import validate_tables, validation_tables
+from syncline.planner.collectives import CostQuestion
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
 from syncline.runs.replicating.reading import is_replication
@@ -121,7 +125,6 @@ def _noted(path: Path) -> dict[str, Any]:
 
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     """Return the result of a validation by measurements, or of a validation by trainings between processes."""
-    from syncline.measure.validation.tables import validate_tables, validation_tables
 
     names = ("rows", "summary", "constants", "left_out")
     answer = {name: noted[name] for name in names if name in noted} | {"folder": str(path)}
@@ -137,7 +140,6 @@ def _projection(noted: dict[str, Any]) -> Result:
 
 
 def _collectives(noted: dict[str, Any]) -> Result:
-    from syncline.planner.collectives import CostQuestion
 
     question: dict[str, Any] = dict(noted["question"])
     for name in ("collectives", "starts_s", "algorithms"):
@@ -149,8 +151,6 @@ def _collectives(noted: dict[str, Any]) -> Result:
 
 
 def _replays(noted: dict[str, Any], path: Path) -> Result:
-    from syncline.measure.replaying.replay_folder import read_losses
-    from syncline.measure.replaying.scenario import ReplayedOn
 
     check_rows(noted["rows"], path / "run.json", ROWS["trace"])
     names = ("rows", "sites", "sensitivities")

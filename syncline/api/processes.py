@@ -12,7 +12,9 @@ from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.api.spec_arguments import Asked, spec_of, warn_lines
 from syncline.errors import SynclineError
+from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.specs import PipelineSpec, RunSpec
+from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
     from syncline.measure.launching.process import Launch
@@ -75,7 +77,6 @@ def launch(
     loaded: RunSpec | PipelineSpec = spec_of(spec, named_fields | fields, RunSpec, PipelineSpec, kind="run")
     from syncline.measure.launching.launch import launch_warnings
     from syncline.measure.launching.process import Launch
-    from syncline.units import parse_seconds
 
     options = Launch(
         device, backend, parse_seconds(timeout, "timeout"), reproducible, port,
@@ -100,7 +101,6 @@ def on_processes(
     from syncline.measure.launching.launch import launch as launch_run
     from syncline.measure.launching.pipeline import launch_pipeline
     from syncline.measure.launching.served.launch import launch_served
-    from syncline.methods.parts.asynchronous import asynchronous_of
 
     run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch_run
     if not isinstance(spec, PipelineSpec) and asynchronous_of(spec.method) is not None:
@@ -157,7 +157,6 @@ def calibrate(
     from syncline.measure.calibration import calibrate as experiment
     from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, planned
     from syncline.measure.launching.process import Launch
-    from syncline.units import parse_seconds
 
     plan = planned(
         None if spec is None else str(spec), fields, known=network,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syncline.api.arguments import checked
 from syncline.api.folders import load
 from syncline.api.report_page import ReportPage, reported, write_page
 from syncline.api.result import Result
 from syncline.errors import SpecError
-
-if TYPE_CHECKING:
-    from syncline.runs.report.reported import Reported
+from syncline.runs.report.reported import Reported
 
 
 @checked

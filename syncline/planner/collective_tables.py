@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from rich.console import Group
 
 from syncline.costmodel import Network
 from syncline.planner.collectives import CostQuestion, Crossover, choices, crossovers
+from syncline.specs.study import Record
 from syncline.specs.tables.columns import Column, table
 from syncline.specs.tables.display import MORE
 from syncline.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Record
 
 
 def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:

@@ -10,10 +10,14 @@ from typing import Any
 import yaml
 
 from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
+from syncline.costmodel.prices import PRICES
+from syncline.costmodel.reliability.rates import FAILURE_RATES
+from syncline.costmodel.scaling.published import loss_fits
 from syncline.errors import SpecError, error_text
 from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_plugins, method_of
 from syncline.planner.projection.memory import memory_of
 from syncline.registry import Registry
+from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 from syncline.specs import (
     STUDIES,
     bundled,
@@ -27,6 +31,7 @@ from syncline.specs import (
 )
 from syncline.specs.cluster import hardware as machines
 from syncline.specs.cluster import links
+from syncline.specs.load import command_of_kind
 from syncline.specs.study import study_of_kind
 
 CatalogueRows = list[dict[str, Any]]
@@ -106,7 +111,6 @@ def model_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of pipeline schedules."""
-    from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 
     def row(name: str) -> dict[str, Any]:
         kind = schedule_kind(name)
@@ -212,7 +216,6 @@ def problem_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of bundled specs with the command that takes each."""
-    from syncline.specs.load import command_of_kind
 
     rows = []
     for name, path in bundled().items():
@@ -224,7 +227,6 @@ def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published fits of losses: their methods, the range of their data, and the error of losses."""
-    from syncline.costmodel.scaling.published import loss_fits
 
     return [
         {
@@ -244,14 +246,12 @@ def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def price_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published price lists, with their dates."""
-    from syncline.costmodel.prices import PRICES
 
     return [dataclasses.asdict(prices) for prices in PRICES.values()]
 
 
 def failure_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published failure rates, one for each kind of failure."""
-    from syncline.costmodel.reliability.rates import FAILURE_RATES
 
     return [
         {"name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape}

@@ -17,6 +17,7 @@ from typing import Any
 from syncline.errors import error_text
 from syncline.files import temporary_folder
 from syncline.runs.folders.folder import PACKAGES
+from syncline.runs.folders.path_lock import PathLock
 from syncline.runs.training.limits import memory_bytes
 from syncline.units import format_bytes
 from syncline.version import version_line
@@ -129,7 +130,6 @@ def _disk() -> Finding:
 
 def _folder() -> Finding:
     """Check whether results can be written in this folder, and whether two runs would notice each other."""
-    from syncline.runs.folders.path_lock import PathLock
 
     try:
         with temporary_folder(Path.cwd()) as place:

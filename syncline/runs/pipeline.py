@@ -12,11 +12,10 @@ import numpy as np
 from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.tables import timeline_columns
-from syncline.sim import Timeline, chrome_trace, report, run_pipeline, task_spans
+from syncline.sim import PipelineReport, Timeline, chrome_trace, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import schedule_kind
 
 if TYPE_CHECKING:
-    from syncline.sim import PipelineReport
     from syncline.specs import PipelineSpec
 
 MOST_DRAWN = 1500, 20_000

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Group
 
 from syncline.costmodel import Network
 from syncline.specs import PipelineSpec
+from syncline.specs.study import Record
 from syncline.specs.tables.columns import Column, seconds_of, table
 from syncline.units import format_bytes
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Record
-
 
 MOST_STAGES = 16
 """Largest number of a schedule's stages that are all shown; otherwise half of this number from each end."""

@@ -13,14 +13,16 @@ from syncline.costmodel.bases import computing_uncertainty
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Spec, parsed, refusal
+from syncline.methods import MethodBase
+from syncline.seeds import generator
+from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+from syncline.sim.program.instructions import first_if_same
 from syncline.specs.clock import BandwidthField
 from syncline.specs.memory import HardwareField
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from syncline.methods import MethodBase
 
 
 def _table(value: Any, path: str) -> BatchTimes:
@@ -256,10 +258,6 @@ class ComputeSpec(Spec):
         the first rows of a larger number.
         """
         import numpy as np
-
-        from syncline.seeds import generator
-        from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
-        from syncline.sim.program.instructions import first_if_same
 
         disturbances: list[Disturbance] = [
             *([LogNormalJitter(self.jitter)] if self.jitter else []),

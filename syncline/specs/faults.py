@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.fields import Positive, Seconds, Spec, refusal
 from syncline.methods import METHOD_KINDS, MethodBase
 from syncline.seeds import generator
+from syncline.sim.workers.faults import LatencyJitter, SlowLink, with_slow_links
+from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns, Straggler
 
 if TYPE_CHECKING:
     import numpy as np
 
     from syncline.comm import Membership
-    from syncline.costmodel.network.topology import Network, Topology
-    from syncline.sim.workers.stragglers import Straggler
 
 
 class SlowdownsSpec(Spec):
@@ -49,7 +50,6 @@ class StragglersSpec(Spec):
         return factors
 
     def _parts(self) -> dict[str, Straggler]:
-        from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
         parts: dict[str, Straggler] = {}
         if self.exponential is not None:
@@ -177,8 +177,6 @@ class FaultsSpec(Spec):
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
         """Return the network with the slow links; the network itself if there are none."""
-        from syncline.costmodel.network.topology import topology
-        from syncline.sim.workers.faults import SlowLink, with_slow_links
 
         if not self.slow_links:
             return network
@@ -187,8 +185,6 @@ class FaultsSpec(Spec):
 
     def delay(self, network: Network | Topology, workers: int, seed: int) -> Callable[[int, int], float] | None:
         """Return a function that draws the extra seconds of a message from sender to receiver; None without jitter."""
-        from syncline.costmodel.network.topology import topology
-        from syncline.sim.workers.faults import LatencyJitter
 
         jitter = self.latency_jitter
         if jitter is None or not (jitter.sigma or jitter.mean):

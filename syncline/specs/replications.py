@@ -14,6 +14,7 @@ from syncline.fields import Spec, refusal, validate
 from syncline.specs.experiment import Experiment, SeedsField
 from syncline.specs.load import read_fields, with_overrides
 from syncline.specs.stages import TimedModelSpec
+from syncline.yamls import parse_yaml
 
 REPLICATIONS = Path(__file__).parent / "replication"
 """Folder of the replications that come with the package."""
@@ -360,7 +361,6 @@ def _fields(path: Path, scale: str | None) -> FieldsByName:
 
 def scales_of(path: Path) -> list[str]:
     """Return the names of a file's scales."""
-    from syncline.yamls import parse_yaml
 
     try:
         fields = parse_yaml(path.read_text(encoding="utf-8"))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import rounds_and_block
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
 from syncline.costmodel.collectives.nccl.sockets import nccl_messages
 from syncline.costmodel.collectives.table import OF_GLOO, OF_NCCL, nccl_on
-
-if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.topology import Network, Topology
 
 
 def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topology, nbytes: float = 0.0) -> int:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group
 
+from syncline.specs.study import Record
 from syncline.specs.tables.columns import Column, percent_of, seconds_of, table, text_of
 from syncline.units import format_bandwidth, format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Record
-
 
 CONSTANTS_NOTE = (
     "Spread: standard error of the fit. Latency: one way, with what the software takes per message. Call: per call "

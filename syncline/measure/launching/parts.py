@@ -9,19 +9,17 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from syncline.costmodel import Call, TensorShape
 from syncline.costmodel.traffic.call import bytes_of_worker
+from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.runs.training.trained import Trained
 from syncline.sim import Clock, Span, Timeline
 from syncline.specs import RunSpec
 from syncline.training import History, diverged_at
-
-if TYPE_CHECKING:
-    from syncline.measure.processes.stopwatch import Lap, Stopwatch
 
 
 class RankPart:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,7 @@ from syncline.runs.training.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline
 from syncline.sim.program.timeline import WAITING
 from syncline.specs import PipelineSpec
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Record
+from syncline.specs.study import Record
 
 
 def launch_pipeline(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 import torch
@@ -23,14 +23,12 @@ from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.measure.processes.watchdog import START_S
+from syncline.problems import Task
 from syncline.runs.folders.json_values import plain
 from syncline.runs.training.train_and_time import optimizer_s
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.training import parameter_groups, rows_of, train
-
-if TYPE_CHECKING:
-    from syncline.problems import Task
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,13 @@ from typing import NamedTuple
 
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import temporary_folder
+from syncline.measure.recording import clocks, cuda, eager, hooks, measured, operations
 from syncline.measure.recording.child_ranks import Identity, TracedRank, write_failure
 from syncline.measure.recording.columns import read_rank, write_rank
 from syncline.measure.recording.forks import fork_process, reset_child_state, set_up_child
+from syncline.measure.recording.measured import share_medians
 from syncline.measure.recording.record import RankRecord, print_notes
-from syncline.measure.recording.recorder import Refusal, is_library
+from syncline.measure.recording.recorder import RECORDER, Refusal, is_library
 from syncline.measure.recording.watch import register_stack_signal, watched_ranks
 from syncline.registry import refuse_code
 
@@ -92,7 +94,6 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
         SynclineError: if a rank fails, with its traceback on standard error, or all ranks wait for ever.
     """
     import_before_forking()
-    from syncline.measure.recording.measured import share_medians
 
     with temporary_folder() as folder:
         port = free_port()
@@ -225,8 +226,6 @@ def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) 
 
 def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
     """Run the program as ``python`` would, and record it."""
-    from syncline.measure.recording import clocks, cuda, eager, hooks, measured, operations
-    from syncline.measure.recording.recorder import RECORDER
 
     reset_child_state(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
@@ -242,7 +241,6 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
 
 def finished_record() -> RankRecord:
     """Return the record of this process, with its CPU seconds."""
-    from syncline.measure.recording.recorder import RECORDER
 
     RECORDER.flush()
     RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()

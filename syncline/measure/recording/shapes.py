@@ -21,6 +21,7 @@ from pathlib import Path
 from syncline.errors import SpecError, SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import raise_if_interrupted
+from syncline.measure.recording import clocks, cuda, eager, operations, shaped_rank
 from syncline.measure.recording.forks import fork_process, reset_child_state, set_up_child
 from syncline.measure.recording.rank_equivalence import Families, stand_ins
 from syncline.measure.recording.ranks import (
@@ -35,6 +36,7 @@ from syncline.measure.recording.ranks import (
     run_script,
 )
 from syncline.measure.recording.record import RankRecord, print_notes
+from syncline.measure.recording.recorder import RECORDER
 
 POLL_S = 0.02
 
@@ -211,8 +213,6 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, optio
 
 def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
     """Run and record a script as one of its ranks, and write the record and the groups to a file."""
-    from syncline.measure.recording import clocks, cuda, eager, operations, shaped_rank
-    from syncline.measure.recording.recorder import RECORDER
 
     reset_child_state(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group
 
 from syncline.measure.validation.vtrain import BOTH, GROUPS, LEFT_OUT
 from syncline.specs import ClustersSpec, StepTimesSpec, ValidationSpec
+from syncline.specs.study import Record
 from syncline.specs.tables.columns import Column, count_of, table, text_of
 from syncline.units import format_seconds
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Record
 
 
 def _percent(name: str, sign: str = "") -> Column:

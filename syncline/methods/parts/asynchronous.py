@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from syncline.errors import SpecError
 from syncline.fields import MANY, Positive, Rate, Seconds, Spec, refusal
-
-if TYPE_CHECKING:
-    from syncline.methods.parts.method_spec import MethodBase
+from syncline.methods.parts.method_spec import MethodBase
 
 
 def _adapts(value: Any) -> Any:

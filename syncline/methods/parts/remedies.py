@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.errors import SpecError
 from syncline.fields import Spec, from_name, refusal
-
-if TYPE_CHECKING:
-    from syncline.methods.parts.method_spec import MethodBase
+from syncline.methods.parts.method_spec import MethodBase
 
 BackwardWeights = Literal["stashed", "current", "corrected"]
 """Which weights a backward pass uses: those of its forward pass, those there are by then, or PipeMare's estimate."""

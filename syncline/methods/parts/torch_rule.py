@@ -12,10 +12,10 @@ from pydantic import ConfigDict, field_serializer, field_validator, model_valida
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, refusal
+from syncline.methods.parts.method_spec import MethodBase
 from syncline.registry import import_reference, is_reference, reference_to
 
 if TYPE_CHECKING:
-    from syncline.methods.parts.method_spec import MethodBase
     from syncline.optim.torch_rule import TorchRule
 
 CLASS = "a class derived from torch.optim.Optimizer, or a function that makes one"

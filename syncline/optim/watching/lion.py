@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from syncline.optim.method import Method
 from syncline.optim.update_vectors import (
     VOTES,
     largest_spread,
@@ -16,9 +16,6 @@ from syncline.optim.update_vectors import (
     vote_agreements,
 )
 from syncline.optim.watch import Measure, MeasuredValue
-
-if TYPE_CHECKING:
-    from syncline.optim.method import Method
 
 
 class UpdateVectors(Measure):

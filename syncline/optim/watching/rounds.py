@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from syncline.optim.base import Row
+from syncline.optim.method import Method
 from syncline.optim.outer import OUTER_MOMENTUM
 from syncline.optim.watch import Measure, MeasuredValue
-
-if TYPE_CHECKING:
-    from syncline.optim.method import Method
 
 Vectors = list[Tensor]
 """A vector for each row, in parts: ``(R, *s)`` of each parameter."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rich.console import Group
 
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.specs import Experiment, ProjectSpec, study_of
+from syncline.specs.study import Record
 from syncline.specs.tables.columns import Column, count_of, table, text_of
 from syncline.specs.tables.display import MORE, few_columns, few_note, network_title, speedup_column
 from syncline.units import format_bandwidth, format_bytes
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Record
-
 
 TOO_LARGE = " *"
 """Mark behind the memory of a method that exceeds the hardware's."""

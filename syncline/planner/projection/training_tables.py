@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
 from syncline.planner.projection.training_totals import at_scale, method_covered
+from syncline.specs import ProjectSpec
+from syncline.specs.study import Record
 from syncline.specs.tables.columns import Column, percent_of, seconds_of
-
-if TYPE_CHECKING:
-    from syncline.specs import ProjectSpec
-    from syncline.specs.study import Record
 
 EXTRAPOLATED = " ~"
 """Mark behind a loss outside the range that a fit has seen."""

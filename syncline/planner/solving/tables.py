@@ -11,6 +11,7 @@ from syncline.planner.projection.tables import TOO_LARGE, memory_plan_lines, mod
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.planner.solving.question import KNOWN, InverseProblem
 from syncline.specs import ProjectSpec
+from syncline.specs.study import Record
 from syncline.specs.tables.columns import Column, seconds_of, table
 from syncline.specs.tables.display import BOUNDS_NOTE, bounds_note
 from syncline.units import format_bandwidth, format_bytes, format_seconds
@@ -18,7 +19,6 @@ from syncline.units import format_bandwidth, format_bytes, format_seconds
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.specs.study import Record
 
 TITLES = {
     "bandwidth": "Least bandwidth of {of}",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from syncline.costmodel import Call
 from syncline.costmodel.traffic.call import columns_of
 
 if TYPE_CHECKING:
-    from syncline.costmodel import Call
     from syncline.training import History
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from syncline.analysis import Curve, median_and_range, time_to_target_s
-from syncline.costmodel import calls_of
+from syncline.costmodel import Exchange, TensorShape, calls_of
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.runs.replicating.averages import AveragedTraining, Averages
 from syncline.runs.replicating.stage_tables import CompletedStage, StageRows
@@ -22,15 +23,13 @@ from syncline.runs.replicating.stages import ReplicationStage
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
 from syncline.runs.training.elastic.clock_dependence import reforms
+from syncline.runs.training.trained import Trained, base_s
+from syncline.sim import Clock
+from syncline.sim.online.server_interface import AsyncResult
 from syncline.specs import RunSpec
 from syncline.specs.replications import Cell, ReplicationSpec
 from syncline.specs.stages import TimedModelSpec
-
-if TYPE_CHECKING:
-    from syncline.costmodel import Exchange, TensorShape
-    from syncline.methods import MethodBase
-    from syncline.sim import Clock
-    from syncline.sim.online.server_interface import AsyncResult
+from syncline.training import History
 
 BYTES_AGREE = 1e-6
 """Relative tolerance between the bytes that a training sent and its method's closed form.
@@ -258,7 +257,6 @@ class _Tasks:
     def played(self, run: RunSpec, method: MethodBase) -> PlayedCell | None:
         """Return simulated workers at their own pace; None if batches adapt, whose times only the tasks give."""
         from syncline.runs.training.elastic.async_clock import async_plan, async_training_clock
-        from syncline.runs.training.trained import base_s
 
         asynchronous = asynchronous_of(method)
         if asynchronous is None or asynchronous.adapt == "batch":
@@ -274,8 +272,6 @@ class _Tasks:
     def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:
         """Return the clock of a whole training."""
         from syncline.runs.training.train_and_time import time_method
-        from syncline.runs.training.trained import Trained
-        from syncline.training import History
 
         tensors, flops = self._tensors_and_flops(run)
         history = History((0,), run.steps, np.zeros((run.steps, 1)), {}, np.array([]), {}, (None,))

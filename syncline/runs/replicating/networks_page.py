@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from syncline.analysis.figures.loss import loss_against_clock
+from syncline.analysis.figures.replication import last_losses_over_bytes
 from syncline.runs.replicating.networks import (
     AVERAGES,
     NETWORKS_TABLE,
@@ -17,12 +19,11 @@ from syncline.runs.replicating.networks import (
     untimed,
 )
 from syncline.runs.replicating.pages import filled
+from syncline.runs.replicating.replicated import Replicated
+from syncline.specs import network
+from syncline.specs.replications import ReplicationSpec
 from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from syncline.runs.replicating.replicated import Replicated
-    from syncline.specs.replications import ReplicationSpec
 
 CLOCKS, BYTES = "networks.png", "bytes.png"
 
@@ -37,9 +38,6 @@ def draw_networks(result: Replicated, cells: Sequence[TimedCell]) -> None:
     on every network is not alone in a figure.
     """
     from syncline.analysis import save
-    from syncline.analysis.figures.loss import loss_against_clock
-    from syncline.analysis.figures.replication import last_losses_over_bytes
-    from syncline.specs import network
 
     named = {joined.name: joined for joined in map(network, result.spec.networks)}
     curves = [timed_cell.curve for timed_cell in cells if not timed_cell.cell.extra]

@@ -6,8 +6,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from syncline.analysis.figures.along import Placed, averages_over_steps, measures_over_steps
+from syncline.analysis.figures.layers import measures_by_layer
+from syncline.analysis.figures.replication import last_losses
+from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 from syncline.errors import SynclineError
 from syncline.files import atomic_path, read_json, refuse_changed_files
 from syncline.runs.folders.json_values import plain
@@ -16,15 +20,13 @@ from syncline.runs.replicating.averages import averages_page, read_averages
 from syncline.runs.replicating.crossings import crossing_rows, crossings_page
 from syncline.runs.replicating.networks_page import networks_page
 from syncline.runs.replicating.pages import filled
+from syncline.runs.replicating.replicated import Replicated
 from syncline.runs.replicating.stage_tables import CompletedStage
 from syncline.runs.replicating.stages import DEFAULT_NETWORK
 from syncline.runs.sweep.search import Tuned
 from syncline.specs.replications import ExtraStage
 from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from syncline.runs.replicating.replicated import Replicated
 
 SEARCH_FIGURE = "search.png"
 FIGURE, AVERAGES_FIGURE = "losses.png", "averages.png"
@@ -62,7 +64,6 @@ def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) ->
 
 def _draw(result: Replicated) -> None:
     from syncline.analysis import save
-    from syncline.analysis.figures.replication import last_losses
 
     settings: dict[str, dict[str, list[float]]] = {}
     for cell, losses in result.losses().items():
@@ -73,7 +74,6 @@ def _draw(result: Replicated) -> None:
 def _draw_search(result: Replicated) -> None:
     """Draw every trial over the first knob, coloured by the second."""
     from syncline.analysis import save
-    from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 
     knobs: dict[str, tuple[str, str]] = {}
     tried: dict[str, list[TriedTrial]] = {}
@@ -97,8 +97,6 @@ def along_stages(result: Replicated) -> list[tuple[str, CompletedStage]]:
 
 def _draw_along(result: Replicated) -> None:
     from syncline.analysis import save
-    from syncline.analysis.figures.along import Placed, averages_over_steps, measures_over_steps
-    from syncline.analysis.figures.layers import measures_by_layer
 
     thresholds = {method.label: method.method.get("threshold") for method in result.spec.methods}
     thresholds |= {

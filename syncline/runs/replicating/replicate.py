@@ -19,6 +19,7 @@ from syncline.runs.replicating.averages import averages_rows, keep_averages, rea
 from syncline.runs.replicating.choosing import check_effort, chosen_trials, method_with
 from syncline.runs.replicating.expected import Expected, expected
 from syncline.runs.replicating.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
+from syncline.runs.replicating.networks_page import draw_networks
 from syncline.runs.replicating.replicated import NOBODY, Replicated
 from syncline.runs.replicating.stage_tables import (
     CompletedStage,
@@ -145,7 +146,6 @@ def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> Sta
         digest, stage = stage_in(path)
         if digest == identity:
             return list(stage.rows)
-    from syncline.runs.replicating.networks_page import draw_networks
 
     cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
     prepare_folder(result.folder)

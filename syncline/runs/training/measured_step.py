@@ -6,13 +6,14 @@ import statistics
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from syncline.comm.devices import training_device
+from syncline.problems import Problem, Rows
 from syncline.runs.training.trained import build_task
 from syncline.specs import Training
 
 if TYPE_CHECKING:
     from torch import device as Device
 
-    from syncline.problems import Problem
 
 WARM_UP_STEPS = 3
 FEWEST_STEPS, MOST_STEPS = 5, 50
@@ -48,8 +49,6 @@ def measured_step_s(
     """
     import torch
 
-    from syncline.problems import Rows
-
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -78,7 +77,6 @@ def with_measured_step(spec: T) -> tuple[T, float | None]:
     """
     if not spec.compute.measure:
         return spec, None
-    from syncline.comm.devices import training_device
 
     step_s = measured_step_s(
         spec.problem, spec.workers, spec.threads, seed=spec.seeds[0], device=training_device(spec.device),

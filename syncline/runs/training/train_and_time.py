@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syncline.comm import SimulatedCommunicator
+from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowdown import slowed
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
@@ -16,6 +18,7 @@ from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.elastic.clock_dependence import reforms
+from syncline.runs.training.elastic.regrouping import ReformedGroup, TrainedGroup
 from syncline.runs.training.faults import faulty_clock
 from syncline.runs.training.limits import check_training
 from syncline.runs.training.sequential_seeds import sequential_results
@@ -31,10 +34,10 @@ from syncline.runs.training.trained import (
 from syncline.sim import Clock
 from syncline.sim.clocks.failing import failing_clock
 from syncline.specs import MethodBase, Training
+from syncline.training import History, Recorder, parameter_groups, rows_of, train
 
 if TYPE_CHECKING:
     from syncline.runs.folders.streams import TrainingStream
-    from syncline.runs.training.elastic.regrouping import TrainedGroup
 
 
 def train_method(
@@ -58,8 +61,6 @@ def train_method(
         SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
     """
     import torch
-
-    from syncline.training import History
 
     method = method.in_precision(spec.number_format)
     check_training(spec, method)
@@ -102,9 +103,6 @@ def _train_seeds(
     network: Network | None,
 ) -> Trained:
     """Train seeds side by side."""
-    from syncline.comm import SimulatedCommunicator
-    from syncline.comm.devices import training_device
-    from syncline.training import Recorder, parameter_groups, rows_of, train
 
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
@@ -161,7 +159,6 @@ def _group(
     spec: Training, method: MethodBase, network: Network, tensors: tuple[TensorShape, ...], flops: float | None
 ) -> TrainedGroup:
     """Return a group that forms anew, simulated before its math."""
-    from syncline.runs.training.elastic.regrouping import ReformedGroup, TrainedGroup
 
     def clock_of(spec: Training, calls: Sequence[Call], network: Network, off: Factors, here: np.ndarray) -> Clock:
         return _timed(spec, method, calls, tensors, flops, network, off, np.zeros(len(here)), here)
@@ -172,14 +169,12 @@ def _group(
 
 def where_trained(spec: Training) -> dict[str, str]:
     """Return the device and the type of numbers, for the record."""
-    from syncline.comm.devices import name_of_device, training_device
 
     return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
 
 
 def jobs_of(spec: Training) -> int | None:
     """Return the default number of parallel trainings: one on a GPU, which is shared; None, one per core, elsewhere."""
-    from syncline.comm.devices import training_device
 
     return 1 if training_device(spec.device).type == "cuda" else None
 

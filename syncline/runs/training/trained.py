@@ -13,16 +13,16 @@ import numpy as np
 from syncline.costmodel import Call, TensorShape
 from syncline.errors import SpecError
 from syncline.methods.parts.method_spec import FP32_BYTES
+from syncline.problems import Problem, Rows, Task
+from syncline.runs.training.delayed_gradients.trained_stages import TrainedStages
+from syncline.runs.training.elastic.regrouping import TrainedGroup
 from syncline.specs import MethodBase, Training
 from syncline.training import History
 
 if TYPE_CHECKING:
     import torch
 
-    from syncline.problems import Problem, Rows, Task
-    from syncline.runs.training.delayed_gradients.trained_stages import TrainedStages
     from syncline.runs.training.elastic.async_clock import AsyncTrained
-    from syncline.runs.training.elastic.regrouping import TrainedGroup
 
 
 SECONDS_BETWEEN_REPORTS = 0.05

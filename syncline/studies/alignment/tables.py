@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from syncline.specs.study import Record
 from syncline.specs.tables.columns import RATE, Column, count_of, digits_of, table, text_of
+from syncline.studies.alignment.spec import AlignmentSpec
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from syncline.studies.alignment.spec import AlignmentSpec
 
 MOST_ANGLES = 12
 """Maximum number of angles for which the table with a row per angle is printed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -19,14 +19,12 @@ from syncline.costmodel import (
 )
 from syncline.costmodel.collectives.votes import VotePart, vote_parts
 from syncline.fields import Positive, Spec, Workers
+from syncline.sim import collective_finish_s
 from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.models import ModelField
-from syncline.specs.study import Record
+from syncline.specs.study import Figures, Record
 from syncline.specs.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.studies.papers.base import PaperTable, digits, paper_table
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Figures
 
 BITS_PER_S = Link(1.0, 1 / 8)
 """A link with α = 1 s and β = 1 s per bit, on which a time is a number of latencies plus a number of bits."""
@@ -123,7 +121,6 @@ def _played_s(parts: Sequence[VotePart], workers: int, link: Link, simulator: st
     A worker starts each collective as soon as it has completed the previous one. The result is None if the event
     simulator would need too many messages.
     """
-    from syncline.sim import collective_finish_s
 
     rounds = sum(int(rounds_and_block(kind, workers, nbytes, name)[0]) for kind, nbytes, name in parts)
     if simulator == "events" and rounds * workers > MOST_MESSAGES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,15 +18,13 @@ from syncline.costmodel import (
     unified_total_s,
 )
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
+from syncline.sim import Collective, Compute, Instruction, Wait, run_events
 from syncline.specs.memory import HardwareField
 from syncline.specs.models import ModelField
-from syncline.specs.study import Record
+from syncline.specs.study import Figures, Record
 from syncline.specs.tables.columns import Column, seconds_of, text_of
 from syncline.studies.papers.base import PaperTable, bandwidth_of, paper_table
 from syncline.units import parse_bandwidth
-
-if TYPE_CHECKING:
-    from syncline.specs.study import Figures
 
 STATES = ("parameters", "first momentum", "second momentum")
 
@@ -126,7 +124,6 @@ def _exposed_s(calls: Sequence[Call], meanwhile_s: float, link: Link, workers: i
 
 @cache
 def _played_s(calls: tuple[Call, ...], meanwhile_s: float, link: Link, workers: int) -> float:
-    from syncline.sim import Collective, Compute, Instruction, Wait, run_events
 
     start: list[Instruction] = [
         Collective(call.collective, call.payload_bytes, number) for number, call in enumerate(calls)

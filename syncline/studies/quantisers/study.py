@@ -11,6 +11,16 @@ import numpy as np
 from syncline.analysis import median_and_range
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.methods import MethodBase
+from syncline.optim import (
+    log_quantise,
+    log_restore,
+    quantise_lp,
+    quantise_max,
+    sign_agreement,
+    ternary_sign,
+    without_zeros,
+)
+from syncline.problems.streams import torch_generator
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs.study import Piece, Record, Report
 from syncline.studies.draws import DistributionSpec, draw_of
@@ -56,9 +66,6 @@ def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report:
     """
     import torch
 
-    from syncline.optim import sign_agreement
-    from syncline.problems.streams import torch_generator
-
     assert spec.vectors is not None
     torch.set_num_threads(1)
     levels, size = sum_levels(spec.vectors.bits, spec.workers), (spec.workers, spec.vectors.entries)
@@ -87,7 +94,6 @@ def quantised_sums(x: Tensor, levels: int, uniform: Tensor) -> dict[str, Tensor]
     ``log`` sums the values that its integers encode, in units of each worker's maximum. An all-reduce cannot sum
     logarithms, so this quantiser would need an all-gather.
     """
-    from syncline.optim import log_quantise, log_restore, quantise_lp, quantise_max, ternary_sign, without_zeros
 
     by_maximum = quantise_max(x, levels, uniform)
     sent = {"vote": ternary_sign(x)} | {name: quantise_lp(x, levels, p) for name, p in POWERS.items()}

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from syncline.analysis.theory import momentum_noise_variance, speedup_limit, vote_against_sum, vote_shares
+from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.methods import method_of
+from syncline.optim import quantise_lp
 from syncline.planner.projection.memory import memory_of
 from syncline.seeds import seed64
 from syncline.studies.scoreboard.cells import rows_of_study, study_cell
@@ -130,8 +132,6 @@ def quantiser_distance(p: float) -> float:
     """
     import torch
 
-    from syncline.optim import quantise_lp
-
     x = np.random.default_rng(seed64(0, "equation 1")).laplace(size=4096)
     size = np.abs(x)
     mean = size.max() if p == np.inf else np.exp(np.log(size).mean()) if p == 0 else (size**p).mean() ** (1 / p)
@@ -151,8 +151,6 @@ def mean_of_signs(votes: tuple[float, ...]) -> float:
 @cache
 def _positions(zeros: str, steps: int = 1024, workers: int = 8) -> np.ndarray:
     import torch
-
-    from syncline.comm import SimulatedCommunicator
 
     spec = method_of({"kind": "lion-cub", "lr": 2.0**-8, "vote": "one-bit", "ties": zeros})
     param = torch.nn.Parameter(torch.zeros(workers, 1, dtype=torch.float64))

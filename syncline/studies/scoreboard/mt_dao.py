@@ -22,6 +22,7 @@ from syncline.costmodel import (
 from syncline.costmodel.traffic.overlap import WHOLE, gradient_buckets
 from syncline.methods import method_of
 from syncline.seeds import seed64
+from syncline.studies.papers.wall_clock import equation_s, simulated_s, step_compute_s
 from syncline.studies.scoreboard.cells import study_cell
 from syncline.studies.scoreboard.literal import literal_distance, spread_as_printed
 
@@ -156,7 +157,6 @@ def late_latency_error(gbit_per_s: float, method: str, panel: str) -> float:
 @cache
 def _slow_latency(method: str, panel: str, bandwidth: float) -> float:
     from syncline.specs import Override, load_spec
-    from syncline.studies.papers.wall_clock import equation_s, simulated_s, step_compute_s
 
     spec: Any = load_spec("mt-dao-fig9", [Override.parse("latency='25 ms'")])
     (strategy,) = (entry for entry in spec.strategies if (entry.method, entry.panel) == (method, panel))

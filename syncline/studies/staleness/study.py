@@ -15,6 +15,7 @@ from syncline.analysis import median_and_range, time_to_target_s
 from syncline.analysis.statistics.curves import lost_seeds
 from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
+from syncline.methods import MethodBase
 from syncline.runs.training.delayed_gradients.updates import (
     StageWork,
     UpdateTimes,
@@ -27,7 +28,6 @@ from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 from syncline.studies.staleness.training import check_device, train_late
 
 if TYPE_CHECKING:
-    from syncline.methods import MethodBase
     from syncline.training import History
 
 

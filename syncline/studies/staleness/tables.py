@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from syncline.specs.study import Record
 from syncline.specs.tables.columns import RATE, Column, count_of, digits_of, seconds_of, table, text_of, times_of
+from syncline.studies.staleness.spec import StalenessSpec
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from syncline.studies.staleness.spec import StalenessSpec
 
 
 def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:

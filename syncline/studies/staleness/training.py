@@ -12,10 +12,10 @@ from syncline.runs.training.delayed_gradients.config import DelayedTraining
 from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
 from syncline.runs.training.delayed_gradients.event_driven import train_by_events
 from syncline.runs.training.sequential_seeds import histories_in_turn
+from syncline.specs import MethodBase
 from syncline.studies.staleness.spec import LateMethod, StalenessSpec
 
 if TYPE_CHECKING:
-    from syncline.specs import MethodBase
     from syncline.training import History
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from syncline.measure.launching.parts import in_lanes, lines_of
 from syncline.sim import Span, Timeline
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.online.server_interface import AsyncResult, Contribution
+from syncline.specs import RunSpec
 from syncline.training import History, diverged_at
-
-if TYPE_CHECKING:
-    from syncline.specs import RunSpec
 
 FILE = "server.jsonl"
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from syncline.comm.devices import training_device
+from syncline.problems import Problem, Rows, Task
 from syncline.runs.training.elastic.async_workers import AsyncWorkers
 from syncline.runs.training.trained import build_task
+from syncline.specs import RunSpec
 from syncline.training import History, Recorder
-
-if TYPE_CHECKING:
-    from syncline.problems import Problem, Rows, Task
-    from syncline.specs import RunSpec
 
 
 def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from syncline.methods.parts.remedies import BackwardWeights, RemedySpec
+from syncline.specs import MethodBase
 from syncline.specs.experiment import ScheduleSpec
 
 if TYPE_CHECKING:
     import torch
 
     from syncline.problems import Problem
-    from syncline.specs import MethodBase
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
+from syncline.methods.parts.remedies import RemedySpec
 from syncline.runs.training.delayed_gradients.config import DelayedTraining
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from syncline.comm import Communicator
-    from syncline.methods.parts.remedies import RemedySpec
     from syncline.optim import Method
     from syncline.problems import DelayedTask, Task
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +21,8 @@ from syncline.runs.training.delayed_gradients.updates import (
     stage_work,
 )
 from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
+from syncline.specs import MethodBase, RunSpec, Training
 from syncline.specs.stages import TimedModelSpec, gpt_shape
-
-if TYPE_CHECKING:
-    from syncline.specs import MethodBase, RunSpec, Training
 
 FP32_BYTES, OTHER_BYTES = 4, 2
 """Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""

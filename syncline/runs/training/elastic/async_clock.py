@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,7 @@ from syncline.sim.failures.absences import Absences
 from syncline.sim.online.async_workers import play_async_workers
 from syncline.sim.online.server_channels import ServerTopology, places_of_lanes, with_server
 from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings, UpperServer
-from syncline.specs import Training
-
-if TYPE_CHECKING:
-    from syncline.specs import MethodBase
+from syncline.specs import MethodBase, Training
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +15,8 @@ from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.optim import Method
 from syncline.problems import Task
 from syncline.runs.training.elastic.rates import Rates
+from syncline.specs import MethodBase, Training
 from syncline.training import parameter_groups
-
-if TYPE_CHECKING:
-    from syncline.specs import MethodBase, Training
 
 INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
 """Fields of a method that a worker's inner optimizer takes over."""

@@ -10,17 +10,16 @@ from syncline.comm.devices import training_device
 from syncline.costmodel import Network
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.problems import Rows
+from syncline.problems import Problem, Rows, Task
 from syncline.runs.training.elastic.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.elastic.async_workers import AsyncWorkers, batches_of, problems_of
 from syncline.runs.training.elastic.coincident_steps import teams_of
 from syncline.runs.training.trained import Trained, base_s, build_task, chain_callbacks, task_tensors, throttled
+from syncline.specs import MethodBase, Training
 from syncline.training import Recorder
 
 if TYPE_CHECKING:
-    from syncline.problems import Problem, Task
     from syncline.runs.folders.streams import TrainingStream
-    from syncline.specs import MethodBase, Training
 
 
 def train_async(

@@ -15,7 +15,7 @@ from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
 from syncline.optim import Method
 from syncline.optim.servers import GradientServer, ServerRule
-from syncline.problems import Rows, Task
+from syncline.problems import Problem, Rows, Task
 from syncline.problems.drawn_blocks import DrawnBlocks
 from syncline.runs.training.elastic.async_local_steps import inner_of
 from syncline.runs.training.elastic.coincident_steps import Team, Teams, alone
@@ -23,13 +23,11 @@ from syncline.runs.training.elastic.hierarchical_server import GlobalServer
 from syncline.runs.training.elastic.rates import lr_factors
 from syncline.runs.training.elastic.servers import outer_rules, server_optimizer
 from syncline.sim.online.server_interface import EndSimulation
+from syncline.specs import MethodBase, Training
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from syncline.problems import Problem
-    from syncline.specs import MethodBase, Training
 
 
 class ArrivedUpdate(NamedTuple):

@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from syncline.comm import SimulatedCommunicator
+from syncline.problems import Task
 
 if TYPE_CHECKING:
-    from syncline.problems import Task
     from syncline.runs.training.elastic.async_clock import AsyncPlan
 
 Teams = tuple[tuple[int, ...], ...]

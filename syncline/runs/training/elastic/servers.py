@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,10 +15,8 @@ from syncline.optim import Method, Nesterov
 from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
 from syncline.problems import Task
 from syncline.runs.training.elastic.rates import Rates
+from syncline.specs import MethodBase, Training
 from syncline.training import parameter_groups
-
-if TYPE_CHECKING:
-    from syncline.specs import MethodBase, Training
 
 
 def server_optimizer(method: MethodBase, task: Task, comm: SimulatedCommunicator) -> Method:
