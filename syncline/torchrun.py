@@ -107,7 +107,7 @@ def _calibrate(
     from syncline.measure.launching.process import Launch
     from syncline.units import number_or_text, parse_seconds
 
-    plan = planned(spec, overrides or (), known=network, sizes=sizes, budget=budget, window=window)
+    plan = planned(spec, overrides or (), known_network=network, sizes=sizes, budget=budget, window=window)
     launch = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
     command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
     target = out or Path("cluster.yaml")

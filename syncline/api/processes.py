@@ -159,7 +159,7 @@ def calibrate(
     from syncline.measure.launching.process import Launch
 
     plan = planned(
-        None if spec is None else str(spec), fields, known=network,
+        None if spec is None else str(spec), fields, known_network=network,
         sizes=None if sizes is None else list(sizes), budget=budget, window=window,
     )  # fmt: skip
     numbers = [workers] if isinstance(workers, int) else list(workers)

@@ -126,7 +126,9 @@ def known_replications() -> Result:
         text_of("name"), ("trainings\nby scale", _trainings_by_scale), count_of("methods"), count_of("claims"),
         text_of("description"),
     ]  # fmt: skip
-    return Result("replicate", {"rows": rows}, tables=lambda: [table("replications", columns, rows, left=(0, 1, 4))])
+    return Result(
+        "replicate", {"rows": rows}, tables=lambda: [table("replications", columns, rows, text_columns=(0, 1, 4))]
+    )
 
 
 def _trainings_by_scale(row: Mapping[str, Any]) -> str:

@@ -37,8 +37,8 @@ def report(
     return write_page([_reported(result) for result in results], out, title)
 
 
-def _reported(what: str | Path | Result) -> Reported:
-    if isinstance(what, Result):
-        return reported(what)
-    result = load(what)
+def _reported(source: str | Path | Result) -> Reported:
+    if isinstance(source, Result):
+        return reported(source)
+    result = load(source)
     return reported(result, result.folder.name if result.folder is not None else "")

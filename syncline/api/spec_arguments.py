@@ -17,7 +17,7 @@ Asked: TypeAlias = str | Path | Mapping[str, Any] | Experiment | None
 
 
 def spec_of(
-    asked: Asked,
+    base_spec: Asked,
     fields: Mapping[str, Any],
     *classes: type[Experiment],
     kind: str,
@@ -27,7 +27,7 @@ def spec_of(
     """Return the requested spec, and warn of settings that are probably mistakes.
 
     Args:
-        asked: the spec to begin with. A spec object without ``fields`` is returned unchanged, without warnings.
+        base_spec: the spec to begin with. A spec object without ``fields`` is returned unchanged, without warnings.
         fields: values by name, or by path such as ``"methods.1.period"``; a value of None is ignored.
         classes: the accepted classes of specs.
         kind: kind of a spec that is made of fields alone; also its name, unless it has one.
@@ -38,15 +38,15 @@ def spec_of(
         SynclineError: a value is wrong; one line says which one, and which values are accepted.
     """
     overrides = {path: value for path, value in fields.items() if value is not None}
-    if isinstance(asked, Experiment):
-        spec_kind = kind_of_model(type(asked))
-        if not (isinstance(asked, classes) or (spec_kind in STUDIES and study_of(asked).command == studies_of)):
-            raise SpecError("spec", asked.name, f"a spec of kind {kind}; this one is of kind {spec_kind}")
+    if isinstance(base_spec, Experiment):
+        spec_kind = kind_of_model(type(base_spec))
+        if not (isinstance(base_spec, classes) or (spec_kind in STUDIES and study_of(base_spec).command == studies_of)):
+            raise SpecError("spec", base_spec.name, f"a spec of kind {kind}; this one is of kind {spec_kind}")
         if not overrides:
-            return asked
-        asked = dict(asked)
+            return base_spec
+        base_spec = dict(base_spec)
     spec = load_spec(
-        {"kind": kind, "name": kind} if asked is None else asked,
+        {"kind": kind, "name": kind} if base_spec is None else base_spec,
         overrides,
         *classes,
         studies_of=studies_of,

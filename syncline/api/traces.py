@@ -78,7 +78,7 @@ def trace(
     scripts = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
     programs = [program_of(script) for script in scripts]
     chosen_networks = listed(NETWORKS if networks is None else networks)
-    question = ReplayedOn.of(chosen_networks, hardware, algorithm, host, target_loss=target_loss)
+    question = ReplayedOn.from_options(chosen_networks, hardware, algorithm, host, target_loss=target_loss)
     options = TraceOptions(gpu, clock)
     with place(out, folder_name(programs)) as (path, scratch):
         answer = experiment(
@@ -132,7 +132,7 @@ def whatif(
     folders = [Path(source.folder or "") if isinstance(source, Result) else Path(source) for source in records]
     changes = Changes(scale_bandwidth, scale_latency, scale_compute, overlap)
     chosen_networks = listed(NETWORKS if networks is None else networks)
-    question = ReplayedOn.of(chosen_networks, hardware, algorithm, host, changes, target_loss)
+    question = ReplayedOn.from_options(chosen_networks, hardware, algorithm, host, changes, target_loss)
     with place(out, "whatif") as (path, scratch):
         answer = experiment(folders, question, path, exact=exact and out is not None)
     return replay_result("whatif", answer, question, scratch)

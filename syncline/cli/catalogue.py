@@ -17,7 +17,7 @@ from syncline.errors import SpecError, one_of
     epilog=examples("syncline list specs", "syncline list methods --model olmo-1b --workers 64"),
 )
 def list_(
-    what: Annotated[
+    catalogue: Annotated[
         str,
         typer.Argument(
             metavar="WHAT",
@@ -44,18 +44,18 @@ def list_(
     from syncline.runs.catalogue import CATALOGUES
     from syncline.specs import model as model_of
 
-    if what not in CATALOGUES:
-        raise SpecError("list", what, one_of(CATALOGUES, what))
+    if catalogue not in CATALOGUES:
+        raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
     options: dict[str, Any] = {"shape": model and model_of(model, "--model"), "workers": workers}
     arguments = {name: value for name, value in options.items() if value is not None}
-    if what != "methods":
+    if catalogue != "methods":
         for name, value in (("model", model), ("workers", workers)):
             if value is not None:
-                raise SpecError(f"--{name}", value, f"no {name}, as a list of {what} depends on none")
-    rows = CATALOGUES[what](**arguments, report=lambda line: warn([line]))
+                raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
+    rows = CATALOGUES[catalogue](**arguments, report=lambda line: warn([line]))
     if as_json:
         emit({"rows": rows})
         return
     from syncline.specs.tables import display
 
-    new_console().print(display.catalogue_table(what, rows))
+    new_console().print(display.catalogue_table(catalogue, rows))

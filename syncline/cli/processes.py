@@ -125,7 +125,7 @@ def calibrate_command(
         str, typer.Option("--workers", metavar="P,P", help="Numbers of processes to measure with, one after another.")
     ] = "2,4",
     overrides: SetOption = None,
-    known: Annotated[
+    known_network: Annotated[
         str | None,
         typer.Option("--network", metavar="NET", help="Its latency and bandwidth, if known; else they are fitted."),
     ] = None,
@@ -157,7 +157,7 @@ def calibrate_command(
     from syncline.runs.processes.progress import progress
     from syncline.units import number_or_text, parse_seconds
 
-    plan = planned(spec, overrides or (), known=known, sizes=sizes, budget=budget, window=window)
+    plan = planned(spec, overrides or (), known_network=known_network, sizes=sizes, budget=budget, window=window)
     numbers = numbers_of(workers)
     warn(calibrate_warnings(numbers))
     options = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))

@@ -51,7 +51,7 @@ def replicate_command(
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="N", help="Of the finals, how many: 5; or which: [3, 4].")
     ] = None,
-    most: Annotated[
+    max_trainings: Annotated[
         int | None, typer.Option("--most", metavar="N", help="Trainings that are made now; the same again goes on.")
     ] = None,
     time: Annotated[
@@ -65,7 +65,7 @@ def replicate_command(
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Where it is kept; results/replication/NAME by default."),
     ] = None,
-    known: Annotated[bool, typer.Option("--list", metavar=FLAG, help="List the bundled replications.")] = False,
+    list_bundled: Annotated[bool, typer.Option("--list", metavar=FLAG, help="List the bundled replications.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Test a paper's claims at equal effort: a search for each method, finals on fresh seeds, verdicts."""
@@ -73,7 +73,7 @@ def replicate_command(
     from syncline.runs.sweep.listener import listening
 
     console = new_console()
-    if known:
+    if list_bundled:
         listed = known_replications()
         if as_json:
             emit(listed)
@@ -88,7 +88,7 @@ def replicate_command(
         return listening(console, say)
 
     result = replicate(
-        name, scale=scale, seeds=value_of("--seeds", seeds), most=most, time=time, jobs=jobs, out=out,
+        name, scale=scale, seeds=value_of("--seeds", seeds), most=max_trainings, time=time, jobs=jobs, out=out,
         on_stage=on_stage, on_expected=lambda left: say(str(left)),
     )  # fmt: skip
     print_tables(console, result)

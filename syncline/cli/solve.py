@@ -106,7 +106,7 @@ def solve_command(
         str | None,
         typer.Option("--speedup", metavar="TIMES", help="Over a baseline, at least: 2.", rich_help_panel=TARGETS),
     ] = None,
-    over: Annotated[
+    baseline: Annotated[
         str | None,
         typer.Option(
             "--over",
@@ -159,7 +159,7 @@ def solve_command(
             autocompletion=completion.networks,
         ),
     ] = None,
-    most: Annotated[
+    max_workers: Annotated[
         int | None,
         typer.Option("--most", metavar="P", help="Workers that are tried; 16 times those there are by default."),
     ] = None,
@@ -204,7 +204,7 @@ def solve_command(
 
     inputs = InverseInputs(
         tokens, target_loss, prices, extrapolate, deadline, budget, step_time, utilisation, compute_utilisation,
-        exposed, speedup, loss_penalty, over, level, among, most, batch_tokens, best, fits,
+        exposed, speedup, loss_penalty, baseline, level, among, max_workers, batch_tokens, best, fits,
     )  # fmt: skip
     inputs.targets()  # refuse wrong targets before anything is read
     networks, machines, count = resolve_cluster_options(cluster, each_network(network), hardware, workers)

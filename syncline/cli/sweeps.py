@@ -119,7 +119,9 @@ def best_command(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A sweep's folder, also of one that goes on or was killed.")
     ],
-    by: Annotated[str, typer.Option("--by", metavar="FIELD", help="A number of the rows; less is better.")] = "loss",
+    ranking_field: Annotated[
+        str, typer.Option("--by", metavar="FIELD", help="A number of the rows; less is better.")
+    ] = "loss",
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="How many configurations are shown.")] = 20,
     equal_effort: Annotated[
         bool,
@@ -140,8 +142,8 @@ def best_command(
         rows = with_equal_effort(stored.rows, stored.asked) if equal_effort else stored.rows
         names = {row["run"] for row in rows}
         tuned = effort((run["method"], run["training"]) for run in stored.asked if run["run"] in names)
-        records = ranked(rows, by)
-        tables: list[Group] = [ranking_table(records, by, stored.paths, top, name=stored.about["name"])]
+        records = ranked(rows, ranking_field)
+        tables: list[Group] = [ranking_table(records, ranking_field, stored.paths, top, name=stored.about["name"])]
         if columns is not None:
             from syncline.specs.tables.column_selection import chosen_tables
 

@@ -121,7 +121,7 @@ def trace_command(
     from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
 
     programs = [script_of(words) for words in _scripts(script, several)]
-    question = ReplayedOn.of(
+    question = ReplayedOn.from_options(
         each_network(network) or list(NETWORKS), hardware or HARDWARE, algorithm, host=host, target_loss=target_loss
     )
     options = TraceOptions(gpu, clock)
@@ -132,7 +132,9 @@ def trace_command(
         raise SpecError("--ranks", ranks, "--shapes beside it, as with real math all ranks are recorded")
     run = Shaping(parse_ranks(ranks)) if shapes else traced
     limit = MOST_SHAPED if shapes else MOST_WORKERS
-    answer = trace(programs, workers, question, target, exact=out is not None, run=run, most=limit, options=options)
+    answer = trace(
+        programs, workers, question, target, exact=out is not None, run=run, max_workers=limit, options=options
+    )
     result = replay_result("trace", answer, question)
     _show(result, as_json)
     if not as_json:
@@ -211,7 +213,7 @@ def whatif_command(
         raise SpecError("--overlap", overlap, one_of(("on", "off"), overlap))
     changes = Changes(bandwidth, latency, compute, overlap == "on")
     machine, networks = hardware or HARDWARE, each_network(network) or list(NETWORKS)
-    question = ReplayedOn.of(networks, machine, algorithm, host, changes, target_loss)
+    question = ReplayedOn.from_options(networks, machine, algorithm, host, changes, target_loss)
     _show(replay_result("whatif", whatif(records, question, out, exact=out is not None), question), as_json)
 
 

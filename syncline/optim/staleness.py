@@ -65,10 +65,10 @@ def discounted(
     if min(delays) < 0:
         raise SpecError("delays", delays, "updates, at least 0")
 
-    def of(delay: int) -> Callable[[int], float]:
+    def rate_factor(delay: int) -> Callable[[int], float]:
         return lambda t: factor(t) * discount(t, delay, anneal_steps)
 
-    return LambdaLR(optimizer, [of(delay) for delay in delays])
+    return LambdaLR(optimizer, [rate_factor(delay) for delay in delays])
 
 
 @dataclass(frozen=True)

@@ -141,12 +141,12 @@ def captured_by(graphs: Graphs) -> Callable[[Pass, Values, Tensor, Tensor], Pass
         with _refused("graph"):
             (gradients, losses), replay = graphs.capture(lambda: run(values, x, y))
 
-        def again(_: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
+        def replay_pass(_: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
             x.copy_(inputs)
             y.copy_(targets)
             replay()
             return {name: gradient.clone() for name, gradient in gradients.items()}, losses.clone()
 
-        return again
+        return replay_pass
 
     return record

@@ -73,7 +73,7 @@ class Grid:
         return cls(path, tuple(values), option, method=method)
 
     @classmethod
-    def of(cls, path: str, values: Any) -> Grid:
+    def from_values(cls, path: str, values: Any) -> Grid:
         """Return the grid of a field and its values from Python."""
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise SpecError(f"grid[{path!r}]", values, "a list of values")

@@ -15,7 +15,7 @@ from syncline.errors import SpecError, one_of
 Product = Callable[[Tensor], Tensor]
 """``v -> H v`` of vectors ``(d,)``; each call may look at another batch of data."""
 
-HOW = ("geometric", "median")
+ESTIMATORS = ("geometric", "median")
 
 
 class Products(NamedTuple):
@@ -95,7 +95,7 @@ def cauchy_norm_11(
     products: Products,
     draws: int,
     generator: torch.Generator,
-    how: Literal["geometric", "median"] = "geometric",
+    estimator: Literal["geometric", "median"] = "geometric",
 ) -> NormEstimate:
     """Estimate the (1,1)-norm of H from products with vectors of independent standard Cauchy entries.
 
@@ -111,10 +111,10 @@ def cauchy_norm_11(
         products: products with the Hessian.
         draws: n, the number of random vectors, at least 2.
         generator: generator of the random vectors.
-        how: combine the draws by the ``geometric`` mean or by the ``median``.
+        estimator: combine the draws by the ``geometric`` mean or by the ``median``.
 
     Raises:
-        SpecError: too few draws, or an unknown ``how``.
+        SpecError: too few draws, or an unknown ``estimator``.
 
     Source: Basis Rotation, Appendix D.3, after S. Xie et al. (2025); the geometric mean is that of P. Li, T. Hastie,
     K. Church, "Nonlinear estimators and tail bounds for dimension reduction in l1 using Cauchy random projections"
@@ -122,18 +122,18 @@ def cauchy_norm_11(
     """
     if draws < 2:
         raise SpecError("draws", draws, "at least 2")
-    if how not in HOW:
-        raise SpecError("how", how, one_of(HOW, how))
+    if estimator not in ESTIMATORS:
+        raise SpecError("estimator", estimator, one_of(ESTIMATORS, estimator))
     logs, magnitudes = torch.zeros(products.dimension, dtype=torch.float64), []
     for _ in range(draws):
         uniform = torch.rand(products.dimension, dtype=torch.float64, generator=generator)
         z = torch.tan(math.pi * (uniform - 0.5)).to(products.device, products.dtype)
         magnitude = products.times(z).abs().to("cpu", torch.float64)
-        if how == "median":
+        if estimator == "median":
             magnitudes.append(magnitude)
         else:  # a row of zeros has the logarithm minus infinity, so its sum is 0
             logs += magnitude.log()
-    if how == "median":
+    if estimator == "median":
         rows = torch.stack(magnitudes).quantile(0.5, dim=0)
     else:
         rows = (logs / draws + draws * math.log(math.cos(math.pi / (2 * draws)))).exp()

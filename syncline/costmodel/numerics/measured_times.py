@@ -53,11 +53,13 @@ class MeasuredTimes:
     def time_s(self, nbytes: ArrayLike, ranks: ArrayLike) -> NDArray[np.float64]:
         """Seconds of so many bytes among so many ranks, broadcast; NaN of more ranks or fewer than were measured."""
         sizes, counts = np.broadcast_arrays(np.asarray(nbytes, dtype=float), np.asarray(ranks))
-        known = sorted({point[0] for point in self.points})
-        share = [(count - 1) / count for count in known]
-        logs = np.stack([self._log_s(sizes.ravel(), count) for count in known])
-        at = (counts.ravel() - 1) / counts.ravel()
-        out = np.array([np.interp(x, share, column, np.nan, np.nan) for x, column in zip(at, logs.T, strict=True)])
+        rank_counts = sorted({point[0] for point in self.points})
+        share = [(count - 1) / count for count in rank_counts]
+        logs = np.stack([self._log_s(sizes.ravel(), count) for count in rank_counts])
+        requested_share = (counts.ravel() - 1) / counts.ravel()
+        out = np.array(
+            [np.interp(x, share, column, np.nan, np.nan) for x, column in zip(requested_share, logs.T, strict=True)]
+        )
         return np.exp(out).reshape(sizes.shape)
 
     def _log_s(self, nbytes: NDArray[np.float64], ranks: int) -> NDArray[np.float64]:
@@ -103,5 +105,5 @@ def nvlink_all_reduce(gpu: str) -> MeasuredTimes:
 
     Source: J. Bang et al., "vTrain" (MICRO 2024), github.com/VIA-Research/vTrain, ``trace``; nvlink_all_reduce.md.
     """
-    told = read_times(Path(__file__).with_name("nvlink_all_reduce.csv"), "all_reduce", gpu)
-    return replace(told, source="J. Bang et al., vTrain (MICRO 2024), github.com/VIA-Research/vTrain, trace")
+    times = read_times(Path(__file__).with_name("nvlink_all_reduce.csv"), "all_reduce", gpu)
+    return replace(times, source="J. Bang et al., vTrain (MICRO 2024), github.com/VIA-Research/vTrain, trace")

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def calibrate(
     plan: Calibration,
     workers: Sequence[int],
     out: Path,
-    how: Launch | None = None,
+    options: Launch | None = None,
     *,
     command: str = "",
     exact: bool = False,
@@ -56,7 +57,7 @@ def calibrate(
         plan: the measurements to make.
         workers: numbers of processes, each at least 2.
         out: the file to write. If it exists, a number is added; with ``exact`` it is an error.
-        how: device, backend, timeout; the defaults of `Launch` if none.
+        options: device, backend, timeout; the defaults of `Launch` if none.
         command: the user's command, for the file.
         exact: refuse an existing file.
         on_progress: called with the number of parts that are done, of ``len(workers) * len(plan.parts)``.
@@ -68,14 +69,14 @@ def calibrate(
     Raises:
         SynclineError: a mistake found before the measurements, or measurements that determine nothing.
     """
-    how = how or Launch()
+    options = options or Launch()
     check_process_counts(workers)
-    devices = how.devices(max(workers))
+    devices = options.devices(max(workers))
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
         for number, processes in enumerate(sorted(workers)):
             done = number * len(plan.parts)
-            measurement = _on_local_processes(plan, processes, how, lambda parts, done=done: on_progress(done + parts))  # type: ignore[misc]
+            measurement = _on_local_processes(plan, processes, options, partial(_report_parts, on_progress, done))
             if isinstance(measurement, Failure):
                 return {"failed": failure_line(measurement, plan)}
             measured.append(measurement)
@@ -85,7 +86,7 @@ def calibrate(
 
 
 def calibrate_under_torchrun(
-    plan: Calibration, out: Path, how: Launch, *, command: str = "", exact: bool = False
+    plan: Calibration, out: Path, options: Launch, *, command: str = "", exact: bool = False
 ) -> dict[str, Any]:
     """Measure the machines of the processes that torchrun started.
 
@@ -95,22 +96,22 @@ def calibrate_under_torchrun(
     Raises:
         SynclineError: a mistake found before the measurements; the same on every rank.
     """
-    store, place = store_of_environment(how.meeting_s)
+    store, place = store_of_environment(options.meeting_s)
     devices, file, mistake = None, None, None
     try:
-        devices = how.devices(place.local_processes)
+        devices = options.devices(place.local_processes)
         check_process_counts([place.processes])
         file = ClusterFile(out, exact) if place.rank == 0 else None
     except SynclineError as error:
         mistake = str(error)
     with file or nullcontext():
         same = identity(plan.identity()) | ({"device": devices.kind, "backend": devices.backend} if devices else {})
-        machines = agree(store, place, {"device": "", "backend": ""} | same, how.meeting_s, mistake)
+        machines = agree(store, place, {"device": "", "backend": ""} | same, options.meeting_s, mistake)
         assert devices is not None  # otherwise `agree` has raised the mistake on every rank
         progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
         start_s = time.perf_counter()
         try:
-            measurement = measure(plan, how, store, place, machines, progress)
+            measurement = measure(plan, options, store, place, machines, progress)
         except RuntimeError as error:
             failure = Failure(place.rank, progress.step_of(place.rank), _torchs_reason(error))
             return {"failed": failure_line(failure, plan)}
@@ -137,7 +138,7 @@ def failure_line(failure: Failure, plan: Calibration) -> str:
 
 
 def measure(
-    plan: Calibration, how: Launch, store: Store, place: Place, machines: dict[int, str], progress: Progress
+    plan: Calibration, options: Launch, store: Store, place: Place, machines: dict[int, str], progress: Progress
 ) -> dict[str, Any]:
     """Join the other ranks and measure; every rank returns the same.
 
@@ -149,11 +150,11 @@ def measure(
         SynclineError: a mistake that only the built problem shows.
     """
     torch.set_num_threads(plan.threads)
-    devices = how.devices(place.local_processes)
+    devices = options.devices(place.local_processes)
     device = devices.for_process(place.local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    with group(store, place, devices.backend, 1.5 * how.timeout_s + 10.0), torch.random.fork_rng(devices=[]):
+    with group(store, place, devices.backend, 1.5 * options.timeout_s + 10.0), torch.random.fork_rng(devices=[]):
         agreements = None if devices.backend == "gloo" else dist.new_group(backend="gloo")
         gate = Gate(clock_offset_ns(place, machines), agreements)
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)
@@ -190,16 +191,21 @@ def measure(
     }
 
 
-def calibration_process(rank: int, plan: Calibration, processes: int, how: Launch, port: int, folder: Path) -> None:
+def calibration_process(rank: int, plan: Calibration, processes: int, options: Launch, port: int, folder: Path) -> None:
     """Run one process of ``syncline calibrate``; rank 0 writes the measurements to the folder."""
     # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = join_store(port, how.meeting_s)
+    store = join_store(port, options.meeting_s)
     place = Place(rank, processes, rank, processes)
-    machines = agree(store, place, identity(plan.identity()), how.meeting_s)
-    measurement = measure(plan, how, store, place, machines, Progress.shared(folder / "progress", processes, rank))
+    machines = agree(store, place, identity(plan.identity()), options.meeting_s)
+    measurement = measure(plan, options, store, place, machines, Progress.shared(folder / "progress", processes, rank))
     if rank == 0:
         (folder / "measured.json").write_text(json.dumps(measurement))
+
+
+def _report_parts(on_progress: Callable[[int], object], done: int, parts: int) -> None:
+    """Report the parts of this number of processes, beyond those of the numbers before."""
+    on_progress(done + parts)
 
 
 def _on_local_processes(

@@ -65,7 +65,9 @@ class ClusterFile:
     def __enter__(self) -> ClusterFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._claim.working().unlink(missing_ok=True)
         self._claim.release()
 
@@ -136,7 +138,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         "compute": compute,
         "wires": [row for measurement in measured for row in wires_of(measurement)],
         "collectives": collectives,
-        "constants": constants_of(fit, given=plan.link is not None),
+        "constants": constants_of(fit, user_provided=plan.link is not None),
         "residuals": residuals_of(collectives),
     }
 
@@ -183,16 +185,21 @@ def gloo_section(costs: GlooCosts) -> Fields:
     return fields | ({"byte": byte} if byte else {})
 
 
-def compute_of(one: Fields) -> Fields:
+def compute_of(measurement: Fields) -> Fields:
     """Return the times and rates of steps, products and copies for one number of processes."""
-    means_s = [float(np.median(rank)) for rank in one["steps"]]
-    step_s = float(np.median([seconds for rank in one["steps"] for seconds in rank]))
-    flops = one["flops_per_step"]
-    section = {"workers": one["workers"], "step_s": step_s, "slowest_s": max(means_s), "spread": one["spread"]}
-    section |= {"peak_flops": one["product_flops_per_s"], "memory_bytes_per_s": one["copy_bytes_per_s"]}
+    means_s = [float(np.median(rank)) for rank in measurement["steps"]]
+    step_s = float(np.median([seconds for rank in measurement["steps"] for seconds in rank]))
+    flops = measurement["flops_per_step"]
+    section = {
+        "workers": measurement["workers"],
+        "step_s": step_s,
+        "slowest_s": max(means_s),
+        "spread": measurement["spread"],
+    }
+    section |= {"peak_flops": measurement["product_flops_per_s"], "memory_bytes_per_s": measurement["copy_bytes_per_s"]}
     if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
         return section
-    return section | {"flops_per_s": flops / step_s, "mfu": flops / step_s / one["product_flops_per_s"]}
+    return section | {"flops_per_s": flops / step_s, "mfu": flops / step_s / measurement["product_flops_per_s"]}
 
 
 def hardware_of(compute: Fields) -> Fields | None:
@@ -207,18 +214,18 @@ def hardware_of(compute: Fields) -> Fields | None:
     }
 
 
-def wires_of(one: Fields) -> list[Fields]:
+def wires_of(measurement: Fields) -> list[Fields]:
     """Return each wire format's encoding and decoding seconds, ``fixed + per_element n``, and fp32 bytes per second.
 
     The bytes per second are those of encoding and decoding together.
     """
     rows = []
-    for name in one["wires"][0]:
-        times = np.median([rank[name] for rank in one["wires"]], axis=0)  # (sizes, 3)
+    for name in measurement["wires"][0]:
+        times = np.median([rank[name] for rank in measurement["wires"]], axis=0)  # (sizes, 3)
         encode, decode = (_line(times[:, 0], times[:, column]) for column in (1, 2))
         rows.append({
             "wire": name,
-            "workers": one["workers"],
+            "workers": measurement["workers"],
             "encode_fixed_s": encode[0],
             "encode_element_s": encode[1],
             "decode_fixed_s": decode[0],
@@ -236,7 +243,7 @@ def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     return fixed, element
 
 
-def constants_of(fit: LinkFit, given: bool) -> list[Fields]:
+def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
     """Return the constants, whether the user gave them, and their standard errors if known."""
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
@@ -250,7 +257,7 @@ def constants_of(fit: LinkFit, given: bool) -> list[Fields]:
         {
             "constant": name,
             "value": value,
-            "given": given and name in ("latency", "bandwidth"),
+            "given": user_provided and name in ("latency", "bandwidth"),
             "spread": fit.spread.get(name),
         }
         for name, value in values.items()

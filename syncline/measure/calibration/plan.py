@@ -64,7 +64,7 @@ def planned(
     spec: str | None = None,
     overrides: Overrides = (),
     *,
-    known: Any = None,
+    known_network: Any = None,
     sizes: str | Sequence[str | float] | None = None,
     budget: str | float | None = None,
     window: str | float | None = None,
@@ -74,7 +74,7 @@ def planned(
     Args:
         spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
         overrides: overrides of fields of the spec.
-        known: the network, if its latency and bandwidth are known.
+        known_network: the network, if its latency and bandwidth are known.
         sizes: bytes, separated by commas or as a list.
         budget: time for each collective and size.
         window: time for steps, and for products.
@@ -85,9 +85,9 @@ def planned(
     if spec is None and overrides:
         raise SpecError("--set", list(overrides), "a spec whose fields these are: syncline calibrate SPEC --set ...")
     loaded = None if spec is None else load_spec(spec, overrides, RunSpec, CompareSpec)
-    link = None if known is None else network(known, "--network")
+    link = None if known_network is None else network(known_network, "--network")
     if not isinstance(link, Link | None):
-        raise SpecError("--network", known, "one link that all workers have, as 10gbe is")
+        raise SpecError("--network", known_network, "one link that all workers have, as 10gbe is")
     timing_options: dict[str, Any] = {}
     if sizes is not None:
         parts = [part.strip() for part in sizes.split(",")] if isinstance(sizes, str) else sizes

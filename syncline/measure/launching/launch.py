@@ -45,17 +45,17 @@ MEASURED = "measured"
 def launch(
     spec: RunSpec,
     out: Path,
-    how: Launch | None = None,
+    options: Launch | None = None,
     *,
     exact: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Train on local processes, one per worker unless ``how`` says more, measure, and write the folder of a run.
+    """Train on local processes, one per worker unless ``options`` says more, measure, and write the folder of a run.
 
     Args:
         spec: the run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        how: device, backend, timeout; the defaults of `Launch` if None.
+        options: device, backend, timeout; the defaults of `Launch` if None.
         on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
 
     Returns:
@@ -65,14 +65,14 @@ def launch(
     Raises:
         SynclineError: a mistake in the spec, a missing GPU, or a port in use; raised before training.
     """
-    how = (how or Launch()).of(spec)
+    options = (options or Launch()).for_spec(spec)
     check(spec)
-    processes = how.processes(spec.workers)
+    processes = options.processes(spec.workers)
     check_processes("workers", processes)
     check_training(spec, spec.method)
-    how.devices(processes)
+    options.devices(processes)
     spec, step_s = with_measured_step(spec)
-    store = host_store(how.port)
+    store = host_store(options.port)
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
@@ -80,13 +80,20 @@ def launch(
         ended = on_local_processes(
             rank_process,
             processes,
-            (cloudpickle.dumps(spec), how, store.port, parts),
-            how,
+            (cloudpickle.dumps(spec), options, store.port, parts),
+            options,
             parts,
             on_progress,
         )
         result = write_launch(
-            folder, spec, how, parts, ended.wall_s, ended.failure, interrupted=ended.interrupted, measured_step_s=step_s
+            folder,
+            spec,
+            options,
+            parts,
+            ended.wall_s,
+            ended.failure,
+            interrupted=ended.interrupted,
+            measured_step_s=step_s,
         )
     return result | {"folder": str(folder.path)}
 
@@ -109,7 +116,7 @@ def on_local_processes(
     target: Callable[..., Any],
     processes: int,
     args: tuple[Any, ...],
-    how: Launch,
+    options: Launch,
     parts: Path,
     on_progress: Callable[[int], object] | None,
 ) -> Ended:
@@ -119,7 +126,7 @@ def on_local_processes(
         target: an importable function.
         processes: number of processes P.
         args: arguments for every process.
-        how: options with the timeout.
+        options: options with the timeout.
         parts: the folder to which the processes write their lines.
         on_progress: called with the number of steps that all processes have completed.
 
@@ -134,7 +141,7 @@ def on_local_processes(
 
     interrupted, failure, started_s = False, None, time.perf_counter()
     try:
-        failure = watched(target, processes, args, progress, parts, how.timeout_s, preload=PRELOAD, on_poll=on_poll)
+        failure = watched(target, processes, args, progress, parts, options.timeout_s, preload=PRELOAD, on_poll=on_poll)
     except KeyboardInterrupt:
         interrupted = True
     if failure is not None and failure.mistake:
@@ -163,9 +170,9 @@ def check(spec: RunSpec) -> None:
     spec.faults.refuse_absences("none, as real processes do not leave and come back", SpecError)
 
 
-def launch_warnings(spec: RunSpec | PipelineSpec, how: Launch | None = None, cores: int | None = None) -> list[str]:
+def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None, cores: int | None = None) -> list[str]:
     """Return a line for each setting that makes times unreliable, or that has no effect on real processes."""
-    processes = (how or Launch()).processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
+    processes = (options or Launch()).processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
     cores = cores or os.cpu_count() or 1
     lines = []
     if processes > cores:
@@ -187,7 +194,7 @@ def as_launched(spec: RunSpec) -> RunSpec:
 def write_launch(
     folder: RunFolder,
     spec: RunSpec,
-    how: Launch,
+    options: Launch,
     parts: Path,
     wall_s: float,
     failure: Failure | None,
@@ -200,7 +207,7 @@ def write_launch(
     Returns:
         The result of `launch` without the folder, whose name is known only when it is complete.
     """
-    failed, processes = None if failure is None else str(failure), how.processes(spec.workers)
+    failed, processes = None if failure is None else str(failure), options.processes(spec.workers)
     spec = as_launched(spec)
     measured = read_parts(parts, spec, wall_s, interrupted or failure is not None, processes)
     clock, simulated = (measured.clock, None) if measured is not None else (None, None)
@@ -208,21 +215,23 @@ def write_launch(
         simulated = time_method(spec, measured.trained, spec.network)
     record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
     record["measured_step_s"] = measured_step_s
-    record |= {"launch": asdict(how) | {"processes": processes}, "rows": [], "simulated": None}
+    record |= {"launch": asdict(options) | {"processes": processes}, "rows": [], "simulated": None}
     record |= {"device": measured.device if measured else None, "dtype": spec.dtype}
     if measured is not None:
-        record |= _told(spec, measured, simulated, measured_step_s is not None)
+        record |= _rows_and_simulated_record(spec, measured, simulated, measured_step_s is not None)
     folder.json("run", environment() | record)
     parameter_files = {rank: parts / f"{rank}.pt" for rank in range(processes)}
-    if how.keep_parameters and all(path.exists() for path in parameter_files.values()):
+    if options.keep_parameters and all(path.exists() for path in parameter_files.values()):
         _join_parameters(parameter_files, folder.working / "parameters.pt")
     if measured is not None:
-        _write(folder, spec, how, measured, simulated)
+        _write(folder, spec, options, measured, simulated)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 
-def _told(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool) -> dict[str, Any]:
+def _rows_and_simulated_record(
+    spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool
+) -> dict[str, Any]:
     """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
     trained, clock = measured.trained, measured.clock
     rows = run_records(trained, clock, spec.network, spec.workers)

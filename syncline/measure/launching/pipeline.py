@@ -31,7 +31,7 @@ from syncline.specs.study import Record
 def launch_pipeline(
     spec: PipelineSpec,
     out: Path,
-    how: Launch | None = None,
+    options: Launch | None = None,
     *,
     exact: bool = False,
     on_progress: Callable[[int], None] | None = None,
@@ -41,7 +41,7 @@ def launch_pipeline(
     Args:
         spec: a spec with a ``training``.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        how: device, timeout; the backend is gloo.
+        options: device, timeout; the backend is gloo.
         on_progress: called with the number of tasks that all stages have completed.
 
     Returns:
@@ -52,31 +52,36 @@ def launch_pipeline(
     Raises:
         SynclineError: the training cannot start.
     """
-    how = how or Launch()
-    check_pipeline(spec, how)
+    options = options or Launch()
+    check_pipeline(spec, options)
     check_processes("stages", spec.stages)
-    how.devices(spec.stages)
-    store = host_store(how.port)
+    options.devices(spec.stages)
+    store = host_store(options.port)
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
         ended = on_local_processes(
-            stage_process, spec.stages, (spec.model_dump(mode="json"), how, store.port, parts), how, parts, on_progress
+            stage_process,
+            spec.stages,
+            (spec.model_dump(mode="json"), options, store.port, parts),
+            options,
+            parts,
+            on_progress,
         )
         failure = ended.failure
         record: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
         record |= {"failed": None if failure is None else str(failure)}
-        record |= {"launch": asdict(how) | {"processes": spec.stages}} | _write(folder, spec, parts)
+        record |= {"launch": asdict(options) | {"processes": spec.stages}} | _write(folder, spec, parts)
         folder.json("run", environment() | record)
-        if how.keep_parameters and failure is None:
+        if options.keep_parameters and failure is None:
             _join_parameters(parts, folder.working / "parameters.pt", spec)
         shutil.rmtree(parts)
     names = ("rows", "simulated", "interrupted", "failed")
     return {name: record[name] for name in names} | {"folder": str(folder.path)}
 
 
-def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
+def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
     """Refuse settings that only the simulator supports.
 
     Raises:
@@ -98,10 +103,10 @@ def check_pipeline(spec: PipelineSpec, how: Launch) -> None:
     for i, name in enumerate(spec.schedules):
         if not spec.build_schedule(name).orders:
             raise SpecError(f"schedules.{i}", name, "one with a fixed order: processes do not choose what to run")
-    if how.workers_per_process > 1:
-        raise SpecError("workers_per_process", how.workers_per_process, "1: a stage is a process")
-    if how.backend == "nccl":
-        raise SpecError("backend", how.backend, "gloo: stages send through the host's memory")
+    if options.workers_per_process > 1:
+        raise SpecError("workers_per_process", options.workers_per_process, "1: a stage is a process")
+    if options.backend == "nccl":
+        raise SpecError("backend", options.backend, "gloo: stages send through the host's memory")
 
 
 def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:

@@ -84,7 +84,7 @@ class Launch:
         """Return the seconds that processes wait for each other before the training."""
         return max(self.timeout_s, START_S)
 
-    def of(self, spec: RunSpec | PipelineSpec) -> Launch:
+    def for_spec(self, spec: RunSpec | PipelineSpec) -> Launch:
         """Return the options with the spec's device, if the device is ``auto`` and the spec's is ``cuda``."""
         spec_device = getattr(spec, "device", "cpu")
         return replace(self, device=spec_device) if self.device == "auto" and spec_device == "cuda" else self
@@ -94,19 +94,19 @@ class Launch:
         return devices(self.device, self.backend, local_processes)
 
 
-def rank_process(rank: int, packed: bytes, how: Launch, port: int, folder: Path) -> None:
+def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: Path) -> None:
     """Run a process of ``syncline launch``; cloudpickle packs the spec, because it may hold objects from a notebook."""
     # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     spec: RunSpec = cloudpickle.loads(packed)
-    store = join_store(port, how.meeting_s)
-    processes = how.processes(spec.workers)
+    store = join_store(port, options.meeting_s)
+    processes = options.processes(spec.workers)
     place = Place(rank, processes, rank, processes)
     progress = Progress.shared(folder / "progress", processes, rank)
-    take_part(spec, how, store, place, meet(spec, how, store, place), progress, folder)
+    take_part(spec, options, store, place, meet(spec, options, store, place), progress, folder)
 
 
-def meet(spec: RunSpec | PipelineSpec, how: Launch, store: Store, place: Place) -> dict[int, str]:
+def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
     """Check, before the training, that all processes can run the same spec, and return the machine of each.
 
     Raises:
@@ -115,17 +115,23 @@ def meet(spec: RunSpec | PipelineSpec, how: Launch, store: Store, place: Place) 
     # A process that cannot take part informs the others, because they would wait for it.
     mine, mistake = None, None
     try:
-        mine = how.devices(place.local_processes)
+        mine = options.devices(place.local_processes)
     except SynclineError as error:
         mistake = str(error)
-    run_as = {"reproducible": how.reproducible, "workers_per_process": how.workers_per_process}
+    run_as = {"reproducible": options.reproducible, "workers_per_process": options.workers_per_process}
     same = identity(spec.model_dump(mode="json") | run_as)
     same |= {"device": mine.kind, "backend": mine.backend} if mine else {"device": "", "backend": ""}
-    return agree(store, place, same, how.meeting_s, mistake)
+    return agree(store, place, same, options.meeting_s, mistake)
 
 
 def take_part(
-    spec: RunSpec, how: Launch, store: Store, place: Place, machines: dict[int, str], progress: Progress, folder: Path
+    spec: RunSpec,
+    options: Launch,
+    store: Store,
+    place: Place,
+    machines: dict[int, str],
+    progress: Progress,
+    folder: Path,
 ) -> None:
     """Join the other processes, train, and write this process's lines into the folder.
 
@@ -133,17 +139,17 @@ def take_part(
         SynclineError: a mistake that only the built problem shows; raised before training.
     """
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
-    mine = how.devices(place.local_processes)
+    mine = options.devices(place.local_processes)
     device = mine.for_process(place.local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     # The watching process ends a training that hangs; this timeout is for a run without one.
-    with group(store, place, mine.backend, 1.5 * how.timeout_s + 10.0):
+    with group(store, place, mine.backend, 1.5 * options.timeout_s + 10.0):
         offset_ns = clock_offset_ns(place, machines)
         part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
         facts: dict[str, Any] = {"machine": machines[place.rank], "device": _name(device), "backend": mine.backend}
         for number, seed in enumerate(spec.seeds):
-            group_of_all = ProcessGroupCommunicator(how.workers_per_process, reproducible=how.reproducible)
+            group_of_all = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
             built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
             if number == 0:
@@ -156,7 +162,7 @@ def take_part(
                 }
                 part.facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
-            if how.keep_parameters and number == 0:
+            if options.keep_parameters and number == 0:
                 parameters = {name: p.detach().cpu() for name, p in built.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:
                     torch.save(parameters, working)

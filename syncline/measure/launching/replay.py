@@ -35,7 +35,9 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
     times = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
-            chunks = [_median_s(measured, stage, _what(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
+            chunks = [
+                _median_s(measured, stage, _activity_name(schedule, kind, chunk)) for chunk in range(schedule.chunks)
+            ]
             times[kind][stage] = np.mean(chunks)
         last = order[-1]
         updated = slice(None) if schedule.updates == "every" else last.microbatch
@@ -51,5 +53,5 @@ def _median_s(measured: Sequence[Timeline], stage: int, activity: str) -> float:
     return float(np.median(seconds)) if len(seconds) else 0.0
 
 
-def _what(schedule: Schedule, kind: str, chunk: int) -> str:
+def _activity_name(schedule: Schedule, kind: str, chunk: int) -> str:
     return kind if schedule.chunks == 1 else f"{kind}.{chunk}"

@@ -68,19 +68,19 @@ class Stages:
         return PipelineMath(self.schedule, self.parts, inputs, loss, self.optimizers)
 
 
-def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, folder: Path) -> None:
+def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int, folder: Path) -> None:
     """Run the process of ``syncline launch`` for one stage."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     spec = PipelineSpec.model_validate(fields)
-    store, place = join_store(port, how.meeting_s), Place(rank, spec.stages, rank, spec.stages)
-    machines = meet(spec, how, store, place)
-    mine = how.devices(spec.stages)
+    store, place = join_store(port, options.meeting_s), Place(rank, spec.stages, rank, spec.stages)
+    machines = meet(spec, options, store, place)
+    mine = options.devices(spec.stages)
     device = mine.for_process(rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     progress = Progress.shared(folder / "progress", spec.stages, rank)
-    with group(store, place, "gloo", 1.5 * how.timeout_s + 10.0), (folder / f"{rank}.jsonl").open("a") as file:
+    with group(store, place, "gloo", 1.5 * options.timeout_s + 10.0), (folder / f"{rank}.jsonl").open("a") as file:
         offset_ns = clock_offset_ns(place, machines)
         watch = Stopwatch(progress, device)
         for name in spec.schedules:
@@ -93,7 +93,7 @@ def stage_process(rank: int, fields: dict[str, Any], how: Launch, port: int, fol
                 line = {"schedule": name, "repeat": number, "laps": watch.take_laps(), "losses": losses}
                 file.write(json.dumps(line | {"offset_ns": offset_ns}) + "\n")
                 file.flush()
-            if how.keep_parameters:
+            if options.keep_parameters:
                 mine_only = torch.nn.ModuleList(stages.parts[rank :: spec.stages])
                 names = {id(p): key for key, p in stages.model.named_parameters()}
                 parameters = {names[id(p)]: p.detach().cpu() for p in mine_only.parameters()}

@@ -45,13 +45,13 @@ TELL_S = 0.5
 """Seconds between reports of progress, and between looks at those of other ranks."""
 
 
-def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = False) -> dict[str, Any]:
+def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool = False) -> dict[str, Any]:
     """Take part in a run whose processes torchrun started.
 
     Args:
         spec: the run; its workers live in torchrun's processes.
         out: the folder that rank 0 writes.
-        how: device, backend, timeout.
+        options: device, backend, timeout.
         exact: see ``RunFolder``.
 
     Returns:
@@ -63,14 +63,14 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
         SystemExit: the training failed; on ranks other than 0.
     """
     check(spec)
-    how = how.of(spec)
-    store, place = store_of_environment(how.meeting_s)
-    machines = meet(spec, how, store, place)
+    options = options.for_spec(spec)
+    store, place = store_of_environment(options.meeting_s)
+    machines = meet(spec, options, store, place)
     run_store = PrefixStore("syncline", store)
     if place.rank:
         if spec.compute.measure:
             spec = with_seconds(spec, float(run_store.get("step_s")))
-        return {"failed": _follow(spec, how, store, run_store, place, machines)}
+        return {"failed": _follow(spec, options, store, run_store, place, machines)}
     spec, step_s = with_measured_step(spec)  # measured on this machine while the other ranks wait
     run_store.set("step_s", repr(step_s))
     with RunFolder(out, exact) as folder:
@@ -78,18 +78,18 @@ def run_under_torchrun(spec: RunSpec, out: Path, how: Launch, *, exact: bool = F
         parts = folder.working / "ranks"
         parts.mkdir()
         run_store.set("folder", str(parts.absolute()))
-        lead = _Lead(run_store, place, how.timeout_s, parts)
+        lead = _Lead(run_store, place, options.timeout_s, parts)
         started_s = time.perf_counter()
-        failure = lead.run(lambda: take_part(spec, how, store, place, machines, lead.progress, parts))
+        failure = lead.run(lambda: take_part(spec, options, store, place, machines, lead.progress, parts))
         interrupted = lead.interrupted
         run_store.set("blamed", "1")
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
-        _receive(run_store, away, parts, GRACE_S if failure or interrupted else how.timeout_s)
+        _receive(run_store, away, parts, GRACE_S if failure or interrupted else options.timeout_s)
         wall_s = time.perf_counter() - started_s
         result = write_launch(
-            folder, spec, how, parts, wall_s, failure, interrupted=interrupted, measured_step_s=step_s
+            folder, spec, options, parts, wall_s, failure, interrupted=interrupted, measured_step_s=step_s
         )
     run_store.set("written", "1")
     return result | {"folder": str(folder.path)}
@@ -107,7 +107,9 @@ def _follow(
         )
         shared = parts.is_dir()  # containers of one machine may have separate files
         parts = parts if shared else Path(temporary)
-        to_end = threading.Thread(target=_asked, args=(run_store, place.rank, None if shared else parts), daemon=True)
+        to_end = threading.Thread(
+            target=_end_on_request, args=(run_store, place.rank, None if shared else parts), daemon=True
+        )
 
         def end(*_: Any) -> None:
             if to_end.ident is None:  # a second signal has no effect
@@ -139,7 +141,7 @@ def _follow(
     return None
 
 
-def _asked(store: Store, rank: int, parts: Path | None) -> None:
+def _end_on_request(store: Store, rank: int, parts: Path | None) -> None:
     """Report that this rank was asked to end, send its files, and end after rank 0 has had time to read the report."""
     with suppress(RuntimeError):
         store.set(f"asked/{rank}", "1")

@@ -47,7 +47,7 @@ class Window(NamedTuple):
     last: int
 
     @classmethod
-    def of(cls, steps: int) -> Window:
+    def for_steps(cls, steps: int) -> Window:
         """Return the window of a run with this number of steps; a single step is its own window."""
         return cls(min(1, steps - 1), steps) if steps else cls(0, 1)
 
@@ -66,7 +66,7 @@ class Window(NamedTuple):
 def clock_of(record: TraceRecord, played: Replayed) -> Clock:
     """Return the clock of a replay, which splits a mean step into parts; the mean is over the steps after the first."""
     ranks, timeline = record.ranks, played.timeline
-    window = Window.of(record.steps)
+    window = Window.for_steps(record.steps)
     inside = window.of_timeline(timeline)
     per_step = 1 / (len(ranks) * window.steps)
     wall_s = timeline.makespan_s
@@ -175,7 +175,7 @@ def sites_of(record: TraceRecord, on: Network, played: Replayed) -> list[dict[st
     All values are means per worker and step, over the steps of `Window`. A wait is charged to the line that started the
     awaited call, wherever in the script the worker waits.
     """
-    window = Window.of(record.steps)
+    window = Window.for_steps(record.steps)
     inside = window.of_timeline(played.timeline)
     totals: dict[str, dict[str, float]] = {}
 

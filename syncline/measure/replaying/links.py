@@ -40,8 +40,8 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
         one of them carries in a mean step of `Window`, ``most_bytes``, the same for the busiest, and ``busy``, the part
         of a step that the busiest needs for its bytes at its full rate.
     """
-    changed, _ = question.there(on)
-    paths, window = topology(changed, len(record.ranks)), Window.of(record.steps)
+    changed, _ = question.network_and_hardware(on)
+    paths, window = topology(changed, len(record.ranks)), Window.for_steps(record.steps)
     carried = carried_in(record, window, changed, question.algorithm) / window.steps
     names = channel_links(topology(on, len(record.ranks)))
     rows = []

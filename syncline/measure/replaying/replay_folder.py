@@ -94,12 +94,12 @@ def curve_tables(timed: Sequence[TimedReplay]) -> Iterator[pa.Table]:
             "step": np.arange(steps + 1),
             "seconds": np.concatenate([[0.0], timed_replay.clock.step_end_s]),
             "bytes": np.concatenate([[0.0], sent]),
-            "loss": _known(trailing_means(losses)),
-            "train_loss": _known(losses),
+            "loss": _with_leading_null(trailing_means(losses)),
+            "train_loss": _with_leading_null(losses),
         })  # fmt: skip
 
 
-def _known(losses: np.ndarray) -> pa.Array:
+def _with_leading_null(losses: np.ndarray) -> pa.Array:
     """Return the losses behind a first null; a loss that is not a number is null."""
     values = np.concatenate([[np.nan], losses])
     return pa.array(values, mask=np.isnan(values))
@@ -114,10 +114,10 @@ def summary_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     ])  # fmt: skip
 
 
-def first_steps_of(one: TimedReplay) -> Timeline:
+def first_steps_of(timed_replay: TimedReplay) -> Timeline:
     """Return the spans of the first `KEPT_STEPS` steps."""
-    timeline = one.replayed.timeline
-    return timeline if one.record.steps <= KEPT_STEPS else timeline.head(KEPT_STEPS)
+    timeline = timed_replay.replayed.timeline
+    return timeline if timed_replay.record.steps <= KEPT_STEPS else timeline.head(KEPT_STEPS)
 
 
 def read_losses(folder: Path) -> list[dict[str, Any]]:

@@ -56,10 +56,10 @@ class TimedReplay:
 
 
 def replay_timed(
-    record: TraceRecord, on: Network, question: ReplayedOn, off: Factors = AS_PREDICTED
+    record: TraceRecord, on: Network, question: ReplayedOn, slowdown: Factors = AS_PREDICTED
 ) -> tuple[Replayed, Clock]:
     """Replay a record on a network, with computing and communication slowed by factors, and return replay and clock."""
-    network, machine = question.there(on, off)
+    network, machine = question.network_and_hardware(on, slowdown)
     ranks = question.changes.of_record(record.ranks)
     changed = record._replace(ranks=ranks)
     replayed = replay(ranks, network, machine, question.algorithm, question.host)

@@ -95,7 +95,7 @@ class ReplayedOn:
     target_loss: float | None = None
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         networks: Sequence[Any],
         machine: Any,
@@ -131,29 +131,31 @@ class ReplayedOn:
         """Return the settings from the output of `fields`."""
         changes = Changes(**fields["changes"])
         networks, machine, algorithm, host = (fields[name] for name in ("networks", "hardware", "algorithm", "host"))
-        return cls.of(networks, machine, algorithm, host, changes, fields["target_loss"])
+        return cls.from_options(networks, machine, algorithm, host, changes, fields["target_loss"])
 
-    def there(self, on: Network, off: Factors = AS_PREDICTED) -> tuple[Network, Hardware | MeasuredComputing]:
-        """Return a network and the hardware with all changes, and slowed by the factors ``off``."""
+    def network_and_hardware(
+        self, on: Network, slowdown: Factors = AS_PREDICTED
+    ) -> tuple[Network, Hardware | MeasuredComputing]:
+        """Return a network and the hardware with all changes, and slowed by the factors ``slowdown``."""
         joined, machine = scaled(on, self.changes.bandwidth, self.changes.latency), self.hardware
-        machine = faster(machine, self.changes.compute / float(off.computing))
-        return joined if off == AS_PREDICTED else slowed(joined, float(off.communication)), machine
+        machine = faster(machine, self.changes.compute / float(slowdown.computing))
+        return joined if slowdown == AS_PREDICTED else slowed(joined, float(slowdown.communication)), machine
 
 
-def machine_fields(of: Hardware | MeasuredComputing) -> Any:
+def machine_fields(machine: Hardware | MeasuredComputing) -> Any:
     """Return the hardware as a run folder stores it and as a user writes it."""
-    return of.name if isinstance(of, MeasuredComputing) else hardware_fields(of)
+    return machine.name if isinstance(machine, MeasuredComputing) else hardware_fields(machine)
 
 
-def faster(of: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:
+def faster(machine: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:
     """Return the hardware with every operation faster by a factor."""
     if factor == 1:
-        return of
-    if isinstance(of, MeasuredComputing):
-        return replace(of, scale=of.scale / factor)
-    memory = of.memory_bytes_per_s
+        return machine
+    if isinstance(machine, MeasuredComputing):
+        return replace(machine, scale=machine.scale / factor)
+    memory = machine.memory_bytes_per_s
     return replace(
-        of, peak_flops=of.peak_flops * factor, memory_bytes_per_s=None if memory is None else memory * factor
+        machine, peak_flops=machine.peak_flops * factor, memory_bytes_per_s=None if memory is None else memory * factor
     )
 
 

@@ -34,11 +34,13 @@ LEAST_WAIT = 1e-3
 """Smallest wait for a line, as a part of a step, at which the line is removed."""
 
 
-def sensitivities(one: TimedReplay, question: ReplayedOn, sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def sensitivities(
+    timed_replay: TimedReplay, question: ReplayedOn, sites: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the sensitivities of a record's step time on a network.
 
     Args:
-        one: the replay of the record.
+        timed_replay: the replay of the record.
         question: the networks, hardware and changes of the replay.
         sites: the lines of the script, the longest waits first.
 
@@ -46,24 +48,26 @@ def sensitivities(one: TimedReplay, question: ReplayedOn, sites: Sequence[dict[s
         A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several links the first two for each
         link; rows for lines (``site``) and ranks (``rank``).
     """
-    links = links_of(one.on)
-    rows = [_row(one, "compute", "hardware", elasticity=_elasticity(one, question, "compute"))]
+    links = links_of(timed_replay.on)
+    rows = [_row(timed_replay, "compute", "hardware", elasticity=_elasticity(timed_replay, question, "compute"))]
     for only in [None, *(links if len(links) > 1 else ())]:
         name = "all links" if only is None else only.name or only.describe()
         for field in ("bandwidth", "latency"):
-            rows.append(_row(one, field, name, elasticity=_elasticity(one, question, field, only)))
-    step_s = one.clock.step_time_s
+            rows.append(_row(timed_replay, field, name, elasticity=_elasticity(timed_replay, question, field, only)))
+    step_s = timed_replay.clock.step_time_s
     for site in [site_row for site_row in sites if site_row["exposed_communication_s"] > LEAST_WAIT * step_s][
         :MOST_LINES
     ]:
-        without_line = one.record._replace(ranks=without_site(one.record.ranks, site["site"]))
-        without_s = replay_timed(without_line, one.on, question)[1].step_time_s
+        without_line = timed_replay.record._replace(ranks=without_site(timed_replay.record.ranks, site["site"]))
+        without_s = replay_timed(without_line, timed_replay.on, question)[1].step_time_s
         share = 1 - without_s / step_s
-        rows.append(_row(one, "site", site["site"], step_time_s=without_s, share=share))
-    waited_s = waited_for_s(one.replayed.timeline, Window.of(one.record.steps))
-    all_s = one.clock.exposed_communication_s
+        rows.append(_row(timed_replay, "site", site["site"], step_time_s=without_s, share=share))
+    waited_s = waited_for_s(timed_replay.replayed.timeline, Window.for_steps(timed_replay.record.steps))
+    all_s = timed_replay.clock.exposed_communication_s
     for rank, seconds in enumerate(waited_s.tolist()):
-        rows.append(_row(one, "rank", str(rank), waited_for_s=seconds, share=seconds / all_s if all_s else 0.0))
+        rows.append(
+            _row(timed_replay, "rank", str(rank), waited_for_s=seconds, share=seconds / all_s if all_s else 0.0)
+        )
     return rows
 
 

@@ -35,19 +35,19 @@ LEAST_ELASTICITY, LEAST_SHARE, MOST_LINES_TOLD = 0.01, 0.1, 3
 ReplayRows = Sequence[Mapping[str, Any]]
 
 
-def trace_tables(told: Mapping[str, Any], question: ReplayedOn) -> list[Group]:
+def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]:
     """Return tables of the rows, the lines that workers wait for, the links, and the causes of the step time."""
-    rows = list(told["rows"])
+    rows = list(result["rows"])
     several = len({row["method"] for row in rows}) > 1
     tables = _compared(rows, question) if several else [_of_one(rows, question)]
     times = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
-    sites = [row for group in _by(told["sites"], "network", "method") for row in _longest(group, times)]
+    sites = [row for group in _grouped_by(result["sites"], "network", "method") for row in _longest(group, times)]
     if sites:
         tables.append(_sites(sites, several))
-    if told.get("links"):
-        tables.append(_links(told["links"], several))
-    if told.get("sensitivities"):
-        tables.append(_decides(told["sensitivities"], rows, several))
+    if result.get("links"):
+        tables.append(_links(result["links"], several))
+    if result.get("sensitivities"):
+        tables.append(_decides(result["sensitivities"], rows, several))
     return tables
 
 
@@ -123,7 +123,7 @@ def _note(rows: list[dict[str, Any]], question: ReplayedOn) -> str:
     return f"{clock_note(rows)}{steps}{loss}{bounds_note(rows)}"
 
 
-def _by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
+def _grouped_by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
     """Return the rows grouped by the values of the named columns."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -152,7 +152,7 @@ def _sites(sites: ReplayRows, several: bool) -> Group:
         "began."
     )
     left_aligned = range(2 + several)
-    return table("lines that communicate", columns, list(sites), note, left=left_aligned, section="network")  # type: ignore[arg-type]
+    return table("lines that communicate", columns, list(sites), note, text_columns=left_aligned, section="network")  # type: ignore[arg-type]
 
 
 def _links(links: ReplayRows, several: bool) -> Group:
@@ -167,7 +167,7 @@ def _links(links: ReplayRows, several: bool) -> Group:
     ]
     note = "Per step. Ways: directions of links that carry anything. Busy: of a step, at the busiest link's full rate."
     left_aligned = range(2 + several)
-    return table("links", columns, list(links), note, left=left_aligned, section="network")  # type: ignore[arg-type]
+    return table("links", columns, list(links), note, text_columns=left_aligned, section="network")  # type: ignore[arg-type]
 
 
 def line_names(sites: Sequence[str]) -> Callable[[str], str]:
@@ -197,7 +197,7 @@ def _decides(rows: ReplayRows, replays: ReplayRows, several: bool) -> Group:
 
     times = {(row["method"], row["network"]): row["step_time_s"] for row in replays}
     lines: list[Any] = [Text("what decides a step", style="bold")]
-    for group in _by(rows, "method", "network"):
+    for group in _grouped_by(rows, "method", "network"):
         key = group[0]["method"], group[0]["network"]
         begin = f"{key[0]} on {key[1]}" if several else key[1]
         lines.append(Constrain(Text(f"{begin}: {' '.join(decisive(group, times[key]))}"), NOTE_WIDTH))
@@ -214,7 +214,7 @@ def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
         links = by_kind[kind]  # the first row is for all links together
         rates = rates + (links[1:] if len(links) > 1 else links)
     phrases = [
-        f"{abs(row['elasticity']):.2f}% {'shorter' if row['elasticity'] < 0 else 'longer'} with 1% more {_what(row)}"
+        f"{abs(row['elasticity']):.2f}% {'shorter' if row['elasticity'] < 0 else 'longer'} with 1% more {_cause(row)}"
         for row in sorted(rates, key=lambda row: -abs(row["elasticity"]))
         if abs(row["elasticity"]) >= LEAST_ELASTICITY
     ]
@@ -228,6 +228,6 @@ def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
     return out or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
 
 
-def _what(row: Mapping[str, Any]) -> str:
+def _cause(row: Mapping[str, Any]) -> str:
     quantity = {"compute": "speed of computing"}.get(row["by"], row["by"])
     return quantity if row["name"] in ("all links", "hardware") else f"{quantity} of {row['name']}"

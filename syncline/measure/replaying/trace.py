@@ -27,7 +27,7 @@ MOST_WORKERS, MOST_SHAPED = 256, 1024
 TraceAnswer = dict[str, Any]
 
 
-def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, most: int = MOST_WORKERS) -> None:
+def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_workers: int = MOST_WORKERS) -> None:
     """Refuse a trace that cannot run, before anything starts.
 
     Raises:
@@ -35,8 +35,8 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, most
     """
     if program.function is None and not program.is_module and not Path(program.target).is_file():
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, behind --")
-    if not 1 <= workers <= most:
-        raise SpecError("--workers", workers, f"a number from 1 to {most}")
+    if not 1 <= workers <= max_workers:
+        raise SpecError("--workers", workers, f"a number from 1 to {max_workers}")
     check_network_sizes(question.networks, workers)
 
 
@@ -58,7 +58,7 @@ def trace(
     out: Path,
     exact: bool = False,
     run: Callable[[ForeignScript, int, TraceOptions], list[RankRecord]] = traced,
-    most: int = MOST_WORKERS,
+    max_workers: int = MOST_WORKERS,
     options: TraceOptions = DEFAULT_OPTIONS,
 ) -> TraceAnswer:
     """Run programs on a number of ranks, one after another, keep their records, and replay them.
@@ -70,7 +70,7 @@ def trace(
         out: the folder to write; see ``RunFolder`` for ``exact``.
         exact: see ``RunFolder``.
         run: function that runs a program on a number of ranks.
-        most: largest number of ranks that ``run`` can run.
+        max_workers: largest number of ranks that ``run`` can run.
         options: options of the recording.
 
     Returns:
@@ -84,7 +84,7 @@ def trace(
     if not programs:
         raise SpecError("script", list(programs), "a script, or several")
     for program in programs:
-        check_trace(program, workers, question, most)
+        check_trace(program, workers, question, max_workers)
     with RunFolder(out, exact) as folder:
         records = [
             TraceRecord(name, check_ranks(name, run(program, workers, options)))

@@ -122,7 +122,7 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
         row["backend"],
         int(_number(row["nodes"], "nodes")),
         _number(row["megabytes"], "megabytes") * MIB,
-        None if delay == DEFAULT else _number(delay, "delay_ms", least=0.0) / 1e3,
+        None if delay == DEFAULT else _number(delay, "delay_ms", minimum=0.0) / 1e3,
         None if rate == DEFAULT else _number(rate, "gbit_s") * 1e9 / 8,
         pieces=in_pieces(row),
         constants=constants,
@@ -153,7 +153,7 @@ def collective_regime(row: Mapping[str, str]) -> str:
 def collective_link(row: Mapping[str, str]) -> str:
     """Return the kind of a row's link: long, shaped, or as in the data centre."""
     delay, rate = row["delay_ms"], row["gbit_s"]
-    if delay != DEFAULT and _number(delay, "delay_ms", least=0.0) >= LONG_MS:
+    if delay != DEFAULT and _number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
     return "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
 
@@ -161,7 +161,7 @@ def collective_link(row: Mapping[str, str]) -> str:
 def _l40s(row: Mapping[str, str]) -> _Row:
     rate = bandwidth_bytes_per_s(row["bw"])
     flow = row.get("bw_measured") or None
-    syncs = int(_number(row["n_sync"], "n_sync", least=0.0))
+    syncs = int(_number(row["n_sync"], "n_sync", minimum=0.0))
     step = l40s_step(
         re.sub("[-_ ]", "", row["algorithm"].lower()),
         _number(row["params"], "params"),
@@ -247,7 +247,7 @@ Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
 
 
 def _point(row: Mapping[str, str]) -> Point:
-    numbers = {name: int(_number(row[column], column, least=1.0)) for name, column in COLUMNS.items()}
+    numbers = {name: int(_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
     point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:
         raise SpecError("global batch", point.global_batch, "a micro-batch at least for each replica")
@@ -255,29 +255,34 @@ def _point(row: Mapping[str, str]) -> Point:
     return point
 
 
-def _number(text: str, name: str, least: float = math.ulp(0.0)) -> float:
+def _number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
     try:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
-    if not (math.isfinite(value) and value >= least):
+    if not (math.isfinite(value) and value >= minimum):
         raise SpecError(
-            name, text, {0.0: "a number, at least 0", 1.0: "a number, at least 1"}.get(least, "a positive number")
+            name, text, {0.0: "a number, at least 0", 1.0: "a number, at least 1"}.get(minimum, "a positive number")
         )
     return value
 
 
-def _each(predict: Callable[[Mapping[str, str]], _Row]) -> Callable[..., Callable[[Mapping[str, str]], _Row]]:
+def _for_each_row(predict: Callable[[Mapping[str, str]], _Row]) -> Callable[..., Callable[[Mapping[str, str]], _Row]]:
     """Return a predictor for rows that do not depend on the other rows of their file."""
     return lambda rows: predict
 
 
 TABLES = {
     "collectives": Table(
-        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"), "time_ms", 1.0, _each(_collective)
+        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"),
+        "time_ms",
+        1.0,
+        _for_each_row(_collective),
     ),
-    "steps": Table(("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, _each(_l40s)),
-    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _each(_nvlink)),
+    "steps": Table(
+        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, _for_each_row(_l40s)
+    ),
+    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _for_each_row(_nvlink)),
     "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
 }
 """Kinds of files, by their content."""

@@ -82,7 +82,7 @@ def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[f
     """Return the measured and the predicted seconds of each file."""
     seconds: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
-        if _told(row):
+        if _has_out_of_sample_error(row):
             predicted_s = row["predicted_ms"] / 1e3
             measured, predicted = seconds.setdefault(row["file"].removesuffix(".csv"), ([], []))
             measured.append(predicted_s / (1 + row["error"]))
@@ -94,7 +94,7 @@ def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
     """Return the errors grouped by nodes and delays of collectives, and by GPUs."""
     errors: dict[str, dict[str, list[float]]] = {}
     for column, name in (("nodes", "nodes"), ("delay_ms", "delay (ms)"), ("gpus", "GPUs of a node")):
-        column_rows = [row for row in rows if _told(row) and row.get(column)]
+        column_rows = [row for row in rows if _has_out_of_sample_error(row) and row.get(column)]
         groups = sorted({row[column] for row in column_rows}, key=lambda text: (text == "default", _order(text)))
         if groups:
             errors[name] = {
@@ -104,7 +104,7 @@ def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
     return errors
 
 
-def _told(row: dict[str, Any]) -> bool:
+def _has_out_of_sample_error(row: dict[str, Any]) -> bool:
     """Return whether a row was measured, and is not predicted from itself."""
     return row["error"] is not None and KNOWN not in row["regime"]
 

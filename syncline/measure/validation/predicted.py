@@ -44,15 +44,15 @@ class Software:
     sent: tuple[tuple[Call, ...], ...]
     carried: dict[Call, tuple[tuple[str, float], ...]]
 
-    def of(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def step_times(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the seconds of steps with these calls: of the same step, or else the median of such steps."""
         step_s, inside_s = (
-            np.stack([self._of(times, t, sent) for t, sent in enumerate(trained)], 1)
+            np.stack([self._times_of_step(times, t, sent) for t, sent in enumerate(trained)], 1)
             for times in (self.step_s, self.inside_s)
         )
         return step_s, inside_s
 
-    def _of(self, times: NDArray[np.float64], t: int, sent: tuple[Call, ...]) -> NDArray[np.float64]:
+    def _times_of_step(self, times: NDArray[np.float64], t: int, sent: tuple[Call, ...]) -> NDArray[np.float64]:
         if t < len(self.sent) and self.sent[t] == sent:
             return times[:, t]
         like = [i for i, of_step in enumerate(self.sent) if of_step == sent]
@@ -156,7 +156,7 @@ def predict(
         segment_bytes: the largest payload that a device counts as one packet.
     """
     steps = sent_by_step(trained)
-    step_s, inside_s = software.of(steps)
+    step_s, inside_s = software.step_times(steps)
     calls: list[Call] = []
     device_bytes = np.zeros(len(steps))
     for step, step_calls in enumerate(steps):

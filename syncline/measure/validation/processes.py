@@ -157,7 +157,7 @@ def _named(case: PredictedTraining, link: Link) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(predicted: Predicted) -> dict[str, Any]:
+def _predicted_fields(predicted: Predicted) -> dict[str, Any]:
     step_s, communication_s = predicted.step_time_s, predicted.communication_s
     return {
         "predicted_s": step_s,
@@ -172,18 +172,20 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     predicted = predict(training.trained, software, link, training.spec.workers, hosts.segment_bytes(link))
     folder = folder / MEASURED
     row = (
-        _named(training, link) | _told(predicted) | measured_row(read_measured(folder, training.spec, question.repeats))
+        _named(training, link)
+        | _predicted_fields(predicted)
+        | measured_row(read_measured(folder, training.spec, question.repeats))
     )
     row["device_bytes"] = device_bytes_per_step(folder, training.spec.workers, question.repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
     row["noisy"] = abs(row["error"]) <= row["spread"]
-    row["device_error"] = _off(row["predicted_device_bytes"], row["device_bytes"])
-    row["communication_error"] = _off(row["predicted_communication_s"], row["measured_communication_s"])
+    row["device_error"] = _relative_error(row["predicted_device_bytes"], row["device_bytes"])
+    row["communication_error"] = _relative_error(row["predicted_communication_s"], row["measured_communication_s"])
     row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]
     return row
 
 
-def _off(predicted: float, measured: float | None) -> float | None:
+def _relative_error(predicted: float, measured: float | None) -> float | None:
     return predicted / measured - 1 if measured else None
 
 

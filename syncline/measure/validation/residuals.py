@@ -184,9 +184,9 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     return covered
 
 
-def is_within(error: float, of: Uncertainty) -> bool:
+def is_within(error: float, uncertainty: Uncertainty) -> bool:
     """Return whether a measurement is between the bounds, from the error of its prediction."""
-    return of.low <= 1 / (1 + error) <= of.high
+    return uncertainty.low <= 1 / (1 + error) <= uncertainty.high
 
 
 def nvlink_residuals() -> dict[str, list[float]]:

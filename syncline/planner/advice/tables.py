@@ -47,7 +47,7 @@ def advice_tables(advice: Advice) -> list[Group]:
     if advice.infeasible:
         shown = advice.infeasible[:MOST_SHOWN]
         columns: list[Column] = [("plan", _plan_cell), ("why not", lambda row: row["infeasible"])]
-        groups.append(table("Cannot be", columns, shown, _more(advice.infeasible, shown), left=(0, 1)))
+        groups.append(table("Cannot be", columns, shown, _more(advice.infeasible, shown), text_columns=(0, 1)))
     for heading, lines in (
         ("What decides", advice.decides),
         ("What would change it", advice.changes),

@@ -21,7 +21,7 @@ def goodput_tables(rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> li
         ("restart", percent_of("restart_share")), ("down", percent_of("down_share")),
     ]  # fmt: skip
     lines = [*remarks, *dict.fromkeys(filter(None, map(_best, rows)))]
-    return [table("Where the workers' time goes, in percent", columns, list(rows), "\n".join(lines), left=(1,))]
+    return [table("Where the workers' time goes, in percent", columns, list(rows), "\n".join(lines), text_columns=(1,))]
 
 
 def _best(row: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTra
     """Return the value of steps that never wait for the network, as text, if even those miss the target; else None."""
     row, name = best.row, best.decides
     step_s, waits_s = row["step_time_s"], row["exposed_communication_s"]
-    value, limit = best.told[name][0], targets.given[name]
+    value, limit = best.told[name][0], targets.specified[name]
     if not step_s or value is None or name in NOT_OF_TIME:
         return None
     part = (step_s - waits_s) / step_s

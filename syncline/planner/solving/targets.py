@@ -74,9 +74,9 @@ class SolveTargets:
     memory: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.given:
+        if not self.specified:
             raise SpecError("target", None, "something to meet, as a deadline, a budget, a utilisation or a speedup")
-        for name, value in self.given.items():
+        for name, value in self.specified.items():
             path = name.removesuffix("_s") if name == "deadline_s" else "step_time" if name == "step_time_s" else name
             if name in ("utilisation", "compute_utilisation") and not 0 < value <= 1:
                 raise SpecError(path, value, "a part of 1 above 0, as 0.5 or '50%'")
@@ -88,7 +88,7 @@ class SolveTargets:
                 raise SpecError(path, value, "a positive number")
 
     @property
-    def given(self) -> dict[str, float]:
+    def specified(self) -> dict[str, float]:
         """Return the targets that are set, by name."""
         return {
             target_field.name: getattr(self, target_field.name)
@@ -136,7 +136,7 @@ class SolveTargets:
             "loss_penalty": lambda v: f"a loss at most {100 * v:.4g}% above data parallelism's",
             "memory": lambda _: "within a worker's memory",
         }
-        phrases = [*parts, *(texts[name](value) for name, value in self.given.items() if name in texts)]
+        phrases = [*parts, *(texts[name](value) for name, value in self.specified.items() if name in texts)]
         return ", ".join(phrases).replace(" tokens, within", " tokens within").replace(" tokens, for", " tokens for")
 
 
@@ -167,7 +167,7 @@ def margins(targets: SolveTargets, target_values: Mapping[str, ToldThree]) -> tu
     all targets', and the returned name is the target that has it.
     """
     by_target: dict[str, NDArray[np.float64]] = {}
-    for name, limit in targets.given.items():
+    for name, limit in targets.specified.items():
         kind = KINDS_OF_TARGET[name]
         value = np.array([np.nan if number is None else number for number in target_values[name]], dtype=np.float64)
         if kind.share:

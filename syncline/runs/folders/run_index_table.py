@@ -35,7 +35,7 @@ def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
         ("methods on networks", _methods_on_networks),
         ("size", lambda row: format_bytes(row["size_bytes"])),
     ]
-    return table(f"{folder}/", columns, rows, NOTE, left=(0, 1, 2, 4))
+    return table(f"{folder}/", columns, rows, NOTE, text_columns=(0, 1, 2, 4))
 
 
 def _methods_on_networks(row: Record) -> str:

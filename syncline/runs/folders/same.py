@@ -195,7 +195,7 @@ def comparison_table(comparison: FolderComparison, tolerance: float) -> Group:
         columns,
         shown,
         note + (f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""),
-        left=(0, 1, 5, 6),
+        text_columns=(0, 1, 5, 6),
     )
 
 

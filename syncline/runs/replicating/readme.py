@@ -52,7 +52,7 @@ def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) ->
         if result.losses():
             _draw(result)
             _draw_along(result)
-        if not result.left:
+        if not result.num_remaining:
             verdicts = {"name": result.spec.name, "setting": setting(result.spec.training), "rows": result.verdicts}
             with atomic_path(result.folder / VERDICTS) as path:
                 path.write_text(json.dumps(plain(verdicts), indent=1) + "\n", encoding="utf-8")
@@ -154,8 +154,8 @@ def setting(training: Mapping[str, Any]) -> str:
 
 def _stages(result: Replicated) -> Iterator[str]:
     yield "## Stages\n"
-    if result.left:
-        yield f"{result.left} of {sum(result.planned.values())} trainings are still to be made.\n"
+    if result.num_remaining:
+        yield f"{result.num_remaining} of {sum(result.planned.values())} trainings are still to be made.\n"
     yield "| stage | trainings | made | hours of trainings | version | commit |\n|---|---|---|---|---|---|"
     for name, planned in result.planned.items():
         stage = result.kept.get(name)

@@ -50,7 +50,7 @@ class Replicated:
     interrupted: bool = False
 
     @property
-    def left(self) -> int:
+    def num_remaining(self) -> int:
         """Return the number of trainings that are still to be done."""
         return sum(self.planned.values()) - sum(self.finished.values())
 
@@ -61,7 +61,7 @@ class Replicated:
             for name, number in self.planned.items()
         ]
         return {
-            "rows": self.verdicts, "stages": stages, "effort": self.effort, "chosen": self.chosen, "left": self.left,
+            "rows": self.verdicts, "stages": stages, "effort": self.effort, "chosen": self.chosen, "left": self.num_remaining,
             "networks": self.networks, "folder": str(self.folder), "interrupted": self.interrupted,
         }  # fmt: skip
 

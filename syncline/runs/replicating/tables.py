@@ -42,7 +42,7 @@ def _network_table(result: Replicated) -> Group:
         ("after", seconds_of("seconds")),
         ("seeds on\nwhich it is", lambda row: f"{row['won']} of {seeds}"),
     ]
-    return table("first over networks: finals, by arithmetic", columns, rows, left=(0, 2))
+    return table("first over networks: finals, by arithmetic", columns, rows, text_columns=(0, 2))
 
 
 def _chosen_table(result: Replicated) -> Group:
@@ -54,7 +54,9 @@ def _chosen_table(result: Replicated) -> Group:
         }
         for label, choice in result.chosen.items()
     ]
-    return table("tuning effort: equal", [text_of("method"), count_of("trials"), text_of("knobs")], rows, left=(0, 2))
+    return table(
+        "tuning effort: equal", [text_of("method"), count_of("trials"), text_of("knobs")], rows, text_columns=(0, 2)
+    )
 
 
 def _verdict_table(result: Replicated, claims: Mapping[str, str]) -> Group:
@@ -65,7 +67,7 @@ def _verdict_table(result: Replicated, claims: Mapping[str, str]) -> Group:
         ("difference: median\n(lowest to highest)", _difference),
         ("seeds\nas claimed", lambda row: f"{row['as_claimed']} of {row['seeds']}"),
     ]
-    return table("verdicts", columns, result.verdicts, left=(0, 1, 2))
+    return table("verdicts", columns, result.verdicts, text_columns=(0, 1, 2))
 
 
 def _difference(row: Mapping[str, Any]) -> str:

@@ -99,7 +99,9 @@ def sweep(
 def _base_and_grids(
     spec: Any, grid: Mapping[str, Sequence[Any]] | Sequence[Grid], overrides: Mapping[str, Any] | Sequence[Override]
 ) -> tuple[SweptSpec, list[Grid]]:
-    user_grids = [Grid.of(path, values) for path, values in grid.items()] if isinstance(grid, Mapping) else list(grid)
+    user_grids = (
+        [Grid.from_values(path, values) for path, values in grid.items()] if isinstance(grid, Mapping) else list(grid)
+    )
     if isinstance(overrides, Mapping):
         overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     base = SweptSpec.from_spec(spec, overrides, user_grids)

@@ -33,7 +33,7 @@ def ranking_table(
     title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {measure}"
     title += f", the best {len(shown)}" if len(shown) < total else ""
     text = range(1, len(columns) - 3)
-    return table(title, columns, shown, left=text, keys=("rank", *_told_apart(records, paths)))
+    return table(title, columns, shown, text_columns=text, keys=("rank", *_told_apart(records, paths)))
 
 
 def effort_line(effort: Mapping[str, int]) -> str:

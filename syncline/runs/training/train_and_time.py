@@ -160,8 +160,10 @@ def _group(
 ) -> TrainedGroup:
     """Return a group that forms anew, simulated before its math."""
 
-    def clock_of(spec: Training, calls: Sequence[Call], network: Network, off: Factors, here: np.ndarray) -> Clock:
-        return _timed(spec, method, calls, tensors, flops, network, off, np.zeros(len(here)), here)
+    def clock_of(
+        spec: Training, calls: Sequence[Call], network: Network, factors: Factors, present: np.ndarray
+    ) -> Clock:
+        return _timed(spec, method, calls, tensors, flops, network, factors, np.zeros(len(present)), present)
 
     group = ReformedGroup(spec, method, network, tensors, state_bytes(method, tensors, spec.workers), clock_of)
     return TrainedGroup(group, group.play())

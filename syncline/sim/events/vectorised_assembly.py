@@ -139,7 +139,7 @@ def assemble_plain(into: Assembly, workers: list[int], programs: Sequence[Progra
     operations["x"][rows_of[SEND]] = plain.numbers(SEND, "nbytes", np.float64)
     operations["x"][rows_of[COMPUTE]] = plain.numbers(COMPUTE, "seconds", np.float64)
     into.instructions += plain.instructions
-    into.told_before += [np.array(into.told, dtype=np.int64).reshape(-1, 4), _told(into, plain, sent, got)]
+    into.told_before += [np.array(into.told, dtype=np.int64).reshape(-1, 4), _span_names(into, plain, sent, got)]
     into.told.clear()
     into.spans += len(plain.codes) - len(workers)
     return True
@@ -176,7 +176,7 @@ def _words(column: Iterable[str], names: Callable[[str], int]) -> Ints:
     return np.array([names(str(word)) for word in numbering], dtype=np.int64)[number_of_row]
 
 
-def _told(into: Assembly, plain: PlainInstructions, sent: MessageEnds, got: MessageEnds) -> Ints:
+def _span_names(into: Assembly, plain: PlainInstructions, sent: MessageEnds, got: MessageEnds) -> Ints:
     """Return the names of the spans."""
     span_names, names, rows_of = np.zeros((len(plain.codes), 4), dtype=np.int64), into.names, plain.at
     span_names[:, 0] = names("compute")

@@ -27,18 +27,18 @@ UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
 """Formats of numbers, by the endings of their names; other numbers have four digits."""
 
 
-def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], asked: str) -> list[Group]:
+def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: str) -> list[Group]:
     """Return the same tables with the selected columns; a table that repeats rows of earlier ones is left out.
 
     Args:
         tables: tables as a command prints them.
         rows: rows of ``--json``, whose names can be selected.
-        asked: ``all``, or names with commas between.
+        selection: ``all``, or names with commas between.
 
     Raises:
         SpecError: a name that no row has.
     """
-    names = chosen_names(rows, asked)
+    names = chosen_names(rows, selection)
     shown: set[int] = set()
     out: list[Group] = []
     for source in tables:
@@ -50,11 +50,11 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], asked: str) -
         text_columns = [
             number for number, name in enumerate(every) if any(isinstance(row.get(name), str) for row in source.rows)
         ]
-        out.append(table(source.title, columns, source.rows, left=text_columns, section=source.section))
+        out.append(table(source.title, columns, source.rows, text_columns=text_columns, section=source.section))
     return out
 
 
-def chosen_names(rows: Sequence[Record], asked: str) -> list[str]:
+def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
     """Return the selected names, each once.
 
     Raises:
@@ -64,7 +64,7 @@ def chosen_names(rows: Sequence[Record], asked: str) -> list[str]:
     ['method', 'loss']
     """
     available = [*dict.fromkeys(name for row in rows for name in row)]
-    wanted = [*dict.fromkeys(part.strip() for part in asked.split(","))]
+    wanted = [*dict.fromkeys(part.strip() for part in selection.split(","))]
     if wanted == [ALL]:
         return available
     for name in wanted:

@@ -44,14 +44,14 @@ def table(
     columns: list[Column],
     rows: list[Record],
     note: str = "",
-    left: Collection[int] = (0,),
+    text_columns: Collection[int] = (0,),
     section: str = "",
     keys: Sequence[str] = (),
 ) -> Group:
-    """Return a title, a table and a note; ``left``: columns with text; ``section``, ``keys``: see `RowsTable`."""
+    """Return a title, a table and a note; ``text_columns`` have text; ``section``, ``keys``: see `RowsTable`."""
     cells = [[show(row) for _, show in columns] for row in rows]
     ruled = [bool(section) and current[section] != following[section] for current, following in pairwise(rows)]
-    sheet = Sheet([heading for heading, _ in columns], cells, left, [*ruled, *([False] if rows else [])])
+    sheet = Sheet([heading for heading, _ in columns], cells, text_columns, [*ruled, *([False] if rows else [])])
     notes = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
     return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
 

@@ -136,10 +136,10 @@ def _hides(rows: list[Record]) -> bool:
     return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in timed)
 
 
-def network_title(network: Network, joined: int, steps: int, what: str = "workers") -> str:
+def network_title(network: Network, joined: int, steps: int, unit_name: str = "workers") -> str:
     """Return the title of a table of one network."""
     name = f"{network.name}: " if "," not in network.name else ""
-    return f"{name}{network.describe()}, {joined:,} {what}, {steps:,} steps"
+    return f"{name}{network.describe()}, {joined:,} {unit_name}, {steps:,} steps"
 
 
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
@@ -287,20 +287,24 @@ METHODS_NOTE = (
 HARDWARE_NOTE = "Peak: in that precision. mfu: the share of it that a training reaches.\n"
 
 
-def catalogue_table(what: str, rows: list[Record]) -> Group:
+def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
     """Return a list of the names that a spec can use."""
     names = [
-        column for column in CATALOGUE_COLUMNS[what] if column != "source" or any(row.get("source") for row in rows)
+        column
+        for column in CATALOGUE_COLUMNS[catalogue]
+        if column != "source" or any(row.get("source") for row in rows)
     ]
-    if what == "methods":
+    if catalogue == "methods":
         rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
-    if what == "hardware":
+    if catalogue == "hardware":
         rows = [row | {"peak_flops": f"{row['peak_flops'] / 1e12:.4g} TFLOP/s"} for row in rows]
     columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _cell(row.get(name))) for name in names]  # type: ignore[misc]
     text_columns = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
     notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
-    note = notes.get(what, "")
-    return table(what, columns, rows, f"{note}Everything about them: syncline list {what} --json", text_columns)
+    note = notes.get(catalogue, "")
+    return table(
+        catalogue, columns, rows, f"{note}Everything about them: syncline list {catalogue} --json", text_columns
+    )
 
 
 def _cell(value: Any) -> str:

@@ -54,10 +54,10 @@ class Sheet:
             return [[*range(len(self.headings))]]
         key = self._key(width)
         requested = {
-            column: max(self._least[column], min(self._natural[column], NO_MORE_BESIDE))
+            column: max(self._minimum_widths[column], min(self._natural[column], NO_MORE_BESIDE))
             for column in range(len(key), len(self.headings))
         }
-        room = width - _total((self._least[column] for column in key), 2)
+        room = width - _total((self._minimum_widths[column] for column in key), 2)
         fewest = _cut(requested, room)
         for narrower in range(room - 1, 0, -1):
             cut = _cut(requested, narrower)
@@ -70,14 +70,14 @@ class Sheet:
         """Return the first columns that distinguish the rows, as far as they leave half of the width."""
         for count in range(1, len(self.headings)):
             is_unique = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
-            if is_unique or _total(self._least[: count + 1], 2) > width // 2:
+            if is_unique or _total(self._minimum_widths[: count + 1], 2) > width // 2:
                 return range(count)
         return range(1)
 
     def _widths(self, columns: list[int], width: int) -> dict[int, int]:
         """Return the widths: natural ones, the widest narrowed until all fit, first down to words, then into words."""
         widths = {column: self._natural[column] for column in columns}
-        for floors in (self._readable, self._least, self._words, [1] * len(self.headings)):
+        for floors in (self._readable, self._minimum_widths, self._words, [1] * len(self.headings)):
             while _total(widths.values(), 2) > width:
                 wide = {column: size for column, size in widths.items() if size > floors[column]}
                 if not wide:
@@ -106,7 +106,7 @@ class Sheet:
         return [max(cell_len(line) for text in column_texts for line in text.split("\n")) for column_texts in texts]
 
     @cached_property
-    def _least(self) -> list[int]:
+    def _minimum_widths(self) -> list[int]:
         """Return the width of the longest word of each column; a number counts with its unit."""
         return [self._longest(column, self._breaks(column)) for column in range(len(self.headings))]
 
@@ -116,7 +116,7 @@ class Sheet:
 
     @cached_property
     def _readable(self) -> list[int]:
-        sizes = enumerate(zip(self._natural, self._least, strict=True))
+        sizes = enumerate(zip(self._natural, self._minimum_widths, strict=True))
         return [max(floor, min(natural, EASY_TO_READ)) if n in self.left else floor for n, (natural, floor) in sizes]
 
     def _longest(self, column: int, breaks: re.Pattern[str]) -> int:

@@ -77,7 +77,12 @@ def tables_of(rows: list[Scored]) -> list[Group]:
     ]
     footnote_text = "".join(f"[{number}] docs/{where}\n" for where, number in footnotes.items())
     per_paper = [
-        table(f"{paper}: where we differ", columns, [row for row in differ if row["paper"] == paper], left=(0, 1, 2, 3))
+        table(
+            f"{paper}: where we differ",
+            columns,
+            [row for row in differ if row["paper"] == paper],
+            text_columns=(0, 1, 2, 3),
+        )
         for paper in dict.fromkeys(row["paper"] for row in differ)
     ]
     note = "Trend: an order that was fixed beforehand. All rows, with commands and reasons: --json.\n"

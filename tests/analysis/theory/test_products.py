@@ -121,7 +121,7 @@ def test_what_is_wrong_is_told():
     products = of_matrix(torch.eye(2))
     with pytest.raises(SpecError, match="draws: got 1"):
         cauchy_norm_11(products, 1, source(0))
-    with pytest.raises(SpecError, match="how: got 'mean'"):
+    with pytest.raises(SpecError, match="estimator: got 'mean'"):
         cauchy_norm_11(products, 9, source(0), "mean")
     with pytest.raises(SpecError, match="iterations: got 0"):
         dominant_pair(products, 0, source(0))

@@ -281,7 +281,7 @@ def test_the_command_ends_with_one_line_where_a_process_fails(monkeypatch: pytes
 
 
 def test_plans() -> None:
-    plan = planned("compare-text", ["problem.context=16"], known="1ms,1Gbit/s", sizes="8, 1KiB", budget="20 ms")
+    plan = planned("compare-text", ["problem.context=16"], known_network="1ms,1Gbit/s", sizes="8, 1KiB", budget="20 ms")
     assert plan.problem.name == "text-gpt" and plan.problem.context == 16
     assert plan.timing == Timing(sizes=(8, 1024), budget_s=0.02) and plan.link == network("1ms,1Gbit/s")
     assert planned().problem == PROBLEMS["digits"]() and numbers_of("4,2") == [4, 2]

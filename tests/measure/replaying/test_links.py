@@ -35,7 +35,7 @@ def record(ranks: int, *groups: tuple[int, ...], kind: str = "all_reduce", steps
 def links(
     of: TraceRecord, on: Network, algorithm: str | None = "ring", **changes: float
 ) -> dict[str, dict[str, float]]:
-    question = replace(ReplayedOn.of([on], HARDWARE["a100"], algorithm), changes=Changes(**changes))
+    question = replace(ReplayedOn.from_options([on], HARDWARE["a100"], algorithm), changes=Changes(**changes))
     return {row["link"]: row for row in links_of_record(of, on, 0.5, question)}
 
 

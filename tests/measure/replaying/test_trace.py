@@ -265,16 +265,16 @@ def test_scripts_of_one_name_are_told_apart() -> None:
 
 
 def test_refusals(tmp_path: Path) -> None:
-    asked = ReplayedOn.of(["10gbe"], "a100")
+    asked = ReplayedOn.from_options(["10gbe"], "a100")
     assert asked.hardware == HARDWARE["a100"]
     with pytest.raises(SpecError, match=r"script: got 'none\.py'; expected a Python file"):
         check_trace(ForeignScript("none.py"), 2, asked)
     with pytest.raises(SpecError, match="--workers: got 0"):
         check_trace(ForeignScript(str(Path(__file__))), 0, asked)
     with pytest.raises(SpecError, match="--hardware"):
-        ReplayedOn.of(["10gbe"], "a1000")
+        ReplayedOn.from_options(["10gbe"], "a1000")
     with pytest.raises(SpecError, match=r"--algorithm: got 'rang'; .*did you mean 'ring'"):
-        ReplayedOn.of(["10gbe"], "a100", "rang")
+        ReplayedOn.from_options(["10gbe"], "a100", "rang")
     with pytest.raises(SpecError, match="--scale-latency: got 0"):
         Changes(latency=0)
     with pytest.raises(SpecError, match="script: got '-m'"):

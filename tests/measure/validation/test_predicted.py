@@ -62,7 +62,7 @@ def test_what_devices_send() -> None:
 
 def test_a_step_that_sent_something_else_without_a_network_takes_the_median_of_those_that_sent_the_same() -> None:
     alone = software([0.01, 0.03, 0.02, 0.5], (SYNC,), (SYNC,), (SYNC,), ())
-    step_s, _ = alone.of([(SYNC,), (), (SYNC,), (SYNC,)])
+    step_s, _ = alone.step_times([(SYNC,), (), (SYNC,), (SYNC,)])
     assert step_s[0, :, 0].tolist() == [0.01, 0.5, 0.02, 0.02]
 
 

@@ -58,7 +58,7 @@ def whole(tmp_path_factory):
 
 
 def test_every_kind_of_stages_is_searched_and_judged(whole):
-    assert whole.left == 0 and whole.effort == {"discounted": 2, "rotation": 2}
+    assert whole.num_remaining == 0 and whole.effort == {"discounted": 2, "rotation": 2}
     assert isinstance(whole.chosen["discounted"]["knobs"]["remedy.anneal_steps"], int)
     last = {cell: losses[0] for cell, losses in whole.losses().items()}
     assert len(set(last.values())) == len(last) == 5  # each is another training

@@ -58,7 +58,7 @@ def placed(changes: dict[str, Any] | None = None) -> ReplicationSpec:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     result = replicate(placed(), tmp_path_factory.mktemp("whole") / "out", jobs=1)
-    assert result.left == 0
+    assert result.num_remaining == 0
     return result
 
 

@@ -33,7 +33,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with counted_trainings() as begun:
         result = replicate(tiny(folder), folder / "out", jobs=1, command="syncline replicate tiny.yaml")
-    assert len(begun) == TRAININGS == sum(result.planned.values()) and result.left == 0
+    assert len(begun) == TRAININGS == sum(result.planned.values()) and result.num_remaining == 0
     return result
 
 
@@ -92,10 +92,10 @@ def test_in_pieces_it_is_the_same(jobs, whole, tmp_path):
         while True:
             result = replicate(spec, tmp_path / "out", jobs=jobs, allowance=Allowance(max_trainings=5))
             pieces += 1
-            assert result.left == max(0, TRAININGS - 5 * pieces)
-            if not result.left:
+            assert result.num_remaining == max(0, TRAININGS - 5 * pieces)
+            if not result.num_remaining:
                 break
-            assert not result.interrupted and not [row for row in result.verdicts if result.left > 2]
+            assert not result.interrupted and not [row for row in result.verdicts if result.num_remaining > 2]
     assert pieces == 5 and (jobs > 1 or len(begun) == TRAININGS)
     assert tables(tmp_path / "out") == tables(whole.folder) and result.verdicts == whole.verdicts
 
@@ -133,7 +133,7 @@ def test_what_is_whole_needs_no_training_and_no_other_code_changes_it(whole, tmp
     monkeypatch.setattr("syncline.runs.sweep.sweep.code_version", lambda: "another")
     with counted_trainings() as begun:
         again = replicate(whole.spec, whole.folder, jobs=1, command="syncline replicate tiny.yaml")
-    assert begun == [] and again.verdicts == whole.verdicts and again.left == 0
+    assert begun == [] and again.verdicts == whole.verdicts and again.num_remaining == 0
 
 
 def test_a_verdict_that_changes_at_another_size_is_told(whole, tmp_path):
@@ -241,9 +241,11 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, monkeypatc
     fields = with_overrides(spec.model_dump(mode="json"), changes)
     small = ReplicationSpec.model_validate(fields)
     piece = replicate(small, tmp_path / "out", jobs=1, allowance=Allowance(max_trainings=len(small.methods)))
-    assert piece.left == sum(small.num_trainings_by_stage().values()) - len(small.methods)
+    assert piece.num_remaining == sum(small.num_trainings_by_stage().values()) - len(small.methods)
     result = replicate(small, tmp_path / "out", jobs=1)
-    assert result.left == 0 and {row["claim"] for row in result.verdicts} == {one.claim for one in small.claims}
+    assert result.num_remaining == 0 and {row["claim"] for row in result.verdicts} == {
+        one.claim for one in small.claims
+    }
     assert {row["state"] for row in result.verdicts} == {"unknown"}  # one seed
 
 

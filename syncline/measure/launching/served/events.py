@@ -39,9 +39,9 @@ class Written:
         """Write facts, an evaluation, a worker's report without its tensors, or the end."""
         self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
-    def event(self, event: str, at: Telling, **fields: Any) -> None:
+    def event(self, event: str, moment: Telling, **fields: Any) -> None:
         """Write an event with its time and its place among all steps."""
-        self.line({"event": event, "at_s": at.time_s(), "place": at.place, **fields})
+        self.line({"event": event, "at_s": moment.time_s(), "place": moment.place, **fields})
 
 
 @dataclass
@@ -63,7 +63,7 @@ class ServerLines:
     end: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path) -> ServerLines:
+    def from_folder(cls, folder: Path) -> ServerLines:
         """Read the server's file of a folder."""
         out = cls()
         for line in lines_of(folder / FILE) if (folder / FILE).exists() else ():

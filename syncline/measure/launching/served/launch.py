@@ -47,7 +47,7 @@ PRELOAD = ("syncline.measure.launching.served.server", "syncline.measure.launchi
 """Modules that every process would otherwise load."""
 
 
-def check_served(spec: RunSpec, how: Launch) -> None:
+def check_served(spec: RunSpec, options: Launch) -> None:
     """Refuse settings that real servers do not support.
 
     Raises:
@@ -72,19 +72,19 @@ def check_served(spec: RunSpec, how: Launch) -> None:
         raise SpecError("faults.absences", absences, "none, as real processes do not leave by plan")
     if spec.watch.measures:
         raise SpecError("watch.measures", list(spec.watch.measures), "none, as no process sees all workers")
-    if how.workers_per_process != 1:
+    if options.workers_per_process != 1:
         expected = "1, as each worker has a pace of its own"
-        raise SpecError("workers_per_process", how.workers_per_process, expected)
-    if how.backend == "nccl":
-        raise SpecError("backend", how.backend, "auto or gloo, as a server has no collectives")
-    if how.reproducible:
+        raise SpecError("workers_per_process", options.workers_per_process, expected)
+    if options.backend == "nccl":
+        raise SpecError("backend", options.backend, "auto or gloo, as a server has no collectives")
+    if options.reproducible:
         raise SpecError("reproducible", True, "false, as a server adds up what comes in the order in which it comes")
 
 
 def launch_served(
     spec: RunSpec,
     out: Path,
-    how: Launch | None = None,
+    options: Launch | None = None,
     *,
     exact: bool = False,
     on_progress: Callable[[int], None] | None = None,
@@ -94,7 +94,7 @@ def launch_served(
     Args:
         spec: the run; its seeds are trained side by side.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        how: device, timeout, rejoins; the defaults of `Launch` if None.
+        options: device, timeout, rejoins; the defaults of `Launch` if None.
         exact: see ``RunFolder``.
         on_progress: called with the number of steps that are completed, of ``steps * len(seeds)``.
 
@@ -104,13 +104,13 @@ def launch_served(
     Raises:
         SynclineError: a mistake in the spec, a missing GPU, or a port in use; raised before training.
     """
-    how = (how or Launch()).of(spec)
-    check_served(spec, how)
+    options = (options or Launch()).for_spec(spec)
+    check_served(spec, options)
     check_processes("workers", spec.workers)
     check_training(spec, spec.method)
-    how.devices(spec.workers + 1)
+    options.devices(spec.workers + 1)
     spec, step_s = with_measured_step(spec)
-    listener = open_listener(how.port)
+    listener = open_listener(options.port)
     with RunFolder(out, exact) as folder, listener:
         folder.spec(spec)
         parts = folder.working / "ranks"
@@ -119,9 +119,9 @@ def launch_served(
         packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
         server_keys, worker_keys = make_keys(spec.workers)  # these keys reach the processes only through pipes
         processes = ServedProcesses(
-            server_process, worker_process, (packed, how, listener, server_keys, parts),
-            [(packed, how, port, keys, parts) for keys in worker_keys], progress,
-            Register(parts / "register", spec.workers), parts, how.timeout_s, how.rejoins, PRELOAD,
+            server_process, worker_process, (packed, options, listener, server_keys, parts),
+            [(packed, options, port, keys, parts) for keys in worker_keys], progress,
+            Register(parts / "register", spec.workers), parts, options.timeout_s, options.rejoins, PRELOAD,
         )  # fmt: skip
 
         def on_poll(seen: Progress) -> None:
@@ -138,7 +138,7 @@ def launch_served(
             raise SynclineError(str(ended.failure))
         on_poll(progress)
         wall_s = time.perf_counter() - started_s
-        result = _write_served(folder, spec, how, parts, wall_s, ended, interrupted=interrupted, step_s=step_s)
+        result = _write_served(folder, spec, options, parts, wall_s, ended, interrupted=interrupted, step_s=step_s)
     return result | {"folder": str(folder.path)}
 
 
@@ -169,7 +169,7 @@ def _write_served(
     interrupted: bool,
     step_s: float | None,
 ) -> dict[str, Any]:
-    lines = ServerLines.of(parts)
+    lines = ServerLines.from_folder(parts)
     failed = lines.end.get("stuck") or (None if ended.failure is None else str(ended.failure))
     record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
     record |= {"measured_step_s": step_s, "launch": asdict(options) | {"processes": spec.workers + 1}}
@@ -178,7 +178,9 @@ def _write_served(
     record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in lines.named("join")[spec.workers :]]
     measured = _measured(spec, lines, wall_s, early=interrupted or not lines.end)
     if measured is not None:
-        record |= {"machines": 1, "problem": lines.facts["problem"]} | _told(spec, measured, step_s is not None)
+        record |= {"machines": 1, "problem": lines.facts["problem"]} | _rows_and_simulated_record(
+            spec, measured, step_s is not None
+        )
     folder.json("run", environment() | record)
     if (parts / "server.pt").exists():
         (parts / "server.pt").replace(folder.working / "parameters.pt")
@@ -223,7 +225,7 @@ def _plan(spec: RunSpec, lines: ServerLines) -> AsyncPlan:
     return async_plan(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
 
 
-def _told(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
+def _rows_and_simulated_record(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
     """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
     steps = measured.trained.history.steps
     is_worker = measured.clock.timeline.worker < spec.workers

@@ -68,7 +68,7 @@ def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
     return in_order_of(spec, pq.read_table(folder / "order.parquet").to_pydict())
 
 
-def largest_difference(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+def largest_difference(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
     """Return the largest difference between two sets of tensors; NaN if a difference is not a number."""
-    differences = [float((found[name].double() - x.double()).abs().max()) for name, x in expected.items() if x.numel()]
+    differences = [float((actual[name].double() - x.double()).abs().max()) for name, x in expected.items() if x.numel()]
     return math.nan if any(math.isnan(difference) for difference in differences) else max(differences, default=0.0)

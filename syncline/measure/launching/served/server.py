@@ -52,18 +52,18 @@ POLL_S = 0.01
 
 
 def server_process(
-    rank: int, packed: bytes, how: Launch, listener: socket.socket, keys: ServerKeys, folder: Path
+    rank: int, packed: bytes, options: Launch, listener: socket.socket, keys: ServerKeys, folder: Path
 ) -> None:
     """Run the server's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
-    device = how.devices(spec.workers + 1).for_process(rank)
+    device = options.devices(spec.workers + 1).for_process(rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    server = _Server(spec, how, device, listener, keys, folder)
+    server = _Server(spec, options, device, listener, keys, folder)
     server.run()
     server.socket.close()
-    if how.keep_parameters:
+    if options.keep_parameters:
         parameters = {name: p.detach().cpu() for name, p in server.math.task.params.items()}
         with atomic_path(folder / "server.pt") as working:
             torch.save(parameters, working)
@@ -73,7 +73,13 @@ class _Server:
     """Connections to workers, joined with the decisions and the math of the simulator's servers."""
 
     def __init__(
-        self, spec: RunSpec, how: Launch, device: torch.device, listener: socket.socket, keys: ServerKeys, folder: Path
+        self,
+        spec: RunSpec,
+        options: Launch,
+        device: torch.device,
+        listener: socket.socket,
+        keys: ServerKeys,
+        folder: Path,
     ) -> None:
         self.spec = spec
         workers = spec.workers
@@ -94,7 +100,7 @@ class _Server:
             self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
         head_bytes = longest_head(max(served.local_steps), len(spec.seeds))
         longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.sent_as))
-        self.socket = ServerSocket(listener, keys, longest_bytes, how.timeout_s)
+        self.socket = ServerSocket(listener, keys, longest_bytes, options.timeout_s)
         self.connections: dict[int, bytes] = {}  # workers that have joined and are not lost
         self.ends = [0] * workers  # ended processes of each worker, when it joined
         self.busy: set[int] = set()  # workers that have a model and steps

@@ -32,12 +32,12 @@ WITHOUT_SERVER = 4
 """The exit code of a worker that lost its connection to the server, or whose message the server has refused."""
 
 
-def worker_process(rank: int, packed: bytes, how: Launch, port: int, keys: WorkerKeys, folder: Path) -> None:
+def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: WorkerKeys, folder: Path) -> None:
     """Run a worker's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     progress = Progress.shared(folder / "progress", spec.workers + 1, rank)
-    device = how.devices(spec.workers + 1).for_process(rank)
+    device = options.devices(spec.workers + 1).for_process(rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     method = spec.method.in_precision(spec.number_format)
@@ -50,7 +50,7 @@ def worker_process(rank: int, packed: bytes, how: Launch, port: int, keys: Worke
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     work = _Work(worker_math, rank, watch, Register(folder / "register", spec.workers), max(speeds) / speeds[rank] - 1)
     progress.enter()
-    server = WorkerSocket(port, keys, how.timeout_s)
+    server = WorkerSocket(port, keys, options.timeout_s)
     try:
         server.send({"pid": os.getpid()})
         work.go(server, progress)
@@ -62,15 +62,17 @@ class _Work:
     """Rounds of a worker.
 
     Args:
-        one: its math.
+        local_worker: its math.
         rank: its number.
         watch: its stopwatch.
         register: counters of all workers.
         slower: part of a step that it waits after each step.
     """
 
-    def __init__(self, one: LocalWorker, rank: int, watch: Stopwatch, register: Register, slower: float) -> None:
-        self.one, self.rank, self.watch, self.register, self.slower = one, rank, watch, register, slower
+    def __init__(
+        self, local_worker: LocalWorker, rank: int, watch: Stopwatch, register: Register, slower: float
+    ) -> None:
+        self.one, self.rank, self.watch, self.register, self.slower = local_worker, rank, watch, register, slower
 
     def go(self, server: WorkerSocket, progress: Progress) -> None:
         """Work until the server reports the end of the training.

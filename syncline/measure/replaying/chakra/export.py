@@ -69,10 +69,12 @@ class ChakraNumbers:
         return json.dumps({str(number): list(ranks) for (_, ranks), number in self.groups.items()}, indent=1) + "\n"
 
 
-def head_of(record: RankRecord, ranks: int, told: dict[str, str]) -> ChakraMessage:
+def head_of(record: RankRecord, ranks: int, head_fields: dict[str, str]) -> ChakraMessage:
     """Return the head of a file, with the operations of each segment as alternating FLOPs and bytes."""
     head = chakra_messages().metadata(version=VERSION)
-    add_attributes(head, **{f"{PREFIX}ranks": ranks}, **{f"{PREFIX}{name}": value for name, value in told.items()})
+    add_attributes(
+        head, **{f"{PREFIX}ranks": ranks}, **{f"{PREFIX}{name}": value for name, value in head_fields.items()}
+    )
     if record.segment_cpu_s:
         add_attributes(head, **{f"{PREFIX}cpu_s": record.segment_cpu_s})
     for number, operations in enumerate(record.segments):
@@ -116,21 +118,21 @@ class NodesOfRank:
             elif isinstance(event, MessageSent | MessageAwaited):
                 yield self._message(event)
             elif isinstance(event, Stepped):
-                yield self._told("step", 0)
+                yield self._metadata_node("step", 0)
             elif isinstance(event, Lost):
-                node = self._told("loss", 0)
+                node = self._metadata_node("loss", 0)
                 add_attributes(node, loss=event.loss)
                 yield node
             else:
                 self._waits(event)
         for stream, waited in list(self._pending.items()):
             if waited:
-                yield self._told("end", stream)
+                yield self._metadata_node("end", stream)
 
     def _waits(self, event: Any) -> None:
         if isinstance(event, Waited):
             if event.call in self._calls:
-                self._pending.setdefault(self._at(event.stream), []).append(self._calls[event.call])
+                self._pending.setdefault(self._effective_stream(event.stream), []).append(self._calls[event.call])
         elif not self.ahead:
             return
         elif isinstance(event, Marked):
@@ -146,7 +148,7 @@ class NodesOfRank:
         self._since = []
         return queued
 
-    def _at(self, stream: int) -> int:
+    def _effective_stream(self, stream: int) -> int:
         return stream if self.ahead else 0
 
     def _before(self, stream: int) -> list[int]:
@@ -162,7 +164,7 @@ class NodesOfRank:
         return node
 
     def _computed(self, event: Computed) -> ChakraMessage:
-        stream = self._at(event.stream)
+        stream = self._effective_stream(event.stream)
         node = self._node(COMPUTE, "compute", stream)
         self._queued(node, stream)
         self._total_s += self.seconds[event.segment]
@@ -177,7 +179,7 @@ class NodesOfRank:
         return node
 
     def _collective(self, event: Started) -> ChakraMessage:
-        node = self._node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._at(event.stream))
+        node = self._node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._effective_stream(event.stream))
         # NCCL and gloo implement a barrier as a sum, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
         number = self.numbering.groups.get((event.key[0], event.ranks), 0)
@@ -197,7 +199,7 @@ class NodesOfRank:
     def _message(self, event: MessageSent | MessageAwaited) -> ChakraMessage:
         leaves = isinstance(event, MessageSent)
         node = self._node(SEND if leaves else RECV, f"{'send' if leaves else 'recv'} {event.site}".strip(),
-                          self._at(event.stream))  # fmt: skip
+                          self._effective_stream(event.stream))  # fmt: skip
         ends = (self.rank, event.to) if isinstance(event, MessageSent) else (event.source, self.rank)
         tag, nbytes = self.numbering.messages.get(event.tag, (0, 0))
         add_attributes(
@@ -212,8 +214,8 @@ class NodesOfRank:
         """Record that later nodes of the stream depend on this node."""
         self._last[stream], self._pending[stream], self._seen[stream] = node.id, [], len(self._host)
 
-    def _told(self, name: str, stream: int) -> ChakraMessage:
-        node = self._node(METADATA, name, self._at(stream))
-        self._queued(node, self._at(stream))
+    def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
+        node = self._node(METADATA, name, self._effective_stream(stream))
+        self._queued(node, self._effective_stream(stream))
         add_attributes(node, is_cpu_op=True)
         return node

@@ -62,7 +62,7 @@ def give_chakra(
     ranks: Sequence[RankRecord],
     seconds: Sequence[Sequence[float]],
     ahead: bool,
-    told: dict[str, str],
+    head_fields: dict[str, str],
     out: Path,
     exact: bool = True,
 ) -> tuple[list[dict[str, Any]], Path]:
@@ -72,7 +72,7 @@ def give_chakra(
         ranks: the record.
         seconds: seconds of each rank's segments.
         ahead: whether the host runs ahead of its streams.
-        told: fields that the head of each file has.
+        head_fields: fields that the head of each file has.
         out: a new folder; see ``RunFolder`` for ``exact``.
 
     Returns:
@@ -89,7 +89,7 @@ def give_chakra(
         for rank, (record, segment_s) in enumerate(zip(ranks, seconds, strict=True)):
             file = f"{NAME}.{rank}.et"
             nodes: list[ChakraMessage] = list(NodesOfRank(rank, record, segment_s, numbering, ahead))
-            size = write_messages(folder.working / file, [head_of(record, len(ranks), told), *nodes])
+            size = write_messages(folder.working / file, [head_of(record, len(ranks), head_fields), *nodes])
             rows.append({"rank": rank, "file": file, "nodes": len(nodes), "bytes": size})
         if numbering.groups:
             with atomic_path(folder.working / GROUPS) as target:

@@ -175,11 +175,11 @@ class RecordOfRank:
         self._streams = max([HOST_STREAM, *streams])
         for node in nodes:
             if node.type == COMPUTE:
-                stream = self._asked(node, HOST_STREAM if mixed and node.of.get("is_cpu_op") else 0)
+                stream = self._stream_for(node, HOST_STREAM if mixed and node.of.get("is_cpu_op") else 0)
                 self._await(node, stream)
                 self._compute(node, stream)
             elif node.type in (SEND, RECV, COLLECTIVE):
-                stream = self._asked(node, None)
+                stream = self._stream_for(node, None)
                 self._await(node, stream)
                 self._communicate(node, stream)
             else:
@@ -190,10 +190,10 @@ class RecordOfRank:
             self.record.segment_cpu_s = self._seconds
         return self.record
 
-    def _asked(self, node: GivenNode, otherwise: int | None) -> int:
+    def _stream_for(self, node: GivenNode, otherwise: int | None) -> int:
         """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
         if "stream" in node.of or self._kept is not None:
-            return self._whole(node, "stream", 0)
+            return self._non_negative_int(node, "stream", 0)
         if otherwise is not None:
             return otherwise
         if node.deps in ([], [self._last.get(0)]):
@@ -214,14 +214,14 @@ class RecordOfRank:
 
     def _compute(self, node: GivenNode, stream: int) -> None:
         if self._kept is not None:
-            number = self._whole(node, "segment")
+            number = self._non_negative_int(node, "segment")
             if number >= len(self._kept):
                 raise self._refused(node, f"a segment below {len(self._kept)}", number)
             operations = self._kept[number]
             seconds = self._kept_s[number] if self._kept_s else 0.0
         else:
             number = -1
-            flops, nbytes = (float(self._whole(node, name, 0)) for name in ("num_ops", "tensor_size"))
+            flops, nbytes = (float(self._non_negative_int(node, name, 0)) for name in ("num_ops", "tensor_size"))
             operations, seconds = ((flops, nbytes),), node.duration_s
         key = operations, seconds if number < 0 else float(number)
         if key not in self._segments:
@@ -234,9 +234,9 @@ class RecordOfRank:
 
     def _communicate(self, node: GivenNode, stream: int) -> None:
         call, site = node.id + 1, str(node.of.get("site", node.name))
-        nbytes = self._whole(node, "comm_size")
+        nbytes = self._non_negative_int(node, "comm_size")
         if node.type == COLLECTIVE:
-            number = self._whole(node, "comm_type")
+            number = self._non_negative_int(node, "comm_type")
             if number >= len(COLLECTIVE_TYPES):
                 raise self._refused(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", number)
             collective = str(node.of.get("asked", COLLECTIVE_TYPES[number].lower()))
@@ -251,11 +251,11 @@ class RecordOfRank:
                 self._calls[node.id] = call
             return
         sends = node.type == SEND
-        other = self._whole(node, "comm_dst" if sends else "comm_src")
+        other = self._non_negative_int(node, "comm_dst" if sends else "comm_src")
         if other >= self.places.ranks or other == self.rank:
             raise self._refused(node, f"another one of {self.places.ranks} ranks", other)
         ends = (self.rank, other) if sends else (other, self.rank)
-        tagged = (*ends, self._whole(node, "comm_tag", 0))
+        tagged = (*ends, self._non_negative_int(node, "comm_tag", 0))
         message = (*tagged, self._next((sends, *tagged)))
         number = self.places.messages.setdefault(message, len(self.places.messages))
         tag = (str(node.of.get("group", "")), *ends, number)
@@ -269,7 +269,7 @@ class RecordOfRank:
         """Append a step or a loss, which only files of this package have, and the waits before it."""
         if self._kept is None:
             return
-        self._await(node, self._whole(node, "stream", 0))
+        self._await(node, self._non_negative_int(node, "stream", 0))
         if node.name == "step":
             self.record.events.append(Stepped())
         elif node.name == "loss" and isinstance(node.of.get("loss"), float):
@@ -293,7 +293,7 @@ class RecordOfRank:
         self._numbers[key] = number + 1
         return number
 
-    def _whole(self, node: GivenNode, name: str, otherwise: int | None = None) -> int:
+    def _non_negative_int(self, node: GivenNode, name: str, otherwise: int | None = None) -> int:
         value = node.of.get(name, otherwise)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
