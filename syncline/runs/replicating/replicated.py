@@ -61,7 +61,8 @@ class Replicated:
             for name, number in self.planned.items()
         ]
         return {
-            "rows": self.verdicts, "stages": stages, "effort": self.effort, "chosen": self.chosen, "left": self.num_remaining,
+            "rows": self.verdicts, "stages": stages, "effort": self.effort, "chosen": self.chosen,
+            "left": self.num_remaining,
             "networks": self.networks, "folder": str(self.folder), "interrupted": self.interrupted,
         }  # fmt: skip
 
