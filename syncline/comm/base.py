@@ -136,9 +136,7 @@ class Communicator(Protocol):
         ...
 
     def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        """Gather the tensors of each block of ``size`` neighbours on its workers, ``(R, size, *s)``; all blocks run at
-        once.
-        """
+        """Gather the tensors of each block of ``size`` neighbours on its workers, ``(R, size, *s)``, all at once."""
         ...
 
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
@@ -283,9 +281,7 @@ def flat(x: Tensor) -> Tensor:
 
 
 def first_rows(x: Tensor, comm: Communicator) -> Tensor:
-    """Return the first row of each replica, ``(R, *s) -> (S, *s)``, so that a result common to all workers is decoded
-    once.
-    """
+    """Return the first row of each replica, ``(R, *s) -> (S, *s)``, to decode a common result once."""
     return x.unflatten(0, (comm.replicas, -1))[:, 0]
 
 

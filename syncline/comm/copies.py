@@ -1,5 +1,4 @@
-"""One copy for all workers: a tensor ``(R, *s)`` whose worker axis has stride 0 as long as all workers hold the same
-values.
+"""One copy for all workers: a tensor ``(R, *s)`` whose worker axis has stride 0 while all workers hold equal values.
 
 A reader of such a tensor sees R rows; torch refuses to write to it as R rows. Code writes either to *the copy*, ``(1,
 *s)``, which all rows show, or to a tensor with separate memory for each row. With one row, a tensor is its own copy.
@@ -33,9 +32,7 @@ def for_rows(copy: Tensor, rows: int) -> Tensor:
 
 
 def computed_once(function: Callable[..., Tensor], *xs: Tensor) -> Tensor:
-    """Return ``of(*xs)``, a function that acts on each row, ``(R, *s)``; compute it for one row if all inputs are one
-    copy.
-    """
+    """Return ``function(*xs)``, which acts on each row, ``(R, *s)``; if all inputs are one copy, compute one row."""
     if all(map(is_one_copy, xs)):
         return for_rows(function(*map(the_copy, xs)), xs[0].size(0))
     return function(*xs)

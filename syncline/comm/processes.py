@@ -1,6 +1,4 @@
-"""Communicators on real processes: collectives of ``torch.distributed`` (gloo, NCCL), any number of workers per
-process.
-"""
+"""Communicators on real processes: collectives of ``torch.distributed``, with any number of workers per process."""
 
 from __future__ import annotations
 

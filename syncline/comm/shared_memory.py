@@ -108,9 +108,7 @@ class SharedMemory(Transport):
         self._until(lambda: self._turns.min() >= self._turn, "another process did not come")
 
     def _exchanged(self, x: Tensor) -> list[Tensor]:
-        """Return the tensors of all processes, of this size and type; they stay valid until the exchange after the
-        next.
-        """
+        """Return the tensors of all processes, of this size and type, valid until the exchange after the next."""
         nbytes = x.numel() * x.element_size()
         if nbytes > self._capacity_bytes:
             raise SpecError("tensor", f"{nbytes} bytes", f"at most {self._capacity_bytes}")

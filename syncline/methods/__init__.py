@@ -21,7 +21,7 @@ for _module in iter_modules(__path__):
 
 
 def __getattr__(name: str) -> Any:
-    """A method's constructor: ``from syncline.methods import MTDAO``."""
+    """Return a method's constructor, as in ``from syncline.methods import MTDAO``."""
     if name not in _constructors:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _constructors[name]

@@ -111,7 +111,7 @@ def _accepted_type(field: FieldInfo) -> Any:
 
 
 def _plain(annotation: Any) -> Any:
-    """A field's type without what only checks it. A list will do for a tuple, and a part can be given in many ways."""
+    """Return a field's type without its validators; lists stand for tuples, and a part may have any type."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _plain(inner[0])

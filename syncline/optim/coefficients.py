@@ -67,7 +67,7 @@ class Coefficients:
         return out
 
     def extract(self, x: Tensor, t: int) -> tuple[Tensor, Callable[[], Tensor]]:
-        """The bytes ``(R, b)`` that stand for ``x (R, *s)``, and what makes the tensor that arrives of it, once."""
+        """Return the encoded bytes ``(R, b)`` of ``x (R, *s)``, and a function that decodes them once."""
         shape = tuple(x.shape[1:])
         sizes = chunk_shape(shape, self.chunk)
         flat = transform(to_blocks(x, sizes), self._matrices(x, t, inverse=False)).flatten(2)

@@ -47,7 +47,7 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
 
 @compiled
 def mean_of_levels(integers: Any, units: Any, levels: Any, out: Any) -> None:
-    """The mean over M of ``(integers - levels) units``, ``(S, M, n)`` uint8 and ``(S, M)``, in the order of M."""
+    """Write the mean over M of ``(integers - levels) units``, ``(S, M, n)`` uint8 and ``(S, M)``, in the order of M."""
     for s in range(len(integers)):
         into = out[s]
         for m in range(integers.shape[1]):

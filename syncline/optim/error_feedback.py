@@ -26,7 +26,7 @@ class BoundedStates(Protocol):
     """A rule with states that cannot be what a sum of parts may say."""
 
     def lower_bounds(self, state: Mapping[str, Tensor], h: Mapping[str, Any], t: int) -> dict[str, Tensor]:
-        """The least that states can be after step ``t`` beside the others, by name; only of those that have a least."""
+        """Return the lower bounds of states after step ``t``, by name, for the states that have one."""
         ...
 
 

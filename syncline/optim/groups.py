@@ -64,7 +64,7 @@ def joined_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
-    """The knobs of those parameters of a shared group that the other rule has, after what moved since it was added.
+    """Return the hyperparameters of a shared group's parameters that follow the other rule, with all later changes.
 
     A learning rate keeps its proportion to the group's; of the decay rates the first follows, the others stay; every
     other knob of the group that was set anew holds for both.

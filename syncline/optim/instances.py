@@ -167,7 +167,7 @@ class Instances:
         return p if self._worker_axis else p.unsqueeze(0)
 
     def _make(self) -> None:
-        """An instance for each row, or its further groups, where the method has more than it knew."""
+        """Make an instance for each row; if the method has new groups, add these to the instances."""
         groups = self._method.param_groups[len(self._told) :]
         x = self._over_workers(self._method.param_groups[0]["params"][0])
         for place in range(1 if self._rule.probe.elementwise else len(x)):
@@ -218,7 +218,7 @@ class Instances:
                         param_group.update(news | ({"lr": news["lr"] * share} if "lr" in news else {}))
 
     def _lend(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
-        """Views of what a method has of a parameter, where they are not."""
+        """Give instances views of a parameter and its states wherever they do not hold such views."""
         for place, instance in enumerate(self._made):
             p = instance.params[number]
             if p.data_ptr() != self._address(x, place):

@@ -48,7 +48,7 @@ def _orthonormal_or_zero(p: Tensor) -> Tensor:
 
 
 def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:
-    """The next right factor ``(R, n, r)``, or the old one where a worker's is zero all over, as of a zero matrix."""
+    """Return the new right factor ``(R, n, r)``; workers whose factor is all zero keep the old one."""
     return torch.where(is_all_zero(new), old, new)
 
 

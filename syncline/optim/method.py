@@ -72,7 +72,7 @@ class MeanGradient(Reducer):
 
 
 def default_communicator() -> Communicator:
-    """The process group if ``torch.distributed`` is initialised (one worker per process), else one worker alone."""
+    """Return the process group if ``torch.distributed`` is initialised (a worker per process), else a single worker."""
     if dist.is_available() and dist.is_initialized():
         return ProcessGroupCommunicator()
     return SimulatedCommunicator(1)
@@ -319,7 +319,7 @@ class Method(torch.optim.Optimizer):
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """The direction of each row, ``(1, *s)`` where it is one copy; a rule that talks to the others does so here.
+        """Return the direction of each row, ``(1, *s)`` for one copy; rules that communicate do so here.
 
         None where a row rests, or its rule has moved it.
         """

@@ -43,7 +43,7 @@ def qhadopt(beta1: float = 0.999, beta2: float = 0.9999, nu: float = 0.98, eps: 
 
 
 def aggmo(betas: Sequence[float] = (0.0, 0.9, 0.99)) -> MomentumRule:
-    """Aggregated momentum: the mean of K heavy-ball momenta.
+    """Return aggregated momentum, the mean of K heavy-ball momenta.
 
         u_j <- beta_j u_j + g;   d = 1/K sum_j u_j
 

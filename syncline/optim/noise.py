@@ -65,7 +65,7 @@ PIECE = 2**13
 def _in_pieces(
     workers: Sequence[int], count: int, names: tuple[str | int, ...], drop: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """The same bits without the lowest ``drop``, ``(R, count)``: in units of the largest plus one, as ``dtype``."""
+    """Return the same bits without the lowest ``drop``, ``(R, count)``, as fractions in [0, 1) of type ``dtype``."""
     out = np.empty((len(workers), count), dtype)
     mixed, shifted = np.empty(PIECE, np.uint64), np.empty(PIECE, np.uint64)
     steps = np.arange(1, PIECE + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)

@@ -24,7 +24,7 @@ SIGNS = PackedSigns()
 
 @dataclass(frozen=True)
 class OneBitMean:
-    """A two-sided, error-compensated mean of signs:
+    """A two-sided, error-compensated mean of signs.
 
         worker i:       y_i = x_i + e_i;   q_i = s(y_i) sign(y_i);   e_i <- y_i - q_i
         owner of a

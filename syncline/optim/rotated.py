@@ -248,7 +248,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
                 basis.copy_(chunk)
 
     def _source(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
-        """The symmetric matrix whose eigenvectors are wanted on a side, given the momentum in original coordinates."""
+        """Return the symmetric matrix whose eigenvectors rotate a side, from the momentum in original coordinates."""
         if callable(self.source):
             return self.source(t)[: len(part.g)]  # one for all workers where these are one copy
         if self.source == "2nd":

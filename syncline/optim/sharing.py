@@ -38,7 +38,7 @@ class Shared:
                 state[name] = as_one_copy(state[name])
 
     def seen(self, row: Row) -> Row:
-        """The row as its rule shall see it: ``(1, *s)`` where it is one copy for all, else with rows of its own."""
+        """Return the row for its rule: ``(1, *s)`` if it is one copy for all workers, else a row per worker."""
         if row.g.size(0) == 1:
             return row
         views = self._views.get(row.number)

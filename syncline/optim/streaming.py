@@ -99,7 +99,7 @@ class Streaming(Method):
         ]
 
     def _members(self, slot: Slot) -> list[Row]:
-        """The fragment's rows that have this state. The cut does not depend on which have a gradient just now."""
+        """Return the fragment's rows that have this state, whether or not they have a gradient now."""
         rows = self.rows(without_gradient=True)
         part = balanced_parts([row.x[0].numel() for row in rows], self.fragments)[slot.fragment]
         return [rows[i] for i in part if slot.state == "params" or slot.state in rows[i].rule.states]

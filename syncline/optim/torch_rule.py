@@ -199,7 +199,7 @@ class TorchRule(SteppingRule[Method]):
 
 
 def _grown(side: int, true: dict[int, int]) -> int:
-    """A side of a small tensor's state as it is of the true one: of the sides that it is a product of, or as it is."""
+    """Return the true size of a side of a probed state: the product of the true sides of its prime factors."""
     primes = [p for p in true if p > 1 and side % p == 0]
     return math.prod(true[p] for p in primes) if primes and math.prod(primes) == side else side
 

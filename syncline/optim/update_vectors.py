@@ -72,7 +72,7 @@ def vector_shape(c: Tensor, replicas: int = 1) -> VectorShape:
 
 
 def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
-    """The largest standard deviation between workers of an entry of ``m (R, *s)``, about their own mean: ``(S,)``.
+    """Return the largest standard deviation over workers of an entry of ``m (R, *s)``, about their mean: ``(S,)``.
 
     The variance is over M - 1: of momenta whose gradients differ by noise of variance s^2 alone its expectation is
     ``s^2 (1 - beta) / (1 + beta) (1 - beta^(2 t))``, and the largest entry's is that times what the largest of so many

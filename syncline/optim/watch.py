@@ -69,7 +69,7 @@ class Watch:
                 self._keep(t, measure.before_step(method, t))
 
     def before_average(self, method: Method, rows: list[Row], names: tuple[str, ...], t: int) -> None:
-        """Called by the method."""
+        """Ask the measures before an average; the method calls this."""
         for measure in self._measures:
             self._keep(t, measure.before_average(method, rows, names, t))
 

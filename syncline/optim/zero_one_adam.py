@@ -47,7 +47,7 @@ class ZeroOneSchedule:
     form: Form
 
     def _interval_of_refreshes(self, t: int) -> tuple[int, int]:
-        """Refreshes 2^i steps apart, of which there are kappa, begin at step ``kappa (2^i - 1)``: i and that step."""
+        """Return i and the first step ``kappa (2^i - 1)`` of the kappa refreshes that are 2^i steps apart."""
         i = (t // self.kappa + 1).bit_length() - 1
         return i, self.kappa * (2**i - 1)
 

@@ -56,7 +56,7 @@ class RecordedPass:
         self._replayed: Pass | None = None
 
     def __call__(self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
-        """The losses ``(R,)``; gradients go to ``.grad``."""
+        """Return the losses ``(R,)``, and write the gradients to ``.grad``."""
         values = {name: param.detach() for name, param in params.items()}
         kind = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
         places = [x.data_ptr() for x in values.values()] if self._in_place else []

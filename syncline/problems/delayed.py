@@ -85,7 +85,7 @@ class DelayedTask:
                 p.data = present[name]
 
     def _stale_parameter(self, name: str) -> Tensor:
-        """The parameter as it was, each coordinate by its own delay; younger than the delay, the first there was."""
+        """Return the parameter with each coordinate delayed by its own delay; before that, its first value."""
         history, delay = self._history[name], self.delays[name]
         if isinstance(delay, int):
             return history[max(len(history) - 1 - delay, 0)]

@@ -13,7 +13,7 @@ from syncline.problems.gpt import GPT
 
 
 def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
-    """The stage of each parameter of a GPT: blocks in even parts, embeddings in the first, norm and head in the last.
+    """Return each GPT parameter's stage: blocks in even parts, embeddings in the first, norm and head in the last.
 
     Raises:
         SpecError: more stages than blocks, or a model whose output layer is its embedding, which cannot be cut.

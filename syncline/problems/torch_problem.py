@@ -257,7 +257,7 @@ class TorchTask:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """The module in evaluation, then each part as it was: some may be meant never to train."""
+        """Set the module to evaluation for a block, then restore the mode of each part."""
         self._places.module.eval()
         try:
             yield

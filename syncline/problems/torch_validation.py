@@ -104,7 +104,7 @@ class Means:
         self._items = 0
 
     def add(self, metrics: Mapping[str, Tensor], items: int) -> None:
-        """A batch of so many items."""
+        """Add the metrics of a batch, weighted by its number of items."""
         self._items += items
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value * items

@@ -51,7 +51,7 @@ class MeasuredTimes:
                 raise SpecError(f"collectives.{self.kind}", list(point), wanted)
 
     def time_s(self, nbytes: ArrayLike, ranks: ArrayLike) -> NDArray[np.float64]:
-        """Seconds of so many bytes among so many ranks, broadcast; NaN of more ranks or fewer than were measured."""
+        """Return the seconds of ``nbytes`` among ``ranks``, broadcast; NaN outside of the measured numbers of ranks."""
         sizes, counts = np.broadcast_arrays(np.asarray(nbytes, dtype=float), np.asarray(ranks))
         rank_counts = sorted({point[0] for point in self.points})
         share = [(count - 1) / count for count in rank_counts]
@@ -69,7 +69,7 @@ class MeasuredTimes:
 
 
 def read_times(file: Path, kind: str, gpu: str | None = None, path: str = "collectives") -> MeasuredTimes:
-    """The measurements that stand in a file.
+    """Return the measured times in a CSV file.
 
     Args:
         file: see the module.

@@ -166,6 +166,7 @@ class MethodBase(Spec):
 
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange] | None:
         """Return the exchanges of a training of ``steps`` steps that averaged after the steps ``averaged``, from 0.
+
         The result is None unless the method's averages are known only after the training.
 
         Of a method whose averages are known only afterwards; none of others.

@@ -70,7 +70,7 @@ def note_under_way(addresses, p, i):
 
 @core_function("void")
 def number_parts(addresses):
-    """Number the collectives that programs have newly named."""
+    """Give numbers to the collectives that programs have newly named."""
     core, parts, keys, ports = (
         views.core(addresses), views.parts(addresses), views.keys(addresses), views.ports(addresses)
     )  # fmt: skip

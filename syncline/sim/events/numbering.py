@@ -39,7 +39,7 @@ class Messages:
         self._new: list[tuple[int, Ints]] = []  # first message number, and the encoded address of each message from it
 
     def add(self, first: int, senders: Ints, receivers: Ints, tags: Ints) -> tuple[Ints, Ints]:
-        """Number new messages from ``first``; return their receivers, and the message number of each row."""
+        """Assign numbers to new messages from ``first``; return their receivers, and the message number of each row."""
         workers = self._workers
         addresses, row_to_message = np.unique((tags * workers + senders) * workers + receivers, return_inverse=True)
         self._new.append((first, addresses))
