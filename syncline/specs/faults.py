@@ -72,7 +72,7 @@ class SlowLinkSpec(Spec):
 
 
 class LatencyJitterSpec(Spec):
-    """Random latencies: a log-normal factor (``sigma``, mean 1) times the latency, plus an exponential time (``mean``)."""
+    """Random latencies: a log-normal factor (``sigma``, mean 1), then an added exponential time (``mean``)."""
 
     sigma: float = Field(default=0.0, ge=0)
     mean: Seconds = 0.0
