@@ -266,7 +266,7 @@ def test_links(field: str, link: Link, factor: float, workers: int, nbytes: floa
         link = replace(link, upload_bytes_per_s=1e5)
     if field == "duplex":
         link = replace(link, upload_bytes_per_s=None)
-    compare(link, entry.turn(link, factor), workers, nbytes, more=entry.assemble_more)
+    compare(link, entry.turn(link, factor), workers, nbytes, more=entry.more)
 
 
 OFFICE = Link(1e-3, 1e6, overhead_s=1e-4, efficiency=0.5, upload_bytes_per_s=5e5)
@@ -277,7 +277,7 @@ BACKBONE = Link(1e-2, 2e5, overhead_s=2e-4, efficiency=0.5, upload_bytes_per_s=1
 def test_each_parameter_of_a_link_moves_something(field: str) -> None:
     entry = turned(field)
     link = replace(OFFICE, upload_bytes_per_s=None) if field in ("duplex", "bandwidth_bytes_per_s") else OFFICE
-    compare(link, entry.turn(link, 2.0), WORKERS, NBYTES, more=entry.assemble_more, strictly=True)
+    compare(link, entry.turn(link, 2.0), WORKERS, NBYTES, more=entry.more, strictly=True)
 
 
 def graph(link: Link) -> Graph:
@@ -303,7 +303,7 @@ def test_links_inside_networks(where: str, field: str) -> None:
     before = replace(BACKBONE, upload_bytes_per_s=None) if plain else BACKBONE
     for factor in (1.5, 2.0, 1000.0):
         compare(
-            build(before), build(entry.turn(before, factor)), WORKERS, NBYTES, more=entry.assemble_more, strictly=True
+            build(before), build(entry.turn(before, factor)), WORKERS, NBYTES, more=entry.more, strictly=True
         )
 
 

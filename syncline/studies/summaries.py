@@ -76,7 +76,7 @@ def _curvadion(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
         f"the time of a ring on that link gives {ring['ours']:.1f}x"
     )
     return message, bars, {
-        "value_label": "speedup over Dion (times)", "group_label": "network", "told": "{:.2f}x".format,
+        "value_label": "speedup over Dion (times)", "group_label": "network", "format_value": "{:.2f}x".format,
     }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _demo(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
             "value_label": "MB per step (OLMo-300M)",
             "group_label": "method",
             "log": True,
-            "told": lambda mb: f"{mb:,.0f}" if mb >= 100 else f"{mb:.3g}",
+            "format_value": lambda mb: f"{mb:,.0f}" if mb >= 100 else f"{mb:.3g}",
         },
     )
 
@@ -125,7 +125,7 @@ def _mt_dao(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
         f"beside one that does it falls to {smallest_saving:.1f} %"
     )
     return message, bars, {
-        "value_label": "time saved per step (%)", "group_label": "model, network", "told": "{:.1f}".format,
+        "value_label": "time saved per step (%)", "group_label": "model, network", "format_value": "{:.1f}".format,
         "span": (low, high, f"printed: {low:g} to {high:g} %"),
     }  # fmt: skip
 
@@ -153,7 +153,7 @@ def _basis_rotation(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
     )
     return message, bars, {
         "value_label": "slowdown: steps to the target over those without delay (times)", "group_label": "method",
-        "told": "{:.2f}x".format,
+        "format_value": "{:.2f}x".format,
     }  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def _lion_cub(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
         "longer than what it sends"
     )
     return message, bars, {
-        "value_label": "step time (ms)", "group_label": "optimizer and its bits", "told": "{:.0f}".format,
+        "value_label": "step time (ms)", "group_label": "optimizer and its bits", "format_value": "{:.0f}".format,
     }  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_what_a_transport_is_asked_for(tmp_path: Path) -> None:
     def run(comm: ProcessGroupCommunicator, memory: SharedMemory) -> tuple[list[CarriedCollective], int]:
         comm.all_reduce(torch.ones(1, 6), wire=BF16)
         comm.all_reduce(torch.ones(1, 6))
-        return memory.take_carried() + memory.taken(), comm.ledger.payload_bytes()
+        return memory.take_carried() + memory.take_carried(), comm.ledger.payload_bytes()
 
     # Six numbers of two bytes in four blocks of two there, and two numbers back from everyone; then 24 bytes at once.
     asked = [

@@ -63,14 +63,14 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         changed = ", ".join(f"{'.'.join(map(str, place))}=<{value}>" for place, value in self.changes.items())
-        return f"case {self.number}: {self.name}({changed}) beside {', '.join(self.assemble_more) or 'nothing'}"
+        return f"case {self.number}: {self.name}({changed}) beside {', '.join(self.more) or 'nothing'}"
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments, made anew."""
         call = CALLS[self.name]
-        others = call.assemble_more()
-        arguments = call.needed() | {name: others[name] for name in self.assemble_more}
-        if "cluster" in self.assemble_more and not any(place[0] == "networks" for place in self.changes):
+        others = call.more()
+        arguments = call.needed() | {name: others[name] for name in self.more}
+        if "cluster" in self.more and not any(place[0] == "networks" for place in self.changes):
             arguments.pop("networks")
         for (*parents, last), value in self.changes.items():
             at: Any = arguments
@@ -413,7 +413,7 @@ def case(number: int) -> Case:
     """Return the case of this number."""
     draw = random.Random(f"call {number}")
     name = draw.choices(list(CALLS), [call.weight for call in CALLS.values()])[0]
-    needed, others = CALLS[name].needed(), CALLS[name].assemble_more()
+    needed, others = CALLS[name].needed(), CALLS[name].more()
     drawn = draw.sample(list(others), min(len(others), draw.choice([0, 0, 1, 2])))
     more = tuple(dict.fromkeys(other for one in drawn for other in (one, *BESIDE.get(one, ())) if other in others))
     changes: dict[tuple[Any, ...], str] = {}

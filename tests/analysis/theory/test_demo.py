@@ -160,7 +160,7 @@ def test_sign_updates_are_within_their_bound(k, beta):
 @given(st.floats(0.1, 10), st.floats(0.1, 10), st.integers(1, 100), st.integers(1, 1000), st.floats(0.5, 2))
 def test_no_other_step_has_a_smaller_descent_part(gap, smoothness, d, steps, factor):
     def descent(eta):
-        none = {"noise": 0.0, "workers": 1, "beta": 0.0, "kept": 0.0}
+        none = {"noise": 0.0, "workers": 1, "beta": 0.0, "kept_momentum": 0.0}
         return signum_bound(eta, steps, gap=gap, smoothness=smoothness, dimension=d, **none).descent
 
     best = signum_step(steps, gap, smoothness, d)

@@ -168,6 +168,6 @@ def test_all_workers_must_name_the_same_algorithm():
 )
 @pytest.mark.parametrize("by", ["lockstep", "events"])
 def test_arguments_that_cannot_be(changed, line, by):
-    arguments = {"kind": "all_reduce", "workers": 4, "nbytes": 8.0, "network": LINK, "by": by}
+    arguments = {"kind": "all_reduce", "workers": 4, "nbytes": 8.0, "network": LINK, "evaluator": by}
     with pytest.raises(SpecError, match=line):
         collective_finish_s(**(arguments | changed))

@@ -17,7 +17,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SynclineError
 from syncline.sim import Collective, Compute, Recv, Round, Send, Wait, run_events
-from syncline.sim.events import assembly
+from syncline.sim.events import vectorised_assembly
 from syncline.sim.program.instructions import First
 from tests.sim.oracle.run import run_events as run_oracle
 
@@ -188,8 +188,8 @@ def outcome(run, of):
 @settings(deadline=None, max_examples=60)
 @given(runs(), st.booleans())
 def test_the_core_tells_what_plain_objects_tell(of, by_columns):
-    fewest = 1 if by_columns else assembly.FEWEST
-    with patch.object(assembly, "FEWEST", fewest):
+    fewest = 1 if by_columns else vectorised_assembly.FEWEST
+    with patch.object(vectorised_assembly, "FEWEST", fewest):
         assert outcome(run_events, of) == outcome(run_oracle, of)
 
 
@@ -230,5 +230,5 @@ def exchanges(draw):
 @settings(deadline=None, max_examples=60)
 @given(exchanges())
 def test_programs_assembled_by_columns_tell_what_plain_objects_tell(of):
-    with patch.object(assembly, "FEWEST", 1):
+    with patch.object(vectorised_assembly, "FEWEST", 1):
         assert outcome(run_events, of) == outcome(run_oracle, of)

@@ -65,7 +65,7 @@ def test_two_workers_by_hand() -> None:
     there: worker 0 comes first, so worker 1 misses its versions of 3, 4 and 5 s.
     """
     told = Told()
-    out = played(ServerSettings(2, 7, [1, 1]), [1.0, 2.5], watching=told)
+    out = played(ServerSettings(2, 7, [1, 1]), [1.0, 2.5], observer=told)
     assert [(one.worker, one.arrived_s, one.model, one.version, one.age) for one in out.contributions] == [
         (0, 1.0, 0, 1, 0), (0, 2.0, 1, 2, 0), (1, 2.5, 0, 3, 2), (0, 3.0, 2, 4, 1),
         (0, 4.0, 4, 5, 0), (0, 5.0, 5, 6, 0), (1, 5.0, 3, 7, 3),
@@ -79,7 +79,7 @@ def test_two_workers_by_hand() -> None:
 
 def test_what_arrives_together_is_taken_by_worker_and_before_any_reply() -> None:
     told = Told()
-    out = played(ServerSettings(3, 6, [2, 2, 2]), [1.0, 1.0, 1.0], watching=told)
+    out = played(ServerSettings(3, 6, [2, 2, 2]), [1.0, 1.0, 1.0], observer=told)
     assert out.ages().tolist() == [1, 1, 1]
     assert told.lines[-9:] == [
         "0 is there, 0 late", "version of 1", "1 is there, 1 late", "version of 1", "2 is there, 2 late",

@@ -35,7 +35,7 @@ def test_by_hand() -> None:
     Its first step of that round is lost, and what it had begun of the next; worker 0 makes what it gave back.
     """
     told = ToldOfFailures()
-    out = played(ServerSettings(2, 12, [2, 2]), [1.0, 1.0], [Outage(3.25, 1, 2, 4.0)], watching=told)
+    out = played(ServerSettings(2, 12, [2, 2]), [1.0, 1.0], [Outage(3.25, 1, 2, 4.0)], observer=told)
     assert [(one.worker, one.arrived_s, one.age) for one in out.contributions] == [
         (0, 2.0, 0), (1, 2.0, 1), (0, 4.0, 0), (0, 6.0, 0), (1, 6.5, 1), (0, 8.0, 1),
     ]  # fmt: skip

@@ -40,7 +40,7 @@ def test_two_local_servers_by_hand() -> None:
     between servers; the second worker's is on the machine of the server above's lane at 0.75 s more each way."""
     told = Told()
     served = ServerSettings(2, 6, [1, 1], above=UpperServer((1, 1), 2))
-    out = played(served, lambda m, _: [1.0, 1.5][m], Link(latency_s=0.25, bandwidth_bytes_per_s=1e9), watching=told)
+    out = played(served, lambda m, _: [1.0, 1.5][m], Link(latency_s=0.25, bandwidth_bytes_per_s=1e9), observer=told)
     assert [(one.worker, one.arrived_s, one.version) for one in out.contributions] == [
         (0, 1.0, 1), (1, 1.5, 1), (0, 2.0, 2), (0, 3.0, 3), (1, 3.0, 2), (0, 4.0, 4),
     ]  # fmt: skip
