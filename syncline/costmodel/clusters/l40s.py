@@ -36,20 +36,20 @@ ON_THE_LINE_BYTES = JUMBO_SEGMENT_BYTES + 66
 
 @dataclass(frozen=True)
 class L40sConstants:
-    """What was measured of these machines, and what their software sets.
+    """Constants measured on these machines or set by their software.
 
     Args:
-        workers: P.
-        compute_s: an inner step, AdamW included.
+        workers: P, number of machines.
+        compute_s: seconds of an inner step, AdamW included.
         reference_work: parameters x sequences x tokens of that step.
-        ddp_compute_s: of DDP's step, forward and backward.
-        ddp_update_s: of its optimizer.
-        call_s: beside its bytes, of an all-reduce per tensor.
+        ddp_compute_s: seconds of DDP's forward and backward pass.
+        ddp_update_s: seconds of DDP's optimizer.
+        call_s: seconds of an all-reduce per tensor, on top of its bytes.
         free_bytes_per_s: payload of a ring's worker where nothing is shaped.
-        queue_s: what the token bucket's queue holds, as a time at its rate.
-        burst_bytes: beside that.
-        buffers_bytes: that DDP broadcasts before each forward pass.
-        connections: S.
+        queue_s: length of the token bucket's queue, in seconds at its rate.
+        burst_bytes: bytes that the token bucket holds on top of its queue.
+        buffers_bytes: bytes that DDP broadcasts before each forward pass.
+        connections: S, number of TCP connections.
     """
 
     workers: int = 4
@@ -72,7 +72,7 @@ ALGORITHMS_MEASURED = ("ddp", "diloco", "localsgd")
 
 @dataclass(frozen=True)
 class L40sStep:
-    """What is predicted of a run: seconds of an inner step, of one that synchronises, and the mean."""
+    """Predicted seconds of a run's steps: of an inner step, of a step that synchronises, and the mean."""
 
     inner_s: float
     sync_s: float
@@ -80,7 +80,7 @@ class L40sStep:
 
 
 def sent_again(line_bytes_per_s: float, constants: L40sConstants = L40S) -> float:
-    """The part of the bytes that is sent twice: ``3/2 (S MSS / Q)^2``, at most 1.
+    """Return the fraction of the bytes that is sent twice: ``3/2 (S MSS / Q)^2``, at most 1.
 
     >>> [f"{sent_again(rate / 8):.4f}" for rate in (50e6, 200e6, 1e9)]
     ['0.2580', '0.0187', '0.0008']
@@ -100,18 +100,18 @@ def l40s_step(
     payload_bytes_per_s: float | None = None,
     constants: L40sConstants = L40S,
 ) -> L40sStep:
-    """Seconds of a run's steps.
+    """Return the predicted seconds of a run's steps.
 
     Args:
         algorithm: ``ddp``, ``diloco`` or ``localsgd``.
-        params: of fp32.
+        params: number of fp32 parameters.
         batch: sequences of a micro-batch.
-        seq: tokens of one.
-        steps: measured ones.
-        syncs: of these, how many synchronise.
+        seq: tokens of a sequence.
+        steps: number of measured steps.
+        syncs: number of these steps that synchronise.
         line_bytes_per_s: the rate that is set; None: nothing is shaped.
-        payload_bytes_per_s: what one flow carries of it; of jumbo frames unless measured.
-        constants: of the machines.
+        payload_bytes_per_s: payload rate of a flow; by default computed from jumbo frames.
+        constants: constants of the machines.
 
     Raises:
         SpecError: another algorithm, or a number that cannot be.
@@ -121,11 +121,11 @@ def l40s_step(
     require(0 <= syncs <= steps and steps > 0, "n_sync", syncs, "at most the steps, of which there are some")
     nbytes, scale = 4.0 * params, params * batch * seq / constants.reference_work
     if line_bytes_per_s is None:
-        rate, again = constants.free_bytes_per_s, 0.0
+        rate, resent_part = constants.free_bytes_per_s, 0.0
     else:
         rate = payload_bytes_per_s or line_bytes_per_s * JUMBO_SEGMENT_BYTES / ON_THE_LINE_BYTES
-        again = sent_again(line_bytes_per_s, constants)
-    link = Link(0.0, rate / (1 + again))
+        resent_part = sent_again(line_bytes_per_s, constants)
+    link = Link(0.0, rate / (1 + resent_part))
     ring_s = float(nccl_sockets_s("all_reduce", constants.workers, nbytes, link))
     inner_s = constants.compute_s * scale
     if algorithm == "ddp":

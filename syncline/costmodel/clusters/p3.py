@@ -39,7 +39,7 @@ JUMBO_SEGMENT_BYTES = 8949
 
 @dataclass(frozen=True)
 class P3Constants:
-    """What fits say of these machines.
+    """Constants fitted to measurements on these machines.
 
     Args:
         efficiency: payload's part of a shaped rate.
@@ -50,7 +50,7 @@ class P3Constants:
         gloo_message_s: software per message and notice of gloo's.
         gloo_delay_part: by how much more than the delay its messages wait, as a part of it.
         gloo_delay_s: one way where nothing is set.
-        pieces_part: what is left of the rate in the second campaign, of several calls.
+        pieces_part: fraction of the rate that several calls reach in the second campaign.
         stored_part: of a ring's step that must be there before the next.
     """
 
@@ -73,7 +73,7 @@ PIECES = {
     "reduce+broadcast": ("reduce", "broadcast"),
     "all_to_all+all_gather": ("all_to_all", "exchange"),
 }
-"""What the second campaign's tests call, one after another."""
+"""The calls of each test of the second campaign, in sequence."""
 
 
 def p3_s(
@@ -87,7 +87,7 @@ def p3_s(
     pieces: bool = False,
     constants: P3Constants = P3,
 ) -> FloatOrArray:
-    """Seconds of a collective, of one send, or of a composite.
+    """Return the seconds of a collective, of a send, or of a composite.
 
     Args:
         kind: a collective, ``send``, or one of ``PIECES``.
@@ -97,7 +97,7 @@ def p3_s(
         delay_s: one way, set on each sender; None: the data centre's own.
         bytes_per_s: the rate that is set; None: the card's.
         pieces: whether it is done in P calls of n/P bytes, as the second campaign did.
-        constants: of the machines.
+        constants: constants of the machines.
 
     Raises:
         SpecError: an unknown collective or backend, or one that the library does not have.
@@ -127,7 +127,7 @@ def _nccl_s(kind: str, workers: int, nbytes: float, link: Link, constants: P3Con
 
 
 def once_s(kind: str, workers: int, alpha: FloatOrArray, constants: P3Constants = P3) -> FloatOrArray:
-    """What measured calls take once beside NCCL's description: starting together, windows that open."""
+    """Return the seconds per call beyond NCCL's description: synchronised start, opening of windows."""
     in_ring = NCCL_RUNS.get(kind) == "nccl-ring"
     return (constants.ring_latencies if in_ring else constants.chain_latencies) * alpha if workers > 1 else 0.0
 
@@ -135,7 +135,7 @@ def once_s(kind: str, workers: int, alpha: FloatOrArray, constants: P3Constants 
 def _pieces_s(
     kind: str, workers: int, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
 ) -> FloatOrArray:
-    """P calls of n/P bytes: they follow one another, and what is paid once per call is paid once for all of them."""
+    """Return the seconds of P consecutive calls of n/P bytes; the fixed cost of a call is paid only once."""
     if kind not in PIECES:
         raise SpecError("collective", kind, one_of(PIECES, kind))
     card = CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s
@@ -145,12 +145,12 @@ def _pieces_s(
         return 0.0
     if kind == "all_reduce":
         last = ring_last_s(nbytes / workers**2, link, NcclCosts(), constants.stored_part)
-        each = _nccl_s("all_reduce", workers, nbytes / workers, link, constants) - last
-        return workers * each + last + once_s("all_reduce", workers, alpha, constants)
+        call_s = _nccl_s("all_reduce", workers, nbytes / workers, link, constants) - last
+        return workers * call_s + last + once_s("all_reduce", workers, alpha, constants)
     exchanges = kind != "reduce+broadcast"
-    each = _nccl_s("all_to_all" if exchanges else "broadcast", workers, nbytes, link, constants)
-    again = each - alpha if exchanges else each  # a second round of sends waits for no arrival of the first
-    return each + again + once_s("broadcast", workers, alpha, constants)
+    call_s = _nccl_s("all_to_all" if exchanges else "broadcast", workers, nbytes, link, constants)
+    second_s = call_s - alpha if exchanges else call_s  # a second round of sends waits for no arrival of the first
+    return call_s + second_s + once_s("broadcast", workers, alpha, constants)
 
 
 def _gloo_s(
@@ -180,12 +180,12 @@ def _gloo_s(
 
 
 def _tree_s(workers: int, nbytes: float, alpha: FloatOrArray, line: FloatOrArray, flow: FloatOrArray) -> FloatOrArray:
-    """A broadcast whose children share their parent's line, each with one connection's rate at most."""
+    """Return the seconds of a tree broadcast: children share their parent's line, each at most at ``flow``."""
     if workers < 2:
         return 0.0
-    ways = [
+    parent_s = [
         len(children) * alpha + alpha + sum(nbytes * np.maximum(count / line, 1 / flow) for count in children)
         for children in tree_children(workers)
     ]
-    slowest: FloatOrArray = np.max(np.broadcast_arrays(*ways), axis=0)
+    slowest: FloatOrArray = np.max(np.broadcast_arrays(*parent_s), axis=0)
     return slowest

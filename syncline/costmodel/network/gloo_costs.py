@@ -1,7 +1,7 @@
-"""What gloo's software takes, beside the link: a time per message, one per call, one per byte.
+"""Software costs of gloo on top of the link: seconds per message, per call and per byte.
 
-Costs belong to a machine and its libraries. A `Link` can carry them (``Link.gloo``): then whatever times collectives on
-it takes them without being told, and gloo's algorithms where none is named.
+Costs belong to a machine and its libraries. A `Link` can carry them (``Link.gloo``): then every estimate of a
+collective on this link includes them, and uses gloo's algorithms unless the user names an algorithm.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ GLOO = {
     "broadcast": "gloo-tree",
     "gather": "gloo-posted",
 }
-"""What gloo runs for each collective, whatever the size."""
+"""The algorithm that gloo runs for each collective, at every size."""
 
 
 Calls: TypeAlias = tuple[tuple[int, float], ...]
-"""What a call takes, as pairs of a number of workers and seconds."""
+"""Costs of a call, as pairs of a number of workers and seconds."""
 
 
 def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
-    """c, to how many others the busiest worker is connected in a collective: P - 1 where messages are posted to all,
-    ceil(log2 P) where a tree's root has its children, 2 in a ring (1 of two).
+    """Return c, the number of peers of the busiest worker in a collective.
+
+    It is P - 1 if messages are posted to all, ceil(log2 P) at the root of a tree, 2 in a ring (1 if P = 2).
     """
     if GLOO[kind] == "gloo-posted":
         return np.subtract(workers, 1.0)
@@ -42,22 +43,22 @@ def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
 
 @dataclass(frozen=True)
 class GlooCosts:
-    """What the software takes, in seconds; it costs nothing unless said otherwise.
+    """Software costs of gloo in seconds; each is 0 by default.
 
     A collective takes ``T(alpha + message_s) + call_s(P) + byte_s N`` with T the form on the bare link, and N the bytes
     of its largest tensor on a worker: n, or P n of what gathers.
 
-    What a call takes is known for some numbers of workers P_1 < ... < P_k. Between them it is a straight line in P.
-    Below the first it is as there. Beyond the last it grows with c(P), the connections that the busiest worker uses,
-    as it did before, and does not fall:
+    The cost of a call is measured at some numbers of workers P_1 < ... < P_k. Between them it is linear in P. Below
+    the first it is constant. Beyond the last it grows with c(P), the connections of the busiest worker, at the slope of
+    the last interval, and does not fall:
 
         call_s(P) = call_s(P_k) + max(0, slope) (c(P) - c(P_k)),   slope between P_(k - 1) and P_k
 
     Args:
-        message_s: per message and per notice, on top of the latency.
-        call_s: per call, as pairs of a number of workers and seconds, by increasing P.
-        byte_s: per byte of N, as pairs of a collective and seconds; what is not named costs nothing.
-        call_of_s: per call of the collectives that are named, as pairs of one and what ``call_s`` is for all others.
+        message_s: seconds per message and per notice, on top of the latency.
+        call_s: seconds per call, as pairs of a number of workers and seconds, by increasing P.
+        byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
+        call_of_s: seconds per call of single collectives, as pairs of a collective and its own ``call_s``.
 
     Raises:
         SpecError: a negative time, an unknown collective, or numbers of workers that do not increase.
@@ -75,7 +76,10 @@ class GlooCosts:
             for kind, _ in named:
                 if kind not in GLOO:
                     raise SpecError(f"gloo.{field}", kind, one_of(GLOO, kind))
-        for field, calls in (("call_s", self.call_s), *((f"call_of_s.{kind}", of) for kind, of in self.call_of_s)):
+        for field, calls in (
+            ("call_s", self.call_s),
+            *((f"call_of_s.{kind}", collective_calls) for kind, collective_calls in self.call_of_s),
+        ):
             for count, seconds in calls:
                 require(np.isfinite(seconds) & (seconds >= 0), f"gloo.{field}.{count}", seconds, "seconds, at least 0")
             workers = [count for count, _ in calls]
@@ -83,24 +87,24 @@ class GlooCosts:
                 raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
 
     def per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
-        """Seconds per call of a collective among so many workers."""
+        """Return the seconds per call of a collective among P workers."""
         calls = dict(self.call_of_s).get(kind, self.call_s)
         if not calls:
             return 0.0
-        known, seconds = np.array(calls).T
-        inside = np.interp(workers, known, seconds)
-        if len(calls) == 1 or not np.any(np.greater(workers, known[-1])):
+        known_workers, seconds = np.array(calls).T
+        inside = np.interp(workers, known_workers, seconds)
+        if len(calls) == 1 or not np.any(np.greater(workers, known_workers[-1])):
             return inside
-        before, last = np.asarray(connections(kind, known[-2:])).tolist()
+        before, last = np.asarray(connections(kind, known_workers[-2:])).tolist()
         slope = max(0.0, (seconds[-1] - seconds[-2]) / (last - before)) if last > before else 0.0
-        return inside + slope * np.maximum(0.0, connections(kind, np.maximum(workers, known[-1])) - last)
+        return inside + slope * np.maximum(0.0, connections(kind, np.maximum(workers, known_workers[-1])) - last)
 
     def per_byte(self, kind: str) -> float:
-        """Seconds per byte of a collective."""
+        """Return the seconds per byte of a collective."""
         return dict(self.byte_s).get(kind, 0.0)
 
     def beside_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-        """What a call takes beside its messages: ``call_s(P) + byte_s N``."""
+        """Return the seconds of a call on top of its messages: ``call_s(P) + byte_s N``."""
         return self.per_call(kind, workers) + self.per_byte(kind) * tensor_bytes(kind, workers, nbytes)
 
 
@@ -131,5 +135,5 @@ Source: `syncline.costmodel.fitting.gloo` on measurements at 1 Gbit/s and 1 ms, 
 
 
 def tensor_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """N, bytes of the largest tensor that a worker hands to the collective."""
+    """Return N, the bytes of the largest tensor that a worker hands to the collective."""
     return nbytes * workers if kind in ("all_gather", "gather") else nbytes

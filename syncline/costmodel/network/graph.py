@@ -20,9 +20,9 @@ class Edge:
     """A link between two nodes.
 
     Args:
-        source: a node's name; the end that sends at the link's upload bandwidth, if that is another one.
+        source: a node's name; this end sends at the link's upload bandwidth, if the link has one.
         target: a node's name.
-        link: its latency is this edge's alone, one way.
+        link: link of the edge, with the one-way latency of this edge only.
         directed: whether it leads only from source to target.
     """
 
@@ -34,16 +34,16 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Hosts and switches. A message passes the links of its way, and pays the sum of their latencies.
+    """Hosts and switches. A message passes the links of its route, and pays the sum of their latencies.
 
-    Its overhead is that of the first link, which is the sender's. Its way is the one that ``routes`` gives, else the
-    one of least latency, then of fewest links, then of the names that come first. Nodes forward at once (cut-through)
-    and are never the bottleneck; a host may lie on the way of others.
+    Its overhead is that of the first link, which is the sender's. Its route is the one in ``routes``, else the route of
+    least latency, then of fewest links, then of the first names in order. Nodes forward at once (cut-through)
+    and are never the bottleneck; a host may lie on the routes of others.
 
     Args:
         hosts: the workers' nodes, in the order of their ranks.
         edges: at most one from a node to another.
-        routes: ways as the names of their nodes, from a host to a host; each for its direction only.
+        routes: routes as the names of their nodes, from a host to a host; each for its direction only.
         name: for people.
 
     Raises:
@@ -75,7 +75,7 @@ class Graph:
                     raise SpecError(f"network.routes.{i}", list(route), f"an edge from {a!r} to {b!r}")
 
     def _steps(self) -> set[tuple[str, str]]:
-        """The pairs of nodes that an edge leads from and to."""
+        """Return the pairs (from, to) of nodes that an edge joins."""
         steps: set[tuple[str, str]] = set()
         for i, edge in enumerate(self.edges):
             ends = {(edge.source, edge.target)} | (set() if edge.directed else {(edge.target, edge.source)})
@@ -87,25 +87,25 @@ class Graph:
         return steps
 
     def among(self, workers: int) -> Routed:
-        """The topology of the first so many hosts.
+        """Return the topology of the first P hosts.
 
         Raises:
             SpecError: more workers than hosts, or a host that another one does not reach.
         """
         if workers > len(self.hosts):
             raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
-        made = Routed(self, workers)
+        routed = Routed(self, workers)
         first = self.hosts[0]
         for start, backwards in ((first, False), (first, True)):
-            reached = made.reached(start, backwards)
+            reached = routed.reached(start, backwards)
             for host in self.hosts[:workers]:
                 if host not in reached:
                     ends = (host, first) if backwards else (first, host)
                     raise SpecError("network.edges", " to ".join(map(repr, ends)), "a way between these hosts")
-        return made
+        return routed
 
     def describe(self) -> str:
-        """What it is, for people."""
+        """Return a short description that a user can read."""
         switches = {node for edge in self.edges for node in (edge.source, edge.target)} - set(self.hosts)
         return f"{len(self.hosts)} hosts, {len(switches)} switches, {len(self.edges)} links"
 
@@ -114,7 +114,7 @@ class _Step(NamedTuple):
     channel: int
     link: Link
     femtoseconds: int
-    """Its latency as a whole number, so that two ways of equal latency are equal however they are summed."""
+    """Its latency as a whole number, so that two routes of equal latency compare equal in any order of summation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,23 +154,25 @@ class Routed:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name that tables and messages show."""
         return self.network.name
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Over the links of each message's way."""
+        """Return the channels, latency and overhead of each message's route."""
         pairs, which = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
-        ways = [self._way(*divmod(int(pair), self.workers)) for pair in pairs]
-        width = max((len(way) for way in ways), default=0)
-        channels = np.array([[s.channel for s in way] + [-1] * (width - len(way)) for way in ways], dtype=np.int64)
-        latency_s = np.array([sum(float(s.link.latency_s) for s in way) for way in ways], dtype=np.float64)
-        overhead_s = np.array([float(way[0].link.overhead_s) for way in ways], dtype=np.float64)
+        routes = [self._way(*divmod(int(pair), self.workers)) for pair in pairs]
+        width = max((len(route) for route in routes), default=0)
+        channels = np.array(
+            [[s.channel for s in route] + [-1] * (width - len(route)) for route in routes], dtype=np.int64
+        )
+        latency_s = np.array([sum(float(s.link.latency_s) for s in route) for route in routes], dtype=np.float64)
+        overhead_s = np.array([float(route[0].link.overhead_s) for route in routes], dtype=np.float64)
         return Paths(channels.reshape(-1, width)[which], latency_s[which], overhead_s[which])
 
     def _way(self, sender: int, receiver: int) -> list[_Step]:
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
         if (source, target) not in self._ways:
-            # Behind a host's only link its ways are those of the node there, which all hosts at that node have.
+            # A host with a single link has the routes of the node at its end; all hosts at that node share them.
             (start, *others) = self._steps[source]
             if others:
                 start = source
@@ -186,7 +188,7 @@ class Routed:
         return [self._steps[a][b] for a, b in itertools.pairwise(nodes)]
 
     def reached(self, start: str, backwards: bool = False) -> set[str]:
-        """The nodes that a node reaches, or by which it is reached."""
+        """Return the nodes that a node reaches, or those that reach it if ``backwards``."""
         nexts: dict[str, list[str]] = {}
         for a, steps in self._steps.items():
             for b in steps:
@@ -200,7 +202,7 @@ class Routed:
 
 
 def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]]) -> dict[str, str]:
-    """The node before each node on its way from the source (Dijkstra's algorithm)."""
+    """Return the predecessor of each node on the route of least latency from the source (Dijkstra's algorithm)."""
     best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}
     heap, done = [(0, 0, source)], set()
     while heap:
@@ -209,8 +211,8 @@ def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]]) -> dic
             continue
         done.add(node)
         for to, step in steps.get(node, {}).items():
-            way = (latency + step.femtoseconds, hops + 1, node)
-            if to not in done and (to not in best or way < best[to]):
-                best[to] = way
-                heapq.heappush(heap, (*way[:2], to))
+            candidate = (latency + step.femtoseconds, hops + 1, node)
+            if to not in done and (to not in best or candidate < best[to]):
+                best[to] = candidate
+                heapq.heappush(heap, (*candidate[:2], to))
     return {node: before for node, (_, _, before) in best.items()}

@@ -16,9 +16,9 @@ class Level:
     """One level of a `MultiLevel` network: units of the level below, and the link that joins them.
 
     Args:
-        units: how many units of the level below (workers, of the innermost) one of this level holds; None: as many as
-            there are workers for, in one of the levels at most.
-        link: what each unit below has towards the others; its latency is from unit to unit.
+        units: number of units of the level below (of workers, in the innermost level) in a unit of this level; None:
+            computed from P, in at most one level.
+        link: link of each unit below to the others; its latency is from unit to unit.
         rails: of these links that a unit below has, network cards or uplinks. The l-th of its n workers uses rail
             ``l x rails // n``. None: one per worker where messages leave by this link directly; as many as there are
             links in the level below where they pass through it, and an ``oversubscription`` is given.
@@ -43,11 +43,11 @@ class Level:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a unit's rails carry less together than each by itself."""
+        """Return whether oversubscription limits the rails of a unit together."""
         return self.oversubscription not in (None, 1)
 
     def pool(self, rails: int) -> Link:
-        """What so many rails of a unit carry together."""
+        """Return a link with the bandwidth that the given number of rails of a unit carry together."""
         part = rails / (self.oversubscription or 1.0)
         upload = self.link.upload_bytes_per_s
         return replace(
@@ -57,8 +57,8 @@ class Level:
         )
 
     def describe(self) -> str:
-        """What it is, for people: ``2 racks by ib-ndr (8 rails, 2:1)``."""
-        beside = [
+        """Return a description that a user can read: ``2 racks by ib-ndr (8 rails, 2:1)``."""
+        details = [
             *([f"{self.rails} rail{'s' if self.rails > 1 else ''}"] if self.rails else []),
             *([f"{self.oversubscription:g}:1"] if self.is_pooled else []),
             *(
@@ -68,20 +68,20 @@ class Level:
             ),
         ]
         link = self.link.name or self.link.describe()
-        told = f" ({', '.join(beside)})" if beside else ""
-        return f"{self.units or 'any'} by {link}{told}"
+        suffix = f" ({', '.join(details)})" if details else ""
+        return f"{self.units or 'any'} by {link}{suffix}"
 
 
 class LevelShape(NamedTuple):
-    """The levels of so many workers.
+    """The sizes and rails of each level for P workers.
 
     Attributes:
-        sizes: how many units of the level below one of each level holds, from the inside out; their product is P.
-        capacity: workers of one unit of each level.
-        members: of each level how many workers share the rails of a unit below (of a rail's switch, where the level
-            below has one for each rail); 1 for the innermost.
-        rails: of each level, that they share.
-        begins: of each level the one by whose link a message across it leaves its worker.
+        sizes: number of units of the level below in a unit of each level, from the inside out; their product is P.
+        capacity: number of workers in a unit of each level.
+        members: for each level, number of workers that share the rails of a unit below (of a rail's switch, if the
+            level below has one for each rail); 1 for the innermost.
+        rails: for each level, number of rails that these workers share.
+        begins: for each level, the level whose link a message across it takes first.
     """
 
     sizes: tuple[int, ...]

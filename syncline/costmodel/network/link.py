@@ -1,4 +1,4 @@
-"""A link: what it costs to send one message, in the alpha-beta model."""
+"""A link with the seconds of one message, in the alpha-beta model."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Link:
 
     Args:
         latency_s: alpha, one way, from sender to receiver (half a round trip), in seconds; at least 0.
-        bandwidth_bytes_per_s: B, that a worker receives at, in bytes per second; positive. Also what it sends at,
+        bandwidth_bytes_per_s: B, at which a worker receives, in bytes per second; positive. A worker also sends at B,
             unless ``upload_bytes_per_s`` is given.
         name: for people.
-        overhead_s: o, per message, in seconds; at least 0. What the sender's software does before a message leaves.
-        efficiency: the part of the bandwidth that payload gets, beside headers and repeats; in (0, 1].
-        upload_bytes_per_s: what a worker sends at, if that is another bandwidth.
+        overhead_s: o, per message, in seconds; at least 0. The sender's software is busy for o before a message leaves.
+        efficiency: fraction of the bandwidth that payload gets; headers and repeats take the rest; in (0, 1].
+        upload_bytes_per_s: bandwidth at which a worker sends, if it is not B.
         duplex: ``full``: both directions at once; ``half``: they share B.
-        gloo: what gloo's software takes on it. Where that is known, gloo's algorithms carry collectives that name none;
-            None: it is not known, the textbook's carry them, and gloo's take what the link alone takes.
-        nccl: what NCCL cuts tensors into on it, over sockets. Where that is known, NCCL's algorithms carry collectives
-            that name none, and the policy ``nccl`` stands for them. Not beside ``gloo``.
-        tcp: how windows open after idling (`syncline.costmodel.collectives.tcp_slow_start`); what they let through at
-            most is in the bandwidth already. None: they do not, as with RDMA and NVLink.
-        fabric: what it is made of, which the policy ``nccl`` goes by and nothing else.
+        gloo: software costs of gloo on this link. With them, gloo's algorithms are the default of collectives. None:
+            textbook algorithms are the default, and gloo's algorithms cost only what the link costs.
+        nccl: pieces into which NCCL cuts tensors over sockets on this link. With them, NCCL's algorithms are the
+            default of collectives, and the policy ``nccl`` uses them. Excludes ``gloo``.
+        tcp: opening of windows after idling (`syncline.costmodel.collectives.tcp_slow_start`); the bandwidth already
+            contains the limit of open windows. None: no windows, as with RDMA and NVLink.
+        fabric: kind of the link's hardware; only the policy ``nccl`` uses it.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
 
@@ -97,30 +97,30 @@ class Link:
 
     @property
     def down_bytes_per_s(self) -> FloatOrArray:
-        """Payload bytes per second that a worker receives at: ``efficiency x B``."""
+        """Return the payload bytes per second at which a worker receives: ``efficiency x B``."""
         return self.efficiency * self.bandwidth_bytes_per_s
 
     @property
     def up_bytes_per_s(self) -> FloatOrArray:
-        """Payload bytes per second that a worker sends at: ``efficiency x upload``."""
+        """Return the payload bytes per second at which a worker sends: ``efficiency x upload``."""
         upload = self.bandwidth_bytes_per_s if self.upload_bytes_per_s is None else self.upload_bytes_per_s
         return self.efficiency * upload
 
     @property
     def goodput_bytes_per_s(self) -> FloatOrArray:
-        """R, payload bytes per second from one worker to another: the slower of sending and receiving."""
+        """Return R, the payload bytes per second between two workers: the slower of sending and receiving."""
         if self.upload_bytes_per_s is None:
             return self.down_bytes_per_s
         return np.minimum(self.up_bytes_per_s, self.down_bytes_per_s)
 
     def transfer_s(self, nbytes: FloatOrArray) -> FloatOrArray:
-        """Seconds until a message of ``nbytes`` has arrived over idle links: ``alpha + o + n / R``."""
+        """Return the seconds until a message of ``nbytes`` has arrived over idle links: ``alpha + o + n / R``."""
         return self.latency_s + self.overhead_s + nbytes / self.goodput_bytes_per_s
 
     def shared_by(self, flows: int) -> Link:
-        """The link that each of so many transfers in each direction finds while all of them share this one.
+        """Return the share of this link that each of ``flows`` transfers in each direction gets.
 
-        It is full-duplex: of a half-duplex link, both directions' transfers have got their shares.
+        The result is full-duplex: on a half-duplex link the share already counts the transfers of both directions.
         """
         share = 1 / (2 * flows if self.duplex == "half" else flows)
         upload = None if self.upload_bytes_per_s is None else self.upload_bytes_per_s * share
@@ -129,16 +129,16 @@ class Link:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The fields that are arrays, by name."""
+        """Return the fields that are arrays, by name."""
         return {name: value for name, value in vars(self).items() if np.ndim(value)}
 
     def with_numbers(self, numbers: Mapping[str, FloatOrArray]) -> Link:
-        """The link with other numbers, by the names of their fields."""
+        """Return the link with other numbers, by the names of their fields."""
         changed: dict[str, Any] = dict(numbers)
         return replace(self, **changed) if changed else self
 
     def describe(self) -> str:
-        """What it is, for people: ``50 us one way, 10 Gbit/s``."""
+        """Return a description that a user can read: ``50 us one way, 10 Gbit/s``."""
         rate = format_bandwidth(float(self.bandwidth_bytes_per_s))
         if self.upload_bytes_per_s is not None:
             rate += f" down, {format_bandwidth(float(self.upload_bytes_per_s))} up"
@@ -153,7 +153,7 @@ class Link:
         return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
 
     def among(self, workers: int) -> Topology:
-        """The topology of so many workers with this link each."""
+        """Return the star of P workers that have this link each."""
         return star(self, workers)
 
 
@@ -162,7 +162,10 @@ NUMBERS = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "up
 
 
 def stacked_links(links: Sequence[Link]) -> Link:
-    """Links that differ in numbers alone as one, whose numbers are arrays ``(1, n)``; its name is the first's."""
+    """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers.
+
+    Its name is that of the first link.
+    """
     columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
     return links[0].with_numbers(
         {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
@@ -170,30 +173,34 @@ def stacked_links(links: Sequence[Link]) -> Link:
 
 
 def star(links: Link | Sequence[Link], workers: int) -> Star:
-    """The star of one link that all workers have, or of one link per worker.
+    """Return the star in which all workers have the same link, or one link per worker.
 
     Raises:
         SpecError: the number of links is not the number of workers.
     """
-    each = [links] if isinstance(links, Link) else list(links)
-    if not isinstance(links, Link) and len(each) != workers:
-        raise SpecError("links", len(each), f"one link, or one for each of the {workers} workers")
+    worker_links = [links] if isinstance(links, Link) else list(links)
+    if not isinstance(links, Link) and len(worker_links) != workers:
+        raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
 
-    known, cut, windows = {link.gloo for link in each}, {link.nccl for link in each}, {link.tcp for link in each}
+    gloo_costs, nccl_costs, windows = (
+        {link.gloo for link in worker_links},
+        {link.nccl for link in worker_links},
+        {link.tcp for link in worker_links},
+    )
 
-    def column(of: list[Any], dtype: type = np.float64) -> NDArray[Any]:
-        return np.broadcast_to(np.array(of, dtype=dtype), (workers,))
+    def column(values: list[Any], dtype: type = np.float64) -> NDArray[Any]:
+        return np.broadcast_to(np.array(values, dtype=dtype), (workers,))
 
     return Star(
         links.name if isinstance(links, Link) else "",
-        column([link.latency_s for link in each]),
-        column([link.overhead_s for link in each]),
+        column([link.latency_s for link in worker_links]),
+        column([link.overhead_s for link in worker_links]),
         np.concatenate([
-            column([link.up_bytes_per_s for link in each]),
-            column([link.down_bytes_per_s for link in each]),
+            column([link.up_bytes_per_s for link in worker_links]),
+            column([link.down_bytes_per_s for link in worker_links]),
         ]),
-        column([link.duplex == "half" for link in each], np.bool_),
-        known.pop() if len(known) == 1 else None,
-        cut.pop() if len(cut) == 1 else None,
+        column([link.duplex == "half" for link in worker_links], np.bool_),
+        gloo_costs.pop() if len(gloo_costs) == 1 else None,
+        nccl_costs.pop() if len(nccl_costs) == 1 else None,
         windows.pop() if len(windows) == 1 else None,
     )  # fmt: skip

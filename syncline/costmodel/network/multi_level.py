@@ -54,18 +54,18 @@ class MultiLevel:
             raise SpecError(f"{path}.units", level.units, "a number of units of the level below, at least 1")
         if level.rails is not None and level.rails < 1:
             raise SpecError(f"{path}.rails", level.rails, "a number of links of a unit below, at least 1")
-        over = level.oversubscription
-        if over is not None and not (math.isfinite(over) and over >= 1):
-            raise SpecError(f"{path}.oversubscription", over, "a number, at least 1: 2 is 2:1")
+        ratio = level.oversubscription
+        if ratio is not None and not (math.isfinite(ratio) and ratio >= 1):
+            raise SpecError(f"{path}.oversubscription", ratio, "a number, at least 1: 2 is 2:1")
         if level.cross_rail is not None and level.cross_rail not in get_args(CrossRail):
             raise SpecError(f"{path}.cross_rail", level.cross_rail, one_of(get_args(CrossRail), str(level.cross_rail)))
         if number == 0:
-            for name, value in (("rails", level.rails), ("oversubscription", over), ("through", level.through)):
+            for name, value in (("rails", level.rails), ("oversubscription", ratio), ("through", level.through)):
                 if value:
                     raise SpecError(
                         f"{path}.{name}", value, "none in the innermost level: its link is each worker's own"
                     )
-        elif self.through(number) and level.rails is None and over is None:
+        elif self.through(number) and level.rails is None and ratio is None:
             expected = "the uplinks of a unit below (1: one that all share), or an oversubscription beside it"
             raise SpecError(f"{path}.rails", None, expected)
         if level.cross_rail and number != 1:
@@ -76,49 +76,49 @@ class MultiLevel:
             raise SpecError(f"{path}.through", level.through, "false: nodes whose workers have cards of their own")
 
     def through(self, number: int) -> bool:
-        """Whether a message passes the links of the level below on its way to those of this level."""
-        given = self.levels[number].through
+        """Return whether a message to this level passes the links of the level below."""
+        setting = self.levels[number].through
         inside = number == 0 or self.levels[number - 1].link.fabric != "network"
-        return not inside if given is None else given
+        return not inside if setting is None else setting
 
     def sizes(self, workers: int) -> tuple[int, ...]:
-        """How many units of the level below one of each level holds, from the inside out.
+        """Return the number of units of the level below in a unit of each level, from the inside out.
 
         Raises:
             SpecError: workers that fill no units, or more than there are places for.
         """
         units = [level.units for level in self.levels]
         if None in units[:-1]:  # the levels around the open one are full
-            known = math.prod(one for one in units if one is not None)
-            if workers % known:
-                raise SpecError("workers", workers, f"a multiple of {known}, the units around the level that is open")
-            return tuple(workers // known if one is None else one for one in units)
-        sizes, left = [], workers
+            full = math.prod(count for count in units if count is not None)
+            if workers % full:
+                raise SpecError("workers", workers, f"a multiple of {full}, the units around the level that is open")
+            return tuple(workers // full if count is None else count for count in units)
+        sizes, remaining = [], workers
         for number, size in enumerate(units):
-            if size is None or left <= size:
-                sizes.append(left)
-                left = 1
-            elif left % size:
+            if size is None or remaining <= size:
+                sizes.append(remaining)
+                remaining = 1
+            elif remaining % size:
                 expected = f"a multiple of {math.prod(sizes) * size}, the workers of {self._unit(number)}"
                 raise SpecError("workers", workers, expected)
             else:
                 sizes.append(size)
-                left //= size
-        if left > 1:
+                remaining //= size
+        if remaining > 1:
             raise SpecError("workers", workers, f"at most {math.prod(sizes)}, the workers of all levels")
         return tuple(sizes)
 
     @property
     def inner_workers(self) -> int:
-        """Workers of a unit of the outermost level but one, if the outermost is the one that is open; else 0."""
+        """Return the workers of a unit of the second outermost level if the outermost is open; else 0."""
         *inner, last = (level.units for level in self.levels)
-        return 0 if last is not None else math.prod(one or 0 for one in inner)
+        return 0 if last is not None else math.prod(count or 0 for count in inner)
 
     def _unit(self, number: int) -> str:
         return f"a {self.levels[number].name}" if self.levels[number].name else f"a unit of level {number}"
 
     def shape(self, workers: int) -> LevelShape:
-        """The levels of so many workers.
+        """Return the sizes and rails of each level for P workers.
 
         Raises:
             SpecError: as ``sizes``; or rails that the workers of a unit do not use evenly, or at all.
@@ -143,7 +143,7 @@ class MultiLevel:
         return LevelShape(sizes, capacity, tuple(members), tuple(rails), tuple(begins))
 
     def crossing(self, number: int, workers: int, everybody: bool = True) -> Link:
-        """The link that a message across a level finds on its way, while its peers in all units send and receive.
+        """Return the effective link of a message across a level while its peers in all units send and receive.
 
         Args:
             number: of the level.
@@ -151,39 +151,42 @@ class MultiLevel:
             everybody: whether all workers of the units below send and receive, or the first of each.
         """
         shape = self.shape(workers)
-        found = list(self._shared(number, shape, everybody))
-        passed = [self.levels[each].link for each in range(shape.begins[number], number + 1)]
-        if len(found) == 1:
-            return found[0]
+        shares = list(self._shared(number, shape, everybody))
+        passed = [self.levels[index].link for index in range(shape.begins[number], number + 1)]
+        if len(shares) == 1:
+            return shares[0]
         return Link(
             sum(float(link.latency_s) for link in passed),
-            min(float(link.down_bytes_per_s) for link in found),
+            min(float(link.down_bytes_per_s) for link in shares),
             overhead_s=sum(float(link.overhead_s) for link in passed),
-            upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in found),
+            upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in shares),
         )
 
     def _shared(self, number: int, shape: LevelShape, everybody: bool) -> Iterator[Link]:
-        """The shares that a message gets of all that it passes."""
-        for each in range(shape.begins[number], number + 1):
-            level, members, rails = self.levels[each], shape.members[each], shape.rails[each]
+        """Yield the message's share of every link and pool of rails that it passes."""
+        for index in range(shape.begins[number], number + 1):
+            level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
             yield level.link.shared_by(-(-members // rails) if everybody else 1)
             if level.is_pooled:
                 yield level.pool(rails).shared_by(members if everybody else 1)
 
     def shares_evenly(self, number: int, workers: int) -> bool:
-        """Whether all messages across a level get the same, if everybody sends; or what they share is one rail each."""
+        """Return whether all messages across a level get equal bandwidth if every worker sends.
+
+        It also holds if the messages share nothing but one rail each.
+        """
         shape = self.shape(workers)
         passed = range(shape.begins[number], number + 1)
         alone = len(passed) == 1 and not self.levels[number].is_pooled
-        return alone or all(shape.members[each] % shape.rails[each] == 0 for each in passed)
+        return alone or all(shape.members[index] % shape.rails[index] == 0 for index in passed)
 
     def is_half_duplex(self, number: int, workers: int) -> bool:
-        """Whether a message across a level passes a half-duplex link."""
+        """Return whether a message across a level passes a half-duplex link."""
         begin = self.shape(workers).begins[number]
         return any(level.link.duplex == "half" for level in self.levels[begin : number + 1])
 
     def among(self, workers: int) -> LevelTopology:
-        """The topology of so many workers.
+        """Return the topology of P workers.
 
         Raises:
             SpecError: as ``shape``.
@@ -191,12 +194,12 @@ class MultiLevel:
         return LevelTopology(self, workers, self.shape(workers))
 
     def describe(self) -> str:
-        """What it is, for people, from the inside out."""
+        """Return a description that a user can read, from the inside out."""
         return ", ".join(f"{level.name} of {level.describe()}".removeprefix(" of ") for level in self.levels)
 
 
 def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...]:
-    """The levels that a network is; the number of units of the one that it leaves open is None.
+    """Return the levels of a network; the number of units of the open level is None.
 
     Raises:
         SpecError: sites of different sizes or uplinks.
@@ -216,8 +219,8 @@ def _levels_of_sites(network: Sites) -> tuple[Level, ...]:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
     across = replace(uplink, latency_s=2 * uplink.latency_s)
-    each = None if isinstance(network.sites, int) else network.sites[0]
-    return Level(each, network.lan), Level(network.count, across, 1, through=True)
+    per_site = None if isinstance(network.sites, int) else network.sites[0]
+    return Level(per_site, network.lan), Level(network.count, across, 1, through=True)
 
 
 def _some(network: Sites) -> int:
@@ -233,7 +236,7 @@ class LevelTopology(ByValue):
     link both directions are the channel up.
 
     Args:
-        network: what the levels are.
+        network: the levels.
         workers: P.
         shape: of the levels.
     """
@@ -246,17 +249,17 @@ class LevelTopology(ByValue):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name that tables and messages show."""
         return self.network.name
 
     @property
     def value(self) -> Hashable:
-        """All that it is."""
+        """Return the value by which topologies are compared and hashed."""
         return self.network, self.workers
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Payload bytes per second that each channel carries."""
+        """Return the payload bytes per second that each channel carries."""
         rates: list[NDArray[np.float64]] = []
         levels = self.network.levels
         for number, (level, rails) in enumerate(zip(levels, self.shape.rails, strict=True)):
@@ -270,31 +273,31 @@ class LevelTopology(ByValue):
         return np.concatenate(rates)
 
     def _owners(self, number: int) -> int:
-        """How many units (or switches of rails) have rails of a level."""
+        """Return the number of units (or switches of rails) that have rails of a level."""
         return self.workers // self.shape.members[number]
 
     @cached_property
     def _firsts(self) -> tuple[list[int], dict[int, int]]:
-        """The first channel of each level, and of each oversubscribed one's units."""
-        at, rails, pools = 0, [], {}
+        """Return the first channel of each level, and of the units of each oversubscribed level."""
+        channel, rails, pools = 0, [], {}
         for number, count in enumerate(self.shape.rails):
-            rails.append(at)
-            at += 2 * count * self._owners(number)
+            rails.append(channel)
+            channel += 2 * count * self._owners(number)
         for number, level in enumerate(self.network.levels):
             if level.is_pooled:
-                pools[number] = at
-                at += 2 * self._owners(number)
+                pools[number] = channel
+                channel += 2 * self._owners(number)
         return rails, pools
 
     def channels_of(self, number: int) -> Iterator[tuple[int, int, bool]]:
-        """The channels of a level: the first, the one behind the last, whether a unit's rails share them."""
+        """Yield the channels of a level: the first, the last plus 1, whether the rails of a unit share them."""
         rails, pools = self._firsts
         yield rails[number], rails[number] + 2 * self.shape.rails[number] * self._owners(number), False
         if number in pools:
             yield pools[number], pools[number] + 2 * self._owners(number), True
 
     def _owner(self, number: int, workers: Ints) -> tuple[Ints, Ints]:
-        """Whose rails of a level workers use, and each one's number among those who do."""
+        """Return the unit (or switch) whose rails each worker uses, and the worker's number among its users."""
         shape = self.shape
         if number == 0:
             return workers, np.zeros_like(workers)
@@ -303,58 +306,58 @@ class LevelTopology(ByValue):
             return unit, local
         inner, switches = shape.capacity[number - 2], shape.rails[number - 1]
         node, place = np.divmod(local, inner)
-        rail, beside = np.divmod(place, inner // switches)
-        return unit * switches + rail, node * (inner // switches) + beside
+        rail, position = np.divmod(place, inner // switches)
+        return unit * switches + rail, node * (inner // switches) + position
 
     def _rail(self, workers: Ints) -> Ints:
-        """Of the second level, the number of each worker's rail in its node."""
+        """Return the number of each worker's rail in its node, for the second level."""
         inner = self.shape.capacity[0]
         return workers % inner * self.shape.rails[1] // inner
 
     def _way(self, number: int, workers: Ints, down: bool) -> list[Ints]:
-        """The channels that workers use in a level: a rail, and what its unit's rails carry together."""
+        """Return the channels that workers use in a level: a rail, and the pool of its unit's rails if there is one."""
         level, rails, owners = self.network.levels[number], self.shape.rails[number], self._owners(number)
         unit, local = self._owner(number, workers)
         first_rails, first_pools = self._firsts
         back = down and level.link.duplex != "half"
         rail = unit * rails + local * rails // self.shape.members[number]
-        way: list[Ints] = [first_rails[number] + back * owners * rails + rail]
+        channels: list[Ints] = [first_rails[number] + back * owners * rails + rail]
         if number in first_pools:
-            way.append(first_pools[number] + back * owners + unit)
-        return way
+            channels.append(first_pools[number] + back * owners + unit)
+        return channels
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Out by the links of the levels up to the lowest that holds both ends, and in by the same of the receiver."""
-        senders, receivers = (np.asarray(each, dtype=np.int64) for each in (senders, receivers))
+        """Return the paths: up to the lowest level that holds both ends, and down to the receiver."""
+        senders, receivers = (np.asarray(ranks, dtype=np.int64) for ranks in (senders, receivers))
         levels, shape = self.network.levels, self.shape
         across = np.zeros(senders.shape, dtype=np.int64)
         for capacity in shape.capacity[:-1]:
             across += senders // capacity != receivers // capacity
         joined = levels[1].cross_rail if len(levels) > 1 else None
         other = (across >= 1) & (self._rail(senders) != self._rail(receivers)) if joined else None
-        leaving, beside = senders, np.zeros(senders.shape, dtype=np.bool_)
+        leaving, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
         columns: list[Ints] = []
         if other is not None and joined == "spine":
             across = np.where(other, np.maximum(across, 2), across)
         elif other is not None:
-            beside, inner = other, shape.capacity[0]
-            leaving = np.where(beside, senders // inner * inner + receivers % inner, senders)
+            via_peer, inner = other, shape.capacity[0]
+            leaving = np.where(via_peer, senders // inner * inner + receivers % inner, senders)
             to_other = *self._way(0, senders, False), *self._way(0, leaving, True)
-            columns += [np.where(beside, way, -1) for way in to_other]
+            columns += [np.where(via_peer, channel, -1) for channel in to_other]
         begins = np.array(shape.begins)[across]
-        latency_s = np.where(beside, np.float64(levels[0].link.latency_s), 0.0)
-        overhead_s = np.where(beside, np.float64(levels[0].link.overhead_s), 0.0)
+        latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
+        overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)
         up, down = [], []
         for number, level in enumerate(levels):
             passed = (begins <= number) & (number <= across)
             latency_s = latency_s + np.where(passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(passed, level.link.overhead_s, 0.0)
-            up += [np.where(passed, way, -1) for way in self._way(number, leaving, False)]
-            down += [np.where(passed, way, -1) for way in self._way(number, receivers, True)]
+            up += [np.where(passed, channel, -1) for channel in self._way(number, leaving, False)]
+            down += [np.where(passed, channel, -1) for channel in self._way(number, receivers, True)]
         return Paths(_in_front(np.stack([*columns, *up, *down[::-1]], axis=1)), latency_s, overhead_s)
 
 
 def _in_front(channels: Ints) -> Ints:
-    """Rows of channels with what is none behind the others."""
+    """Return the rows of channels with the entries -1 moved to the end, and surplus columns removed."""
     channels = np.take_along_axis(channels, np.argsort(channels < 0, axis=1, kind="stable"), axis=1)
     return channels[:, : max(1, int((channels >= 0).sum(axis=1).max(initial=0)))]

@@ -1,10 +1,10 @@
-"""What NCCL cuts tensors into, and how far ahead its workers may be; which algorithm it runs for each collective.
+"""Pieces into which NCCL cuts tensors, and the algorithm that it runs for each collective.
 
 A channel's buffer has ``STEPS`` steps. A *piece* of a ring is half a buffer of every channel; it goes in *slices*, each
 sent on while the next one comes in. A piece of a chain is one step, and goes as one.
 
-A `Link` can carry these costs (``Link.nccl``): then whatever times collectives on it takes them without being told, and
-NCCL's algorithms where none is named.
+A `Link` can carry these costs (``Link.nccl``): then every estimate of a collective on this link includes them, and
+uses NCCL's algorithms unless the user names an algorithm.
 
 Source: NVIDIA NCCL 2.10.3: src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for protocol Simple),
 src/include/collectives.h (ALLREDUCE_, ALLGATHER_ and REDUCESCATTER_CHUNKSTEPS = NCCL_STEPS / 2 and SLICESTEPS =
@@ -30,18 +30,18 @@ NCCL_RUNS = {
     "broadcast": "nccl-chain",
     "gather": "nccl-posted",
 }
-"""What NCCL runs for each collective, large ones of an all-reduce."""
+"""The algorithm that NCCL runs for each collective; for an all-reduce, that of large tensors."""
 
 
 @dataclass(frozen=True)
 class NcclCosts:
-    """What NCCL's pieces are, and what a call takes beside them.
+    """The sizes of NCCL's pieces, and the seconds of a call on top of its messages.
 
     Args:
-        buffer_bytes: b, of a channel; positive.
-        channels: k, at least 1; NCCL has two between nodes with one card.
-        slices: S, of a ring's piece; at least 1. With one a piece has arrived before it is sent on.
-        call_s: beside its messages, of each call.
+        buffer_bytes: b, bytes of a channel's buffer; positive.
+        channels: k, number of channels, at least 1; NCCL has two between nodes with one card.
+        slices: S, number of slices in a ring's piece; at least 1. With one a piece has arrived before it is sent on.
+        call_s: seconds of each call on top of its messages.
 
     Raises:
         SpecError: a field out of range.
@@ -61,21 +61,21 @@ class NcclCosts:
 
     @property
     def ring_piece_bytes(self) -> float:
-        """C: what a ring's worker sends in a step, ``k b / 2``."""
+        """Return C, the bytes that a worker of a ring sends in a step: ``k b / 2``."""
         return self.channels * self.buffer_bytes / 2
 
     @property
     def chain_piece_bytes(self) -> float:
-        """c: what a chain's worker sends at once, ``k b / 8``."""
+        """Return c, the bytes that a worker of a chain sends at a time: ``k b / 8``."""
         return self.channels * self.buffer_bytes / STEPS
 
     def ring_steps(self, block_bytes: FloatOrArray) -> tuple[FloatOrArray, FloatOrArray]:
-        """How many whole pieces a worker's block has, and the bytes of the shorter one behind them."""
-        whole = np.floor(np.divide(block_bytes, self.ring_piece_bytes))
-        return whole, np.maximum(block_bytes - whole * self.ring_piece_bytes, 0.0)
+        """Return the number of full pieces in a worker's block, and the bytes of the shorter last piece."""
+        pieces = np.floor(np.divide(block_bytes, self.ring_piece_bytes))
+        return pieces, np.maximum(block_bytes - pieces * self.ring_piece_bytes, 0.0)
 
     def rounds_ahead(self, algorithm: str) -> int | None:
-        """Rounds before the one that a worker comes to up to which all must have arrived; None: it waits for none."""
+        """Return d: a worker starts round r once all messages of rounds up to r - d have arrived; None: no wait."""
         return {"nccl-ring": self.slices, "nccl-chain": 1}.get(algorithm)
 
 

@@ -1,4 +1,4 @@
-"""Ways of messages: which channels each passes from one worker to another, in a star or any other topology.
+"""Paths of messages: the channels that each passes from one worker to another, in a star or any other topology.
 
 A *channel* carries bytes in one direction (both, on a half-duplex link) at a bandwidth that the messages on it share.
 A *network* is what a user describes, and ``among(P)`` makes it the *topology* of P workers.
@@ -24,12 +24,12 @@ Ints: TypeAlias = NDArray[np.integer[Any]]
 
 
 class Paths(NamedTuple):
-    """The ways of N messages.
+    """The paths of N messages.
 
     Attributes:
-        channels: ``(N, H)`` the channels that each message passes; -1 beyond the end of a shorter way.
-        latency_s: ``(N,)`` from one end to the other, in seconds.
-        overhead_s: ``(N,)`` that the sender is busy before the message leaves, in seconds.
+        channels: ``(N, H)`` the channels that each message passes; -1 beyond the end of a shorter path.
+        latency_s: ``(N,)`` seconds from the sender to the receiver.
+        overhead_s: ``(N,)`` seconds that the sender is busy before the message leaves.
     """
 
     channels: Ints
@@ -42,56 +42,56 @@ class Topology(Protocol):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name that tables and messages show."""
 
     @property
     def gloo(self) -> GlooCosts | None:
-        """As of the network that it is."""
+        """Return gloo's software costs on the network, or None."""
 
     @property
     def workers(self) -> int:
-        """P."""
+        """Return P, the number of workers."""
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """``(C,)`` payload bytes per second that each channel carries."""
+        """Return the ``(C,)`` payload bytes per second that each channel carries."""
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """The ways from ``senders[i]`` to ``receivers[i]``, two ``(N,)`` arrays of different workers."""
+        """Return the paths from ``senders[i]`` to ``receivers[i]``, two ``(N,)`` arrays of different workers."""
 
 
 @dataclass(frozen=True, eq=False)
 class DerivedTopology:
-    """What topologies that are made of another one have of it: its name, and what its libraries' software takes.
+    """A topology made from another one, with its name and the software costs of its libraries.
 
     Args:
-        whole: the other one.
+        whole: the underlying topology.
     """
 
     whole: Topology
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name that tables and messages show."""
         return self.whole.name
 
     @property
     def gloo(self) -> GlooCosts | None:
-        """Of the whole."""
+        """Return gloo's software costs in the underlying topology, or None."""
         return self.whole.gloo
 
     @property
     def nccl(self) -> NcclCosts | None:
-        """Of the whole."""
+        """Return NCCL's costs in the underlying topology, or None."""
         return getattr(self.whole, "nccl", None)
 
 
 class ByValue:
-    """A topology that equals others made of the same: what is worked out of one is kept by that."""
+    """A topology that compares and hashes by its value, so that caches recognise equal topologies."""
 
     @property
     def value(self) -> Hashable:
-        """All that it is."""
+        """Return the value by which topologies are compared and hashed."""
         raise NotImplementedError
 
     def __hash__(self) -> int:
@@ -102,28 +102,28 @@ class ByValue:
 
 
 class Network(Protocol):
-    """What a user describes: a `Link` that every worker has, nodes, sites, a graph."""
+    """A network that a user describes: a `Link` that every worker has, nodes, sites, a graph."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name that tables and messages show."""
 
     @property
     def gloo(self) -> GlooCosts | None:
-        """What gloo's software takes, where that is known: then gloo's algorithms carry what names none; else None."""
+        """Return gloo's software costs, or None; with costs, gloo's algorithms are the default of collectives."""
 
     def among(self, workers: int) -> Topology:
-        """The topology of so many workers.
+        """Return the topology of P workers.
 
         Raises:
             SpecError: a number of workers that it cannot join.
         """
 
     def describe(self) -> str:
-        """What it is, for people, in half a line."""
+        """Return a description that a user can read, in half a line."""
 
     def __hash__(self) -> int:
-        """What is worked out of a network is kept by it."""
+        """Return the hash by which results of a network are cached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,17 +161,17 @@ class Star(ByValue):
 
     @property
     def workers(self) -> int:
-        """P."""
+        """Return P, the number of workers."""
         return len(self.latency_s)
 
     @cached_property
     def value(self) -> Hashable:
-        """All that it is."""
-        of = (getattr(self, field.name) for field in fields(self))
-        return tuple(each.tobytes() if isinstance(each, np.ndarray) else each for each in of)
+        """Return the value by which topologies are compared and hashed."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple(item.tobytes() if isinstance(item, np.ndarray) else item for item in values)
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Up the sender's link and down the receiver's."""
+        """Return the paths up the sender's link and down the receiver's."""
         down = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
         return Paths(
             np.stack([senders, down], axis=1),

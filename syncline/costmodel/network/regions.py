@@ -1,4 +1,4 @@
-"""Regions of a cloud by their names: sites joined pairwise by what was measured between them."""
+"""Regions of a cloud by name: sites joined pairwise by links measured between them."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ _MEASURED = (
     ("ireland", "singapore", 179, 482),
     ("ireland", "london", 11, 1080),
 )
-"""Of every pair of regions: milliseconds of a ping, Mbit/s of NCCL's sends of 64 MB from the second to the first."""
+"""For every pair of regions: milliseconds of a ping, Mbit/s of NCCL's sends of 64 MB from the second to the first."""
 # fmt: on
 
 SOURCE = (
     "Measured between AWS regions through a VPN, one p3.2xlarge at each end, 4 threads with 4 sockets each: "
     "github.com/BinhangYuan/tc_cluster_setting, results/p2p.md (2022). One direction of each pair is taken for both."
 )
-"""Where the numbers come from."""
+"""Source of the measured numbers."""
 
 PAIRS: dict[frozenset[str], Link] = {
     frozenset((receiver, sender)): Link(ping_ms / 2e3, mbit_s * 1e6 / 8, f"{sender}-{receiver}")
@@ -75,17 +75,17 @@ PAIRS: dict[frozenset[str], Link] = {
 """The link of two regions: half a ping, and what NCCL gets, which its sockets' windows limit more than any line."""
 
 REGIONS = tuple(sorted({region for pair in PAIRS for region in pair}))
-"""Their names."""
+"""Names of all regions."""
 
 
 def regions(workers: Mapping[str, int], lan: Link, name: str = "") -> Sites | Graph:
-    """Workers in regions by name: two are `Sites`, more are a graph in which every two have a link of their own.
+    """Return the network of workers in named regions: `Sites` for two regions, else a graph with a link for every pair.
 
     A message across pays the local link's latency and the pair's. The workers of two regions share what was measured
-    of one worker at each end: how much more several get is not known.
+    of one worker at each end: the rate of several workers is not known.
 
     Args:
-        workers: of each region, in the order of their ranks.
+        workers: number of workers of each region, in the order of their ranks.
         lan: the link that each worker has inside its region.
         name: for people; the regions' own by default.
 
@@ -107,8 +107,11 @@ def regions(workers: Mapping[str, int], lan: Link, name: str = "") -> Sites | Gr
     inside = replace(lan, latency_s=lan.latency_s / 2)  # up to the region's switch, and down from it
     edges = [Edge(host, region, inside) for host, region in hosts.items()]
     edges += [Edge(a, b, PAIRS[frozenset((a, b))]) for a, b in combinations(workers, 2)]
-    # Not by way of a third region, though that were sooner: traffic between clouds' regions is not forwarded.
+    # Routes avoid a third region even if it is faster: a cloud does not forward traffic between regions.
     routes = tuple(
-        (one, hosts[one], hosts[other], other) for one in hosts for other in hosts if hosts[one] != hosts[other]
+        (source, hosts[source], hosts[target], target)
+        for source in hosts
+        for target in hosts
+        if hosts[source] != hosts[target]
     )
     return Graph(tuple(hosts), tuple(edges), routes, name)

@@ -1,4 +1,4 @@
-"""A network whose links are changed: all of them, or those that are like one."""
+"""Networks with changed links: all links, or those equal to a link."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ T = TypeVar("T")
 
 
 def with_links(network: T, change: Callable[[Link], Link]) -> T:
-    """The same network with each link as it is changed.
+    """Return the network with each link replaced by ``change(link)``.
 
     Args:
         network: a link, or anything made of dataclasses that has links.
-        change: a link to what takes its place.
+        change: function from a link to its replacement.
     """
     changed: T = _with_links(network, change)
     return changed
 
 
-def _with_links(of: Any, change: Callable[[Link], Link]) -> Any:
-    if isinstance(of, Link):
-        return change(of)
-    if isinstance(of, tuple) and not hasattr(of, "_fields"):
-        parts = tuple(_with_links(one, change) for one in of)
-        return parts if any(one is not other for one, other in zip(parts, of, strict=True)) else of
-    if is_dataclass(of) and not isinstance(of, type):
-        inside = {field.name: getattr(of, field.name) for field in fields(of) if field.init}
-        made = {name: _with_links(value, change) for name, value in inside.items()}
-        changed = {name: value for name, value in made.items() if value is not inside[name]}
-        return replace(of, **changed) if changed else of
-    return of
+def _with_links(node: Any, change: Callable[[Link], Link]) -> Any:
+    if isinstance(node, Link):
+        return change(node)
+    if isinstance(node, tuple) and not hasattr(node, "_fields"):
+        parts = tuple(_with_links(part, change) for part in node)
+        return parts if any(part is not other for part, other in zip(parts, node, strict=True)) else node
+    if is_dataclass(node) and not isinstance(node, type):
+        inside = {field.name: getattr(node, field.name) for field in fields(node) if field.init}
+        parts_by_name = {name: _with_links(value, change) for name, value in inside.items()}
+        changed = {name: value for name, value in parts_by_name.items() if value is not inside[name]}
+        return replace(node, **changed) if changed else node
+    return node
 
 
 def links_of(network: Any) -> list[Link]:
-    """The different links of a network, in the order in which it names them.
+    """Return the different links of a network, in the order of its fields.
 
     >>> from syncline.costmodel import Sites
     >>> [one.name for one in links_of(Sites(2, Link(1e-5, 1e9, "lan"), Link(1e-2, 1e8, "up")))]
     ['lan', 'up']
     """
-    found: list[Link] = []
-    for one in _links(network):
-        if one not in found:
-            found.append(one)
-    return found
+    links: list[Link] = []
+    for link in _links(network):
+        if link not in links:
+            links.append(link)
+    return links
 
 
-def _links(of: Any) -> Iterator[Link]:
-    if isinstance(of, Link):
-        yield of
-    elif isinstance(of, tuple):
-        for one in of:
-            yield from _links(one)
-    elif is_dataclass(of) and not isinstance(of, type):
-        for field in fields(of):
+def _links(node: Any) -> Iterator[Link]:
+    if isinstance(node, Link):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _links(part)
+    elif is_dataclass(node) and not isinstance(node, type):
+        for field in fields(node):
             if field.init:
-                yield from _links(getattr(of, field.name))
+                yield from _links(getattr(node, field.name))
 
 
 def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, only: Link | None = None) -> T:
-    """The same network with so many times the bandwidth and the latency of its links; software takes what it took.
+    """Return the network with bandwidths and latencies multiplied by factors; software costs stay the same.
 
     Args:
         network: a link, or anything made of dataclasses that has links.
-        bandwidth: a factor, positive; on uploads, too.
-        latency: a factor, positive.
-        only: links that are equal to this one; all if none.
+        bandwidth: positive factor of bandwidths, uploads included.
+        latency: positive factor of latencies.
+        only: change only links equal to this link; None: all links.
 
     Raises:
         SpecError: a factor that is not positive.

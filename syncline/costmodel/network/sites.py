@@ -24,7 +24,7 @@ class Sites:
     link of latency L are two uplinks of L / 2 each.
 
     Args:
-        sites: how many there are, of nearly equal sizes (the first ones take the workers left over); or their sizes.
+        sites: number of sites, of nearly equal sizes (the first ones take the workers left over); or their sizes.
         lan: the link that each worker has inside its site.
         uplink: each site's link to the core of the wide-area network (one for all, or one per site): up is away from
             the site, and its latency is one way, to the core.
@@ -42,24 +42,24 @@ class Sites:
     name: str = ""
 
     def __post_init__(self) -> None:
-        given = (self.sites,) if isinstance(self.sites, int) else self.sites
-        if not given or min(given) < 1:
+        counts = (self.sites,) if isinstance(self.sites, int) else self.sites
+        if not counts or min(counts) < 1:
             raise SpecError("network.sites", self.sites, "a number of sites, or the workers of each, all at least 1")
         if not isinstance(self.uplink, Link) and len(self.uplink) != self.count:
             raise SpecError("network.uplink", len(self.uplink), f"one link, or one for each of the {self.count} sites")
 
     @property
     def count(self) -> int:
-        """How many sites there are."""
+        """Return the number of sites."""
         return self.sites if isinstance(self.sites, int) else len(self.sites)
 
     @property
     def uplinks(self) -> tuple[Link, ...]:
-        """The uplink of each site."""
+        """Return the uplink of each site."""
         return (self.uplink,) * self.count if isinstance(self.uplink, Link) else self.uplink
 
     def sizes(self, workers: int) -> tuple[int, ...]:
-        """Workers of each site.
+        """Return the number of workers of each site.
 
         Raises:
             SpecError: fewer workers than sites, or not the sum of given sizes.
@@ -70,11 +70,11 @@ class Sites:
             return self.sites
         if workers < self.sites:
             raise SpecError("workers", workers, f"at least one for each of the {self.sites} sites")
-        each, more = divmod(workers, self.sites)
-        return (each + 1,) * more + (each,) * (self.sites - more)
+        share, more = divmod(workers, self.sites)
+        return (share + 1,) * more + (share,) * (self.sites - more)
 
     def group(self, workers: int) -> int:
-        """Workers of one site, where all have the same number.
+        """Return the workers of a site, if all sites have the same number.
 
         Raises:
             SpecError: sites of different sizes, or as ``sizes``.
@@ -85,7 +85,7 @@ class Sites:
         return sizes[0]
 
     def crossing(self, flows: int = 1) -> Link:
-        """The link that a message across finds while so many workers of each site send and receive, on the worst way.
+        """Return the effective link between the worst two sites while ``flows`` workers of each send and receive.
 
         Its latency is the local link's and those of the two slowest uplinks, its bandwidth that of the narrowest link,
         where the uplinks are shared.
@@ -111,7 +111,7 @@ class Sites:
         return SitesTopology(self, np.repeat(np.arange(self.count), self.sizes(workers)))
 
     def describe(self) -> str:
-        """What it is, for people."""
+        """Return a short description that a user can read."""
         sizes = "" if isinstance(self.sites, int) else " of " + " + ".join(map(str, self.sites))
         lan = self.lan.name or self.lan.describe()
         up = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
@@ -130,7 +130,7 @@ class SitesTopology(ByValue):
     link both directions are the channel up.
 
     Args:
-        network: what the sites are.
+        network: the sites.
         site: of each worker, ``(P,)``.
     """
 
@@ -144,22 +144,22 @@ class SitesTopology(ByValue):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name that tables and messages show."""
         return self.network.name
 
     @property
     def workers(self) -> int:
-        """P."""
+        """Return P, the number of workers."""
         return len(self.site)
 
     @cached_property
     def value(self) -> Hashable:
-        """All that it is."""
+        """Return the value by which topologies are compared and hashed."""
         return self.network, self.site.tobytes()
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """``(2 P + 2 S,)`` payload bytes per second that each channel carries."""
+        """Return the ``(2 P + 2 S,)`` payload bytes per second that each channel carries."""
         lan, uplinks = self.network.lan, self.network.uplinks
         return np.concatenate([
             np.repeat(np.array([lan.up_bytes_per_s, lan.down_bytes_per_s], dtype=np.float64), self.workers),
@@ -168,7 +168,7 @@ class SitesTopology(ByValue):
         ])  # fmt: skip
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Up and down the local links within a site, over both sites' uplinks in between otherwise."""
+        """Return the paths over local links within a site, and also over both uplinks between sites."""
         lan, uplinks = self.network.lan, self.network.uplinks
         latency_s = np.array([link.latency_s for link in uplinks], dtype=np.float64)
         overhead_s = np.array([link.overhead_s for link in uplinks], dtype=np.float64)

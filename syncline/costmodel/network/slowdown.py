@@ -1,4 +1,4 @@
-"""A network on which everything takes so many times as long."""
+"""A network slowed down by a factor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def slowed(network: T, factor: float) -> T:
-    """The same network with links of ``factor`` times the latency and overhead, and that part of the bandwidth.
+    """Return the same network with links of ``factor`` times the latency and overhead, and that part of the bandwidth.
 
     With software's costs likewise every message takes ``factor`` times as long. TCP's windows open in round trips,
     which are longer by as much; what is idle before they close, a timeout, stays.
@@ -36,26 +36,26 @@ def slowed(network: T, factor: float) -> T:
     return with_links(network, partial(_slowed, factor=factor))
 
 
-def _slowed(of: Link, factor: float) -> Link:
-    upload = of.upload_bytes_per_s
+def _slowed(link: Link, factor: float) -> Link:
+    upload = link.upload_bytes_per_s
     return replace(
-        of,
-        latency_s=of.latency_s * factor,
-        overhead_s=of.overhead_s * factor,
-        bandwidth_bytes_per_s=of.bandwidth_bytes_per_s / factor,
+        link,
+        latency_s=link.latency_s * factor,
+        overhead_s=link.overhead_s * factor,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor,
         upload_bytes_per_s=None if upload is None else upload / factor,
-        gloo=None if of.gloo is None else _costs(of.gloo, factor),
-        nccl=None if of.nccl is None else replace(of.nccl, call_s=of.nccl.call_s * factor),
+        gloo=None if link.gloo is None else _costs(link.gloo, factor),
+        nccl=None if link.nccl is None else replace(link.nccl, call_s=link.nccl.call_s * factor),
     )
 
 
-def _costs(of: GlooCosts, factor: float) -> GlooCosts:
+def _costs(costs: GlooCosts, factor: float) -> GlooCosts:
     def times(calls: Calls) -> Calls:
         return tuple((count, seconds * factor) for count, seconds in calls)
 
     return GlooCosts(
-        of.message_s * factor,
-        times(of.call_s),
-        tuple((kind, seconds * factor) for kind, seconds in of.byte_s),
-        tuple((kind, times(calls)) for kind, calls in of.call_of_s),
+        costs.message_s * factor,
+        times(costs.call_s),
+        tuple((kind, seconds * factor) for kind, seconds in costs.byte_s),
+        tuple((kind, times(calls)) for kind, calls in costs.call_of_s),
     )

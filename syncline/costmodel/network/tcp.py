@@ -1,4 +1,4 @@
-"""What TCP makes of a link: windows, their opening after idling, connections side by side, losses."""
+"""TCP on a link: windows, slow start after idling, parallel connections, losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEGMENT_BYTES = 1460
 
 
 def repeated_part(loss: FloatOrArray) -> FloatOrArray:
-    """The part of a link that is left where every lost packet is sent again, and the link is kept full: ``1 - p``.
+    """Return the goodput fraction of a full link on which every lost packet is sent again: ``1 - p``.
 
     Each packet is sent ``1 / (1 - p)`` times on average. This holds for protocols that repeat single packets and do
     not slow down for losses: RDMA with selective repeat, TCP with a congestion control like BBR.
@@ -32,7 +32,7 @@ def repeated_part(loss: FloatOrArray) -> FloatOrArray:
 def tcp_bytes_per_s(
     loss: FloatOrArray, round_trip_s: FloatOrArray, streams: int = 1, segment_bytes: int = SEGMENT_BYTES
 ) -> FloatOrArray:
-    """What TCP streams that halve their window at a loss carry at most: ``S (MSS / RTT) sqrt(3/2) / sqrt(p)``.
+    """Return the most that TCP streams with window halving carry: ``S (MSS / RTT) sqrt(3/2) / sqrt(p)``.
 
     Args:
         loss: p, the probability that a packet is lost; from 0 (no bound: infinite) to below 1.
@@ -57,30 +57,30 @@ def tcp_bytes_per_s(
 
 
 WINDOW_BYTES = 3 * 2**20
-"""The most that a connection has under way: half of the 6 MiB that Linux lets a receiver's buffer grow to.
+"""Most bytes that a connection has in flight: half of the 6 MiB that Linux lets a receiver's buffer grow to.
 
 Source: Linux, Documentation/networking/ip-sysctl: tcp_rmem (4096, 131072, 6291456) and tcp_adv_win_scale (1: half).
 """
 
 TIMEOUT_BESIDE_S = 0.2
-"""What a retransmission timeout has beside the round trip, at least. Source: Linux, TCP_RTO_MIN (HZ / 5)."""
+"""Least seconds of a retransmission timeout on top of the round trip. Source: Linux, TCP_RTO_MIN (HZ / 5)."""
 
 INITIAL_SEGMENTS = 10
-"""Of a connection that begins, or begins again after idling. Source: RFC 6928; RFC 2861, section 3.2."""
+"""Segments in a window at the start of a connection and after idling. Source: RFC 6928; RFC 2861, section 3.2."""
 
 DOUBLINGS = 48
-"""More than any window takes to open."""
+"""Upper limit of doublings; every window is open after fewer."""
 
 GROWN = 2
-"""What a window has grown to over what is under way, which it may double. Source: Linux, tcp_is_cwnd_limited."""
+"""Ratio of a grown window to the bytes in flight. Source: Linux, tcp_is_cwnd_limited."""
 
 TOGETHER = 1e-9
-"""A part of a timeout by which idling is told too short by rounding alone."""
+"""Tolerance for rounding, as a fraction of a timeout, when idle time is divided by timeouts."""
 
 
 @dataclass(frozen=True)
 class Tcp:
-    """How transfers from one worker to another use TCP: by default a connection with Linux's buffers.
+    """TCP connections from one worker to another: by default a connection with Linux's buffers.
 
     With a round trip r and the line's R bytes per second, c connections carry at most
 
@@ -91,13 +91,13 @@ class Tcp:
     nothing, down to 10 segments.
 
     Args:
-        window_bytes: the most that one connection has under way; positive.
+        window_bytes: most bytes that a connection has in flight; positive.
         connections: c, side by side, over which a transfer is spread; at least 1.
         slow_start: whether windows begin small after idling (Linux: net.ipv4.tcp_slow_start_after_idle = 1, the
             default; tcp_cwnd_restart in net/ipv4/tcp_output.c).
         loss: p, the part of the packets that is lost; from 0 to below 1.
         segment_bytes: MSS, payload of a segment; positive.
-        flow_bytes_per_s: what the network lets one connection carry, whatever its window; positive.
+        flow_bytes_per_s: limit of the network on the rate of a connection with any window; positive.
 
     Raises:
         SpecError: a field out of range.
@@ -118,7 +118,7 @@ class Tcp:
         require(self.flow_bytes_per_s > 0, "tcp.flow", self.flow_bytes_per_s, "bytes per second, positive")
 
     def rate_bytes_per_s(self, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray) -> FloatOrArray:
-        """What the connections carry with open windows.
+        """Return the bytes per second that the connections carry with open windows.
 
         Args:
             line_bytes_per_s: R.
@@ -126,16 +126,16 @@ class Tcp:
         """
         with np.errstate(divide="ignore", over="ignore"):
             windows = np.divide(self.connections * self.window_bytes, round_trip_s)
-        most = np.minimum(windows, self.connections * self.flow_bytes_per_s)
+        limit = np.minimum(windows, self.connections * self.flow_bytes_per_s)
         if self.loss:
             lossy = tcp_bytes_per_s(self.loss, round_trip_s, self.connections, self.segment_bytes)
-            most = np.minimum(most, lossy)
-        return np.minimum(line_bytes_per_s, most)
+            limit = np.minimum(limit, lossy)
+        return np.minimum(line_bytes_per_s, limit)
 
     def after_idling_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray
     ) -> FloatOrArray:
-        """Seconds until n bytes have left, from windows that begin small: a round trip for each until they are open.
+        """Return the seconds until n bytes have left, if windows begin small and double in every round trip.
 
         Without ``slow_start`` it is ``n / rate``.
 
@@ -150,19 +150,19 @@ class Tcp:
         '0.511, 157 MB/s'
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
-        begun, left = self._opened(nbytes, rate, round_trip_s, np.inf)
-        return np.asarray(begun + left / rate)[()]
+        elapsed_s, remaining = self._opened(nbytes, rate, round_trip_s, np.inf)
+        return np.asarray(elapsed_s + remaining / rate)[()]
 
     def opening_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray, idle_s: FloatOrArray
     ) -> FloatOrArray:
-        """Seconds that n bytes take longer for windows that were open have idled: ``after idling - n / rate``.
+        """Return the extra seconds of n bytes after open windows have idled: ``after idling - n / rate``.
 
         Args:
             nbytes: n.
             line_bytes_per_s: R.
             round_trip_s: r.
-            idle_s: how long nothing was sent; less than a retransmission timeout costs nothing.
+            idle_s: seconds without a transfer; less than a retransmission timeout costs nothing.
 
         >>> tcp = Tcp(segment_bytes=8949)
         >>> [f"{tcp.opening_s(64 * 2**20, 620e6, 20e-3, idle_s):.3f}" for idle_s in (0.1, 0.5, 60.0)]
@@ -170,17 +170,17 @@ class Tcp:
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
         timeouts = np.floor(np.divide(idle_s, self.timeout_s(round_trip_s)) + TOGETHER)
-        begun, left = self._opened(nbytes, rate, round_trip_s, timeouts)
-        return np.asarray(begun + (left - nbytes) / rate)[()]
+        elapsed_s, remaining = self._opened(nbytes, rate, round_trip_s, timeouts)
+        return np.asarray(elapsed_s + (remaining - nbytes) / rate)[()]
 
     def timeout_s(self, round_trip_s: FloatOrArray) -> FloatOrArray:
-        """A retransmission timeout: after so long without sending a window is halved."""
+        """Return the retransmission timeout in seconds: an idle window is halved after it."""
         return np.add(round_trip_s, TIMEOUT_BESIDE_S)
 
     def halvings(self, line_bytes_per_s: float, round_trip_s: float) -> int:
-        """After so many timeouts a window is as small as it gets."""
-        held = GROWN * self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
-        return math.ceil(math.log2(held)) if self.slow_start and held > 1 else 0
+        """Return the number of timeouts after which an idle window is as small as it gets."""
+        ratio = GROWN * self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
+        return math.ceil(math.log2(ratio)) if self.slow_start and ratio > 1 else 0
 
     @property
     def _initial_bytes(self) -> float:
@@ -189,17 +189,17 @@ class Tcp:
     def _opened(
         self, nbytes: FloatOrArray, rate: FloatOrArray, round_trip_s: FloatOrArray, timeouts: FloatOrArray
     ) -> tuple[FloatOrArray, FloatOrArray]:
-        """The round trips in which windows open, in seconds, and the bytes that are left for then."""
-        left = np.asarray(nbytes, dtype=np.float64)
-        begun: FloatOrArray = 0.0
+        """Return the seconds of the round trips in which windows open, and the bytes that remain after them."""
+        remaining = np.asarray(nbytes, dtype=np.float64)
+        elapsed_s: FloatOrArray = 0.0
         if self.slow_start:
             grown = GROWN * rate * round_trip_s
             window = np.maximum(grown * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
             for _ in range(DOUBLINGS):
-                opening = (window < rate * round_trip_s) & (left > window)
+                opening = (window < rate * round_trip_s) & (remaining > window)
                 if not np.any(opening):
                     break
-                left = np.where(opening, left - window, left)
-                begun = begun + np.where(opening, round_trip_s, 0.0)
+                remaining = np.where(opening, remaining - window, remaining)
+                elapsed_s = elapsed_s + np.where(opening, round_trip_s, 0.0)
                 window = 2 * window
-        return begun, left
+        return elapsed_s, remaining

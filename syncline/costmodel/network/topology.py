@@ -1,4 +1,4 @@
-"""From what a user describes to the topology of P workers, or of some of them."""
+"""Topologies of P workers, made from a network; topologies of a subset of the workers."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = ["ByValue", "DerivedTopology", "Floats", "Ints", "Network", "Paths", "
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
-    """The topology of P workers that a network is: one link for all, a link per worker, nodes, sites, a graph.
+    """Return the topology of P workers on a network: one link for all, a link per worker, nodes, sites, a graph.
 
     Raises:
         SpecError: a network that is not for so many workers.
     """
     if isinstance(network, Sequence):
         return star(network, workers)
-    made: Topology
+    result: Topology
     if not hasattr(network, "among"):
-        made = network
+        result = network
     elif is_hashed_by_value(network):
-        made = _among(network, workers)  # type: ignore[arg-type]
+        result = _among(network, workers)  # type: ignore[arg-type]
     else:  # hashed by its identity, it could change
-        made = network.among(workers)
-    if made.workers != workers:
-        raise SpecError("workers", workers, f"{made.workers}, as the topology has")
-    return made
+        result = network.among(workers)
+    if result.workers != workers:
+        raise SpecError("workers", workers, f"{result.workers}, as the topology has")
+    return result
 
 
-def _nbytes_of(made: Topology) -> float:
-    """About what it takes in memory, with its value; unknown of one that grows as it is asked for paths."""
-    return 1e3 + 100.0 * made.workers if is_hashed_by_value(made) else math.inf
+def _nbytes_of(value: Topology) -> float:
+    """Return the approximate memory in bytes; infinite for a topology that stores paths as they are requested."""
+    return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf
 
 
 @bounded_cache(64e6, _nbytes_of)
@@ -48,7 +48,7 @@ def _among(network: Network, workers: int) -> Topology:
 
 
 def among(whole: Topology, members: ArrayLike) -> Topology:
-    """The topology of some of its workers, numbered from 0 in the order given; the others send nothing."""
+    """Return the topology of some workers, numbered from 0 in the order of ``members``; the others send nothing."""
     chosen = np.asarray(members)
     if np.array_equal(chosen, np.arange(whole.workers)):
         return whole
@@ -72,14 +72,14 @@ class _Members(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """P."""
+        """Return P, the number of workers."""
         return len(self.members)
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Of all channels, also those that nobody uses."""
+        """Return the bytes per second of all channels, also of those that no member uses."""
         return self.whole.bandwidth_bytes_per_s
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """The ways between them."""
+        """Return the paths between members in the underlying topology."""
         return self.whole.paths(self.members[senders], self.members[receivers])

@@ -50,11 +50,11 @@ class TwoLevel:
 
     @property
     def nics(self) -> int:
-        """Network cards of a node."""
+        """Return the number of network cards of a node."""
         return self.per_node if self.nics_per_node is None else self.nics_per_node
 
     def sizes(self, workers: int) -> tuple[int, ...]:
-        """Workers of each node.
+        """Return the number of workers of each node.
 
         Raises:
             SpecError: more than a node has, and no multiple of it.
@@ -66,7 +66,7 @@ class TwoLevel:
         return (self.per_node,) * (workers // self.per_node)
 
     def group(self, workers: int) -> int:
-        """Workers of one node: ``per_node``, or all of them if they are fewer.
+        """Return the workers of a node: ``per_node``, or P if P is smaller.
 
         Raises:
             SpecError: as ``sizes``.
@@ -74,7 +74,7 @@ class TwoLevel:
         return self.sizes(workers)[0]
 
     def crossing(self, flows: int = 1) -> Link:
-        """The link that a message between nodes finds while the first ``flows`` workers of each node send and receive.
+        """Return the effective link between nodes while the first ``flows`` workers of each node send and receive.
 
         They share the cards, so its bandwidth is the outer link's over the workers on the busiest card.
         """
@@ -82,7 +82,7 @@ class TwoLevel:
         return self.outer.shared_by(int(np.bincount(card).max()))
 
     def among(self, workers: int) -> Nodes:
-        """The topology of so many workers.
+        """Return the topology of P workers.
 
         Raises:
             SpecError: as ``sizes``.
@@ -90,7 +90,7 @@ class TwoLevel:
         return Nodes(self, workers, len(self.sizes(workers)))
 
     def describe(self) -> str:
-        """What it is, for people."""
+        """Return a short description that a user can read."""
         inner, outer = (link.name or link.describe() for link in (self.inner, self.outer))
         cards = "" if self.nics == self.per_node else f" ({self.nics} per node)"
         return f"{self.per_node} per node, {inner} inside, {outer}{cards} between"
@@ -104,9 +104,9 @@ class Nodes(ByValue):
     half-duplex link both directions are the channel up.
 
     Args:
-        network: what a node is.
+        network: the links and size of a node.
         workers: P.
-        nodes: how many nodes there are.
+        nodes: number of nodes.
     """
 
     gloo = None
@@ -117,29 +117,29 @@ class Nodes(ByValue):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name that tables and messages show."""
         return self.network.name
 
     @property
     def value(self) -> Hashable:
-        """All that it is."""
+        """Return the value by which topologies are compared and hashed."""
         return self.network, self.workers, self.nodes
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """``(2 P + 2 nics,)`` payload bytes per second that each channel carries."""
+        """Return the ``(2 P + 2 nics,)`` payload bytes per second that each channel carries."""
         inner, outer = self.network.inner, self.network.outer
         rates = [inner.up_bytes_per_s, inner.down_bytes_per_s, outer.up_bytes_per_s, outer.down_bytes_per_s]
         cards = self.nodes * self.network.nics
         return np.repeat(np.array(rates, dtype=np.float64), [self.workers, self.workers, cards, cards])
 
     def card(self, workers: Ints) -> NDArray[np.int64]:
-        """The network card that each of these workers uses, counted over all nodes."""
+        """Return the number of each worker's network card, counted over all nodes."""
         node, local = np.divmod(np.asarray(workers, dtype=np.int64), self.network.per_node)
         return node * self.network.nics + local * self.network.nics // self.network.per_node
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Over the inner links within a node, over two network cards between nodes."""
+        """Return the paths over inner links within a node, and over two network cards between nodes."""
         inner, outer = self.network.inner, self.network.outer
         within = senders // self.network.per_node == receivers // self.network.per_node
         first_card, cards = 2 * self.workers, self.nodes * self.network.nics
