@@ -302,9 +302,7 @@ def test_links_inside_networks(where: str, field: str) -> None:
     plain = field in ("duplex", "bandwidth_bytes_per_s")
     before = replace(BACKBONE, upload_bytes_per_s=None) if plain else BACKBONE
     for factor in (1.5, 2.0, 1000.0):
-        compare(
-            build(before), build(entry.turn(before, factor)), WORKERS, NBYTES, more=entry.more, strictly=True
-        )
+        compare(build(before), build(entry.turn(before, factor)), WORKERS, NBYTES, more=entry.more, strictly=True)
 
 
 def test_more_workers_in_a_node_are_nearer() -> None:

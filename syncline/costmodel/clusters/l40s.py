@@ -79,10 +79,10 @@ class L40sStep:
     mean_s: float
 
 
-def sent_again(line_bytes_per_s: float, constants: L40sConstants = L40S) -> float:
+def resent_fraction(line_bytes_per_s: float, constants: L40sConstants = L40S) -> float:
     """Return the fraction of the bytes that is sent twice: ``3/2 (S MSS / Q)^2``, at most 1.
 
-    >>> [f"{sent_again(rate / 8):.4f}" for rate in (50e6, 200e6, 1e9)]
+    >>> [f"{resent_fraction(rate / 8):.4f}" for rate in (50e6, 200e6, 1e9)]
     ['0.2580', '0.0187', '0.0008']
     """
     queue_bytes = constants.queue_s * line_bytes_per_s + constants.burst_bytes
@@ -124,7 +124,7 @@ def l40s_step(
         rate, resent_part = constants.free_bytes_per_s, 0.0
     else:
         rate = payload_bytes_per_s or line_bytes_per_s * JUMBO_SEGMENT_BYTES / ON_THE_LINE_BYTES
-        resent_part = sent_again(line_bytes_per_s, constants)
+        resent_part = resent_fraction(line_bytes_per_s, constants)
     link = Link(0.0, rate / (1 + resent_part))
     ring_s = float(nccl_sockets_s("all_reduce", constants.workers, nbytes, link))
     inner_s = constants.compute_s * scale

@@ -119,14 +119,14 @@ def p3_s(
         return near + tcp.after_idling_s(nbytes, line * constants.efficiency, 2 * near)
     if kind in ("all_gather", "gather"):
         nbytes = nbytes / workers
-    return _nccl_s(kind, workers, nbytes, Link(alpha, rate), constants) + once_s(kind, workers, alpha, constants)
+    return _nccl_s(kind, workers, nbytes, Link(alpha, rate), constants) + fixed_call_s(kind, workers, alpha, constants)
 
 
 def _nccl_s(kind: str, workers: int, nbytes: float, link: Link, constants: P3Constants) -> FloatOrArray:
     return nccl_sockets_s(kind, workers, nbytes, link, stored_part=constants.stored_part)
 
 
-def once_s(kind: str, workers: int, alpha: FloatOrArray, constants: P3Constants = P3) -> FloatOrArray:
+def fixed_call_s(kind: str, workers: int, alpha: FloatOrArray, constants: P3Constants = P3) -> FloatOrArray:
     """Return the seconds per call beyond NCCL's description: synchronised start, opening of windows."""
     in_ring = NCCL_RUNS.get(kind) == "nccl-ring"
     return (constants.ring_latencies if in_ring else constants.chain_latencies) * alpha if workers > 1 else 0.0
@@ -146,11 +146,11 @@ def _pieces_s(
     if kind == "all_reduce":
         last = ring_last_s(nbytes / workers**2, link, NcclCosts(), constants.stored_part)
         call_s = _nccl_s("all_reduce", workers, nbytes / workers, link, constants) - last
-        return workers * call_s + last + once_s("all_reduce", workers, alpha, constants)
+        return workers * call_s + last + fixed_call_s("all_reduce", workers, alpha, constants)
     exchanges = kind != "reduce+broadcast"
     call_s = _nccl_s("all_to_all" if exchanges else "broadcast", workers, nbytes, link, constants)
     second_s = call_s - alpha if exchanges else call_s  # a second round of sends waits for no arrival of the first
-    return call_s + second_s + once_s("broadcast", workers, alpha, constants)
+    return call_s + second_s + fixed_call_s("broadcast", workers, alpha, constants)
 
 
 def _gloo_s(

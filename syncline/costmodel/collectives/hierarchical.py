@@ -199,6 +199,6 @@ def _flat_level(network: MultiLevel, workers: int) -> Link | None:
         return None
     level = max(several, default=0)
     if level == 0 or not network.is_half_duplex(level, workers):
-        return network.levels[0].link if level == 0 else network.crossing(level, workers, everybody=False)
+        return network.levels[0].link if level == 0 else network.crossing(level, workers, all_send=False)
     passed = network.shape(workers).begins[level] < level or network.levels[level].is_pooled
     return None if passed else network.levels[level].link

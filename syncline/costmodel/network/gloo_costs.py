@@ -103,7 +103,7 @@ class GlooCosts:
         """Return the seconds per byte of a collective."""
         return dict(self.byte_s).get(kind, 0.0)
 
-    def beside_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    def software_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
         """Return the seconds of a call on top of its messages: ``call_s(P) + byte_s N``."""
         return self.per_call(kind, workers) + self.per_byte(kind) * tensor_bytes(kind, workers, nbytes)
 

@@ -97,7 +97,7 @@ class Graph:
         routed = Routed(self, workers)
         first = self.hosts[0]
         for start, backwards in ((first, False), (first, True)):
-            reached = routed.reached(start, backwards)
+            reached = routed.reachable_nodes(start, backwards)
             for host in self.hosts[:workers]:
                 if host not in reached:
                     ends = (host, first) if backwards else (first, host)
@@ -160,7 +160,7 @@ class Routed:
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the channels, latency and overhead of each message's route."""
         pairs, which = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
-        routes = [self._way(*divmod(int(pair), self.workers)) for pair in pairs]
+        routes = [self._route(*divmod(int(pair), self.workers)) for pair in pairs]
         width = max((len(route) for route in routes), default=0)
         channels = np.array(
             [[s.channel for s in route] + [-1] * (width - len(route)) for route in routes], dtype=np.int64
@@ -169,7 +169,7 @@ class Routed:
         overhead_s = np.array([float(route[0].link.overhead_s) for route in routes], dtype=np.float64)
         return Paths(channels.reshape(-1, width)[which], latency_s[which], overhead_s[which])
 
-    def _way(self, sender: int, receiver: int) -> list[_Step]:
+    def _route(self, sender: int, receiver: int) -> list[_Step]:
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
         if (source, target) not in self._ways:
             # A host with a single link has the routes of the node at its end; all hosts at that node share them.
@@ -187,7 +187,7 @@ class Routed:
     def _along(self, nodes: Sequence[str]) -> list[_Step]:
         return [self._steps[a][b] for a, b in itertools.pairwise(nodes)]
 
-    def reached(self, start: str, backwards: bool = False) -> set[str]:
+    def reachable_nodes(self, start: str, backwards: bool = False) -> set[str]:
         """Return the nodes that a node reaches, or those that reach it if ``backwards``."""
         nexts: dict[str, list[str]] = {}
         for a, steps in self._steps.items():

@@ -142,16 +142,16 @@ class MultiLevel:
             begins.append(begins[-1] if self.through(number) else number)
         return LevelShape(sizes, capacity, tuple(members), tuple(rails), tuple(begins))
 
-    def crossing(self, number: int, workers: int, everybody: bool = True) -> Link:
+    def crossing(self, number: int, workers: int, all_send: bool = True) -> Link:
         """Return the effective link of a message across a level while its peers in all units send and receive.
 
         Args:
             number: of the level.
             workers: P.
-            everybody: whether all workers of the units below send and receive, or the first of each.
+            all_send: whether all workers of the units below send and receive, or the first of each.
         """
         shape = self.shape(workers)
-        shares = list(self._shared(number, shape, everybody))
+        shares = list(self._link_shares(number, shape, all_send))
         passed = [self.levels[index].link for index in range(shape.begins[number], number + 1)]
         if len(shares) == 1:
             return shares[0]
@@ -162,13 +162,13 @@ class MultiLevel:
             upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in shares),
         )
 
-    def _shared(self, number: int, shape: LevelShape, everybody: bool) -> Iterator[Link]:
+    def _link_shares(self, number: int, shape: LevelShape, all_send: bool) -> Iterator[Link]:
         """Yield the message's share of every link and pool of rails that it passes."""
         for index in range(shape.begins[number], number + 1):
             level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
-            yield level.link.shared_by(-(-members // rails) if everybody else 1)
+            yield level.link.shared_by(-(-members // rails) if all_send else 1)
             if level.is_pooled:
-                yield level.pool(rails).shared_by(members if everybody else 1)
+                yield level.pool(rails).shared_by(members if all_send else 1)
 
     def shares_evenly(self, number: int, workers: int) -> bool:
         """Return whether all messages across a level get equal bandwidth if every worker sends.
@@ -215,7 +215,7 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
 
 
 def _levels_of_sites(network: Sites) -> tuple[Level, ...]:
-    if len(set(network.uplinks)) > 1 or len(set(network.sizes(_some(network)))) > 1:
+    if len(set(network.uplinks)) > 1 or len(set(network.sizes(_any_num_workers(network)))) > 1:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
     across = replace(uplink, latency_s=2 * uplink.latency_s)
@@ -223,7 +223,7 @@ def _levels_of_sites(network: Sites) -> tuple[Level, ...]:
     return Level(per_site, network.lan), Level(network.count, across, 1, through=True)
 
 
-def _some(network: Sites) -> int:
+def _any_num_workers(network: Sites) -> int:
     return network.sites if isinstance(network.sites, int) else sum(network.sites)
 
 
@@ -314,7 +314,7 @@ class LevelTopology(ByValue):
         inner = self.shape.capacity[0]
         return workers % inner * self.shape.rails[1] // inner
 
-    def _way(self, number: int, workers: Ints, down: bool) -> list[Ints]:
+    def _level_channels(self, number: int, workers: Ints, down: bool) -> list[Ints]:
         """Return the channels that workers use in a level: a rail, and the pool of its unit's rails if there is one."""
         level, rails, owners = self.network.levels[number], self.shape.rails[number], self._owners(number)
         unit, local = self._owner(number, workers)
@@ -342,7 +342,7 @@ class LevelTopology(ByValue):
         elif other is not None:
             via_peer, inner = other, shape.capacity[0]
             leaving = np.where(via_peer, senders // inner * inner + receivers % inner, senders)
-            to_other = *self._way(0, senders, False), *self._way(0, leaving, True)
+            to_other = *self._level_channels(0, senders, False), *self._level_channels(0, leaving, True)
             columns += [np.where(via_peer, channel, -1) for channel in to_other]
         begins = np.array(shape.begins)[across]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
@@ -352,12 +352,12 @@ class LevelTopology(ByValue):
             passed = (begins <= number) & (number <= across)
             latency_s = latency_s + np.where(passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(passed, level.link.overhead_s, 0.0)
-            up += [np.where(passed, channel, -1) for channel in self._way(number, leaving, False)]
-            down += [np.where(passed, channel, -1) for channel in self._way(number, receivers, True)]
-        return Paths(_in_front(np.stack([*columns, *up, *down[::-1]], axis=1)), latency_s, overhead_s)
+            up += [np.where(passed, channel, -1) for channel in self._level_channels(number, leaving, False)]
+            down += [np.where(passed, channel, -1) for channel in self._level_channels(number, receivers, True)]
+        return Paths(_pack_channels(np.stack([*columns, *up, *down[::-1]], axis=1)), latency_s, overhead_s)
 
 
-def _in_front(channels: Ints) -> Ints:
+def _pack_channels(channels: Ints) -> Ints:
     """Return the rows of channels with the entries -1 moved to the end, and surplus columns removed."""
     channels = np.take_along_axis(channels, np.argsort(channels < 0, axis=1, kind="stable"), axis=1)
     return channels[:, : max(1, int((channels >= 0).sum(axis=1).max(initial=0)))]

@@ -63,14 +63,14 @@ def _links(node: Any) -> Iterator[Link]:
                 yield from _links(getattr(node, field.name))
 
 
-def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, only: Link | None = None) -> T:
+def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected_link: Link | None = None) -> T:
     """Return the network with bandwidths and latencies multiplied by factors; software costs stay the same.
 
     Args:
         network: a link, or anything made of dataclasses that has links.
         bandwidth: positive factor of bandwidths, uploads included.
         latency: positive factor of latencies.
-        only: change only links equal to this link; None: all links.
+        selected_link: change only links equal to this link; None: all links.
 
     Raises:
         SpecError: a factor that is not positive.
@@ -82,7 +82,7 @@ def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, only: Link 
         require(0 < factor < float("inf"), name, factor, "a positive number")
 
     def change(link: Link) -> Link:
-        if (bandwidth == latency == 1.0) or (only is not None and link != only):
+        if (bandwidth == latency == 1.0) or (selected_link is not None and link != selected_link):
             return link
         upload = link.upload_bytes_per_s
         return replace(

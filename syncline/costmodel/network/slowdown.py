@@ -16,7 +16,7 @@ from syncline.costmodel.numerics.arrays import require
 T = TypeVar("T")
 
 
-def slowed(network: T, factor: float) -> T:
+def slow_down(network: T, factor: float) -> T:
     """Return the same network with links of ``factor`` times the latency and overhead, and that part of the bandwidth.
 
     With software's costs likewise every message takes ``factor`` times as long. TCP's windows open in round trips,
@@ -29,7 +29,7 @@ def slowed(network: T, factor: float) -> T:
     Raises:
         SpecError: a factor that is not positive.
 
-    >>> slowed(Link(1e-3, 1e8), 2.0).transfer_s(1e6) / Link(1e-3, 1e8).transfer_s(1e6)
+    >>> slow_down(Link(1e-3, 1e8), 2.0).transfer_s(1e6) / Link(1e-3, 1e8).transfer_s(1e6)
     2.0
     """
     require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")

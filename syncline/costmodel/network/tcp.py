@@ -13,7 +13,7 @@ SEGMENT_BYTES = 1460
 """Payload of a TCP segment in an Ethernet frame of 1,500 bytes: less 20 bytes of IP and 20 of TCP."""
 
 
-def repeated_part(loss: FloatOrArray) -> FloatOrArray:
+def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
     """Return the goodput fraction of a full link on which every lost packet is sent again: ``1 - p``.
 
     Each packet is sent ``1 / (1 - p)`` times on average. This holds for protocols that repeat single packets and do
@@ -47,7 +47,7 @@ def tcp_bytes_per_s(
     algorithm", ACM SIGCOMM Computer Communication Review 27(3) (1997), equation 3: periodic losses and an
     acknowledgement of every segment.
     """
-    repeated_part(loss)
+    goodput_fraction(loss)
     require(round_trip_s > 0, "latency", round_trip_s, "above 0, as TCP's bound depends on the round trip")
     require(streams >= 1, "streams", streams, "a number of TCP connections, at least 1")
     require(segment_bytes >= 1, "segment", segment_bytes, "bytes of a segment, at least 1")
@@ -111,7 +111,7 @@ class Tcp:
     flow_bytes_per_s: float = math.inf
 
     def __post_init__(self) -> None:
-        repeated_part(self.loss)
+        goodput_fraction(self.loss)
         require(self.window_bytes > 0, "tcp.window", self.window_bytes, "bytes, positive")
         require(self.connections >= 1, "tcp.connections", self.connections, "a number of connections, at least 1")
         require(self.segment_bytes > 0, "tcp.segment", self.segment_bytes, "bytes of a segment, positive")
@@ -150,7 +150,7 @@ class Tcp:
         '0.511, 157 MB/s'
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
-        elapsed_s, remaining = self._opened(nbytes, rate, round_trip_s, np.inf)
+        elapsed_s, remaining = self._slow_start(nbytes, rate, round_trip_s, np.inf)
         return np.asarray(elapsed_s + remaining / rate)[()]
 
     def opening_s(
@@ -170,7 +170,7 @@ class Tcp:
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
         timeouts = np.floor(np.divide(idle_s, self.timeout_s(round_trip_s)) + TOGETHER)
-        elapsed_s, remaining = self._opened(nbytes, rate, round_trip_s, timeouts)
+        elapsed_s, remaining = self._slow_start(nbytes, rate, round_trip_s, timeouts)
         return np.asarray(elapsed_s + (remaining - nbytes) / rate)[()]
 
     def timeout_s(self, round_trip_s: FloatOrArray) -> FloatOrArray:
@@ -186,7 +186,7 @@ class Tcp:
     def _initial_bytes(self) -> float:
         return float(self.connections * INITIAL_SEGMENTS * self.segment_bytes)
 
-    def _opened(
+    def _slow_start(
         self, nbytes: FloatOrArray, rate: FloatOrArray, round_trip_s: FloatOrArray, timeouts: FloatOrArray
     ) -> tuple[FloatOrArray, FloatOrArray]:
         """Return the seconds of the round trips in which windows open, and the bytes that remain after them."""

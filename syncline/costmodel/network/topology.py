@@ -47,21 +47,21 @@ def _among(network: Network, workers: int) -> Topology:
     return network.among(workers)
 
 
-def among(whole: Topology, members: ArrayLike) -> Topology:
+def among(base: Topology, members: ArrayLike) -> Topology:
     """Return the topology of some workers, numbered from 0 in the order of ``members``; the others send nothing."""
     chosen = np.asarray(members)
-    if np.array_equal(chosen, np.arange(whole.workers)):
-        return whole
-    if isinstance(whole, Star):
-        both = np.concatenate([chosen, whole.workers + chosen])
+    if np.array_equal(chosen, np.arange(base.workers)):
+        return base
+    if isinstance(base, Star):
+        both = np.concatenate([chosen, base.workers + chosen])
         return replace(
-            whole,
-            latency_s=whole.latency_s[chosen],
-            overhead_s=whole.overhead_s[chosen],
-            bandwidth_bytes_per_s=whole.bandwidth_bytes_per_s[both],
-            half_duplex=whole.half_duplex[chosen],
+            base,
+            latency_s=base.latency_s[chosen],
+            overhead_s=base.overhead_s[chosen],
+            bandwidth_bytes_per_s=base.bandwidth_bytes_per_s[both],
+            half_duplex=base.half_duplex[chosen],
         )
-    return _Members(whole, chosen)
+    return _Members(base, chosen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from syncline.costmodel import Hardware, Network
 from syncline.costmodel.network.scaled_links import scaled
-from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.network.slowdown import slow_down
 from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     Event,
@@ -139,7 +139,7 @@ class ReplayedOn:
         """Return a network and the hardware with all changes, and slowed by the factors ``slowdown``."""
         joined, machine = scaled(on, self.changes.bandwidth, self.changes.latency), self.hardware
         machine = faster(machine, self.changes.compute / float(slowdown.computing))
-        return joined if slowdown == AS_PREDICTED else slowed(joined, float(slowdown.communication)), machine
+        return joined if slowdown == AS_PREDICTED else slow_down(joined, float(slowdown.communication)), machine
 
 
 def machine_fields(machine: Hardware | MeasuredComputing) -> Any:

@@ -83,7 +83,7 @@ def _elasticity(replayed: TimedReplay, question: ReplayedOn, field: str, only: A
         if field == "compute":
             changes = replace(question.changes, compute=question.changes.compute * factor)
             return replay_timed(replayed.record, replayed.on, replace(question, changes=changes))[1].step_time_s
-        network: Network = scaled(replayed.on, **{field: factor}, only=only)
+        network: Network = scaled(replayed.on, **{field: factor}, selected_link=only)
         return replay_timed(replayed.record, network, question)[1].step_time_s
 
     return elasticity(step_s(1 + CHANGE), step_s(1 / (1 + CHANGE)))

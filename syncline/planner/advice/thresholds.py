@@ -96,7 +96,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     plans = [prepared_row(question, row) for row in rows]
 
     def on(**factors: float) -> list[float]:
-        network = scaled(question.network, only=link, **factors)
+        network = scaled(question.network, selected_link=link, **factors)
         return [prepared_plan.time_s(network) for prepared_plan in plans]
 
     bounds = _relative_cost_bounds(question, plans[0].plan)

@@ -103,8 +103,8 @@ def _latency_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
         return []
     prepared_plan = prepared_row(question, row)
     now_s = prepared_plan.time_s(question.network)
-    no_latency_s = prepared_plan.time_s(scaled(question.network, latency=FREE, only=link))
-    no_bytes_s = prepared_plan.time_s(scaled(question.network, bandwidth=1 / FREE, only=link))
+    no_latency_s = prepared_plan.time_s(scaled(question.network, latency=FREE, selected_link=link))
+    no_bytes_s = prepared_plan.time_s(scaled(question.network, bandwidth=1 / FREE, selected_link=link))
     where = level_words(question.network)
     rate, latency = format_bandwidth(float(link.bandwidth_bytes_per_s)), format_seconds(float(link.latency_s))
     return [

@@ -12,7 +12,7 @@ import numpy as np
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
-from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
@@ -244,7 +244,7 @@ def _timed(
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
-        network if factors == AS_PREDICTED else slowed(network, float(factors.communication)), present,
+        network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
         algorithm=spec.algorithm_on(network), rule=spec.rule,

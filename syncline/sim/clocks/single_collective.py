@@ -109,13 +109,13 @@ def _finish_s(
     join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, ready: Callable[[], RoutedRounds]
 ) -> Floats:
     if evaluator not in EVALUATORS:
-        raise SpecError("by", evaluator, one_of(EVALUATORS, evaluator))
+        raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
     if evaluator != "events":
         try:
             collective_rounds = join.rounds or ()
             if is_gloo(join.kind, join.algorithm):
                 costs = joined.gloo or FREE
-                call_s = float(costs.beside_s(join.kind, len(starts_s), join.nbytes))
+                call_s = float(costs.software_s(join.kind, len(starts_s), join.nbytes))
                 return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs.message_s, call_s))
             if is_nccl(join.kind, join.algorithm):
                 cut, routed = nccl_on(joined) or DEFAULT, ready()

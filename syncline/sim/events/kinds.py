@@ -235,7 +235,7 @@ class CollectiveKinds:
         self._gate(state["entries"][entry0 : entry0 + len(plan.entries)], plan, collective.kind, rounds_told)
         record = state["plans"][kind]
         record["gloo"] = POSTS_FIRST if posts_first(collective.kind) else ISSUES_FIRST
-        record["call"] = float(costs.beside_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
+        record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
         record["messages"], record["connections"], record["route0"] = 2 * messages, len(pairs), route0
 
     def _gate(self, entries: NDArray[np.void], plan: Plan, kind: str, rounds_told: int) -> None:

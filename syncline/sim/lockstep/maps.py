@@ -189,7 +189,7 @@ class CollectiveMaps:
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
         ports = Ports.at_entry(entry_s, len(self._shared), before)
         if is_gloo(key[0], key[2]):
-            call_s = float(self._gloo.beside_s(key[0], len(entry_s), key[1]))
+            call_s = float(self._gloo.software_s(key[0], len(entry_s), key[1]))
             ports.received_s, ports.out_s = run_gloo(
                 key[0], self._rounds[key], self._topology, entry_s, self._gloo.message_s, call_s
             )

@@ -13,7 +13,7 @@ from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.presets import NETWORKS
-from syncline.costmodel.network.tcp import Tcp, repeated_part, tcp_bytes_per_s
+from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
@@ -85,7 +85,7 @@ class LinkDescription(Description):
             if self.streams is not None:
                 raise SpecError(f"{path}.streams", self.streams, "loss beside it, which bounds what a stream carries")
             return link
-        link = replace(link, efficiency=link.efficiency * repeated_part(self.loss))
+        link = replace(link, efficiency=link.efficiency * goodput_fraction(self.loss))
         if self.streams is None:
             return link
         limit = tcp_bytes_per_s(self.loss, latencies * link.latency_s, self.streams) / link.efficiency
@@ -98,7 +98,7 @@ class LinkDescription(Description):
             return link
         if self.loss is not None:
             raise SpecError(f"{path}.loss", self.loss, "none beside tcp, which has its own: {loss: 0.001}")
-        link = replace(link, efficiency=link.efficiency * repeated_part(self.tcp.loss))
+        link = replace(link, efficiency=link.efficiency * goodput_fraction(self.tcp.loss))
         limit = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
         upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, limit))
         bandwidth = float(min(link.bandwidth_bytes_per_s, limit))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.costmodel.clusters.l40s import L40S, l40s_step, sent_again
+from syncline.costmodel.clusters.l40s import L40S, l40s_step, resent_fraction
 from syncline.errors import SpecError
 
 PARAMS = 30_846_720
@@ -25,7 +25,7 @@ def test_the_mean_is_over_steps_with_and_without_one() -> None:
 
 
 def test_short_queues_lose_and_long_ones_do_not() -> None:
-    again = [sent_again(rate / 8) for rate in (1e6, 50e6, 200e6, 1e9, 5e9)]
+    again = [resent_fraction(rate / 8) for rate in (1e6, 50e6, 200e6, 1e9, 5e9)]
     assert again == sorted(again, reverse=True) and again[0] == 1.0 and again[-1] < 1e-4
 
 

@@ -14,7 +14,7 @@ from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.sim import Call, clock
@@ -42,7 +42,7 @@ def test_a_step_takes_as_many_times_as_long(name: str, by: str, factor: float) -
     calls = [Call(0, "all_reduce", 1e6), Call(0, "broadcast", 1e5), Call(1, "all_gather", 1e4)]
     times_s = [
         clock(calls, np.full((2, 8), compute_s), over, 8, 2, evaluator=by).wall_s
-        for compute_s, over in ((0.1, network), (0.1 * factor, slowed(network, factor)))
+        for compute_s, over in ((0.1, network), (0.1 * factor, slow_down(network, factor)))
     ]
     assert times_s[1] == pytest.approx(factor * times_s[0])
 
@@ -50,25 +50,25 @@ def test_a_step_takes_as_many_times_as_long(name: str, by: str, factor: float) -
 def test_software_is_slowed_too() -> None:
     link = Link(1e-3, 1e8, "line", overhead_s=1e-5, upload_bytes_per_s=5e7, gloo=COSTS)
     for kind in ("all_reduce", "all_gather", "broadcast"):
-        slow = gloo_s(kind, 4, 1e6, slowed(link, 2.0))
+        slow = gloo_s(kind, 4, 1e6, slow_down(link, 2.0))
         assert slow == pytest.approx(2 * gloo_s(kind, 4, 1e6, link))
-        assert slow == collective_s(kind, 4, 1e6, slowed(link, 2.0))
-    assert slowed(link, 2.0).name == "line" and slowed(link, 1.0) == link
+        assert slow == collective_s(kind, 4, 1e6, slow_down(link, 2.0))
+    assert slow_down(link, 2.0).name == "line" and slow_down(link, 1.0) == link
 
 
 def test_a_call_of_nccl_is_slowed_too() -> None:
     link = Link(1e-3, 1e8, nccl=NcclCosts(call_s=0.5))
-    slow = collective_s("all_reduce", 4, 1e6, slowed(link, 3.0))
+    slow = collective_s("all_reduce", 4, 1e6, slow_down(link, 3.0))
     assert slow == pytest.approx(3 * collective_s("all_reduce", 4, 1e6, link))
 
 
 def test_what_has_no_links_stays_as_it_is() -> None:
     nodes = NETWORKS["dgx-h100"].network
-    assert slowed(nodes, 2.0) != nodes and slowed(slowed(nodes, 2.0), 0.5) == nodes
-    assert slowed(COSTS, 2.0) is COSTS
+    assert slow_down(nodes, 2.0) != nodes and slow_down(slow_down(nodes, 2.0), 0.5) == nodes
+    assert slow_down(COSTS, 2.0) is COSTS
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_factor_is_positive(factor: float) -> None:
     with pytest.raises(SpecError, match=r"^factor: got .*; expected a positive number"):
-        slowed(replace(Link(1e-3, 1e8)), factor)
+        slow_down(replace(Link(1e-3, 1e8)), factor)

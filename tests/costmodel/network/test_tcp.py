@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.network.tcp import Tcp, repeated_part, tcp_bytes_per_s
+from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.errors import SpecError
 
 
 def test_repeats_leave_what_arrives_at_the_first_try() -> None:
-    assert repeated_part(0.25) == 0.75
-    np.testing.assert_array_equal(repeated_part(np.array([0.0, 0.5])), [1, 0.5])
+    assert goodput_fraction(0.25) == 0.75
+    np.testing.assert_array_equal(goodput_fraction(np.array([0.0, 0.5])), [1, 0.5])
 
 
 def test_mathis_s_bound_is_a_window_that_is_halved_at_each_loss() -> None:
@@ -37,7 +37,7 @@ def test_without_loss_there_is_no_bound() -> None:
 @pytest.mark.parametrize("loss", [-0.1, 1.0, math.nan])
 def test_a_loss_is_a_part_of_the_packets(loss: float) -> None:
     with pytest.raises(SpecError, match="loss: got"):
-        repeated_part(loss)
+        goodput_fraction(loss)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_the_first_is_first_on_one_side_and_another_on_the_other(two: AdviceQues
     plans = [prepared(two, row["plan"], row["tokens"]) for row in rows]
     link = outermost_link(two.network)
     for beyond in (0.97, 1.03):
-        network = scaled(two.network, bandwidth=beyond * crossed["at"] / crossed["now"], only=link)
+        network = scaled(two.network, bandwidth=beyond * crossed["at"] / crossed["now"], selected_link=link)
         times = [one.time_s(network) for one in plans]
         assert (times[0] == min(times)) is (beyond < 1)
 

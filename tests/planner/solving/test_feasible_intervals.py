@@ -24,7 +24,7 @@ class Played(Trials):
         super().__init__(sought, SolveTargets(step_time_s=1.0), WholeTraining())
         self.margin = margin
 
-    def at(self, values):
+    def evaluate(self, values):
         for one in values:
             three = np.array([self.margin(one), self.margin(one) + 0.5, self.margin(one) - 0.5])
             self.known.setdefault(one, Evaluation({}, three, "step_time_s", {}, None))

@@ -30,7 +30,9 @@ def test_the_first_is_always_begun():
     assert [allowance.grant(9, 1) for _ in range(2)] == [1, 0]
 
 
-@pytest.mark.parametrize(("given", "told"), [({"max_trainings": 0}, "--most: got 0"), ({"time_s": 0.0}, "--for: got 0")])
+@pytest.mark.parametrize(
+    ("given", "told"), [({"max_trainings": 0}, "--most: got 0"), ({"time_s": 0.0}, "--for: got 0")]
+)
 def test_nothing_is_refused(given, told):
     with pytest.raises(SpecError, match=told):
         Allowance(**given)

@@ -7,7 +7,7 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel.bases import MEASURED_STEPS, SET_LINKS, communication_uncertainty
-from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.specs import network
 
@@ -35,7 +35,7 @@ def test_given_seconds_leave_the_network_alone(rows: list[dict]) -> None:
     assert c is uncertainties()[SET_LINKS]
     (row, *_) = rows
     again = [
-        sl.run(method=row["method"], network=slowed(network(LINE), factor), **GIVEN).rows[0]["step_time_s"]
+        sl.run(method=row["method"], network=slow_down(network(LINE), factor), **GIVEN).rows[0]["step_time_s"]
         for factor in (c.low, c.high)
     ]
     assert [row["step_time_low_s"], row["step_time_high_s"]] == pytest.approx(again)

@@ -156,7 +156,7 @@ def test_all_workers_must_name_the_same_algorithm():
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"by": "event"}, "by: got 'event'.*did you mean 'events'"),
+        ({"evaluator": "event"}, "evaluator: got 'event'.*did you mean 'events'"),
         ({"kind": "allreduce"}, "did you mean 'all_reduce'"),
         ({"algorithm": "rings"}, "did you mean 'ring'"),
         ({"workers": 0}, "workers: got 0"),

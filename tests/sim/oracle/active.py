@@ -44,7 +44,7 @@ class ActiveCollective:
         self.ranks: dict[int, Rank | GlooRank] = {}
         if is_gloo(collective.kind, collective.algorithm):
             on_gloo: list[GlooRank] = []
-            call_s = float(gloo.beside_s(collective.kind, len(does), collective.nbytes)) if len(does) > 1 else 0.0
+            call_s = float(gloo.software_s(collective.kind, len(does), collective.nbytes)) if len(does) > 1 else 0.0
             connections = Connections(fabric, routes, gloo.message_s, call_s)
             for worker, rounds in does.items():
                 on_gloo.append(GlooRank(connections, worker, on_gloo, rounds, collective.kind))

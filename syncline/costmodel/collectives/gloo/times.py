@@ -118,7 +118,7 @@ def gloo_s(
     of_link = GLOO_ALGORITHMS[kind].form(
         np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes
     )
-    seconds = of_link + costs.beside_s(kind, workers, nbytes)
+    seconds = of_link + costs.software_s(kind, workers, nbytes)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]
 
 

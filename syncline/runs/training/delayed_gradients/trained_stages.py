@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.network.slowdown import slow_down
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.delayed_gradients.updates import (
     StageWork,
@@ -45,7 +45,7 @@ class TrainedStages:
         """
         work, slower = self.work, float(factors.computing)
         if factors != AS_PREDICTED:
-            network = slowed(network, float(factors.communication))
+            network = slow_down(network, float(factors.communication))
             work = dataclasses.replace(
                 work,
                 forward_s=tuple(slower * seconds for seconds in work.forward_s),

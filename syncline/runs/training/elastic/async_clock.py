@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network, TensorShape
-from syncline.costmodel.network.slowdown import slowed
+from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.network.topology import Floats, topology
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
@@ -44,7 +44,7 @@ class AsyncPlan:
     def play(self, watching: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
         """Simulate the training, with computing and communication times multiplied by factors."""
         spec = self.spec
-        network = self.network if factors == AS_PREDICTED else slowed(self.network, float(factors.communication))
+        network = self.network if factors == AS_PREDICTED else slow_down(self.network, float(factors.communication))
         served_network, place = with_server(network, spec.workers)
         links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
         return play_async_workers(
