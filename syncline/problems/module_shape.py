@@ -31,11 +31,11 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
 
     Args:
         model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of what the module is called with.
-        name: for people.
+        name: name of the model in tables and errors.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: nothing of the kind, nothing that is learned, or work that cannot be counted.
+        SpecError: the value is not a module, has no trainable parameters, or its work cannot be counted.
 
     >>> net = module_shape((nn.Linear(8, 4, bias=False), torch.zeros(2, 8)), "net")
     >>> net.parameters, net.flops_per_token, 2 * 32 + 2 * 32  # forward, and the weights' gradient

@@ -42,7 +42,7 @@ class RemedySpec(Spec):
     def check_weights(self, weights: BackwardWeights, path: str) -> None:
         """Refuse backward weights for which the correction is not defined.
 
-        A compensation needs the weights at which a gradient was taken, which only a stash keeps.
+        Compensation and look-ahead need stashed weights, because only a stash keeps the weights of each forward pass.
 
         Raises:
             PydanticCustomError: the weights do not suit the correction; the error names ``path``.
