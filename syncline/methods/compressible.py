@@ -47,7 +47,7 @@ class CompressibleBase(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Through a compressor, sums over the tensors of n numbers each."""
+        """Return the formula of bytes per step; with a compressor, it has sums over the tensors of n numbers each."""
         if not self.compressor:
             return super().traffic_formula(workers)
         return compressed_formula((self.compressor, period) for period in self._sent_periods())

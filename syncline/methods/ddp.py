@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 
 class DataParallelBase(CompressibleBase):
-    """The gradient is averaged in every step, through a compressor if there is one.
+    """The base of methods that average the gradient in every step, through a compressor if the user sets one.
 
-    ``remedy``: what is done about gradients that are late, in the stages of a pipeline.
+    Args:
+        remedy: correction for delayed gradients in the stages of a pipeline; by default none.
     """
 
     family: ClassVar[str] = "data parallel"
@@ -51,7 +52,10 @@ class DataParallelBase(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One gradient per step, which is ready tensor by tensor during the backward pass unless it is compressed."""
+        """Return the exchange of one gradient per step.
+
+        Unless the gradient is compressed, its tensors can be sent one by one during the backward pass.
+        """
         exchanges = self._exchange(tensors_of(model), workers, 1, "gradient")
         return [replace(exchange, in_backward=self.sends_in_backward) for exchange in exchanges]
 
@@ -79,7 +83,7 @@ class DDPSpec(DataParallelBase):
     optimizer.
 
     Args:
-        asynchronous: a server in the place of the all-reduce; none: all workers step together.
+        asynchronous: settings of a server that replaces the all-reduce; by default, all workers step together.
     """
 
     source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"

@@ -35,9 +35,25 @@ if TYPE_CHECKING:
 class DeMoSpec(MethodBase):
     """DeMo: the largest coefficients of the momentum's blocks, gathered from all workers.
 
-    With ``per_node`` g above 1 it is the two-level hybrid: the gradients of each g neighbours are averaged in full, and
-    DeMo is between their nodes. Of what a node sends each of its workers gathers a share with those in its place of
-    the other nodes, and all shares inside its node.
+    With ``per_node`` above 1, this is the two-level hybrid: each node of ``per_node`` neighbouring workers averages its
+    gradients in full, and DeMo runs between the nodes. Each worker gathers a share of its node's coefficients from the
+    workers with the same place in the other nodes; then the workers of each node gather all shares.
+
+    Args:
+        base: rule that uses the gathered components: ``sgd`` as they are, ``signum`` their sign, ``muon`` their polar
+            factor.
+        k: number of coefficients that are sent per block.
+        chunk: largest length of a block along each dimension, in elements.
+        beta: decay rate of the momentum.
+        alpha: share of the sent components that is subtracted from the momentum: 1 in the public code, 0.2 in the
+            paper.
+        basis: ``dct``; ``random``, which changes in each step; or ``identity``, which sends elements of the momentum.
+        average: ``senders``, each coefficient is averaged over the workers that sent it (public code); ``all``, over
+            all workers (paper).
+        index_bits: bits of an index; 0 for as few bits as the block's size needs.
+        value: number format of a coefficient.
+        period: number of steps between exchanges; 1 for DeMo as published.
+        per_node: number of workers of a node; 1 for DeMo without nodes.
     """
 
     family: ClassVar[str] = "sparse"
@@ -86,7 +102,7 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Inside nodes; pairs have a format of their own."""
+        """Return whether gradients travel in the method's wire format: they do inside nodes."""
         return self.per_node > 1
 
     @property
@@ -97,10 +113,10 @@ class DeMoSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """One all-gather per period; with nodes, gradients inside each of them, and shares between and inside them.
+        """Return one all-gather per period; with nodes, gradients inside the nodes, and shares between and inside them.
 
         Raises:
-            SpecError: nodes that do not make up the workers.
+            SpecError: the number of workers is not a multiple of the workers of a node.
         """
         tensors = tensors_of(model)
         nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors)
@@ -133,12 +149,12 @@ class DeMoSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the momentum; no base keeps anything."""
+        """Return the number of elements of the momentum; the bases have no states."""
         return elements(tensors_of(model))
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Orthogonalising, of that base; coefficients are encoding."""
+        """Return the work of orthogonalising if the base is ``muon``; the transforms count as encoding."""
         return orthogonal_work(tensors) if self.base == "muon" else UpdateWork()
 
     @override

@@ -27,11 +27,11 @@ class DESLOCSpec(MethodBase):
 
     Args:
         base: ``adam`` or ``adopt``.
-        beta1: decay of the momentum.
-        beta2: decay of the second moment; 0.99 for Adam and 0.9999 for ADOPT if none.
-        period: K_x.
-        momentum_period: K_u; from the half-life if none.
-        second_moment_period: K_v; from the half-life if none.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment; by default 0.99 for Adam and 0.9999 for ADOPT.
+        period: K_x, number of steps between averages of the parameters.
+        momentum_period: K_u, number of steps between averages of the momentum; by default from its half-life.
+        second_moment_period: K_v, number of steps between averages of the second moment; by default from its half-life.
 
     Source: Iacob et al. (2025); periods and rates as in MT-DAO, Table 3.
     """
@@ -71,7 +71,7 @@ class DESLOCSpec(MethodBase):
 
     @property
     def _beta2(self) -> float:
-        """MT-DAO, Table 3, rows DES-LOC-ADAM and DES-LOC-ADOPT, where none is given."""
+        """Return the decay rate of the second moment; the default is from rows DES-LOC-* of MT-DAO's Table 3."""
         return {"adam": 0.99, "adopt": 0.9999}[self.base] if self.beta2 is None else self.beta2
 
     def periods(self) -> dict[str, int]:

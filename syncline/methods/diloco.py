@@ -31,13 +31,14 @@ class DiLoCoSpec(CompressibleBase):
     ``4 N`` bytes every K steps. With ``outer_lr = 1, outer_momentum = 0`` it is parameter averaging.
 
     Args:
-        period: H, inner steps from one outer step to the next.
+        period: H, number of inner steps from one outer step to the next.
         outer_lr: outer learning rate.
-        outer_momentum: outer Nesterov momentum.
-        in_backward: whether each layer's pseudo-gradient travels as soon as its last inner step is done, beside the
-            backward pass of the layers below, as its authors simulate it (arthurdouillard.com/diloco: "the reduction of
-            gradients or outer gradients is overlapped over the backward pass computation"); else after the step.
-        asynchronous: a server in the place of the all-reduce; none: all workers average together.
+        outer_momentum: coefficient of the outer Nesterov momentum.
+        in_backward: whether each layer's pseudo-gradient is sent as soon as the layer's last inner step is done, during
+            the backward pass of the layers below, as DiLoCo's authors simulate it (arthurdouillard.com/diloco: "the
+            reduction of gradients or outer gradients is overlapped over the backward pass computation"). By default,
+            it is sent after the step.
+        asynchronous: settings of a server that replaces the all-reduce; by default, all workers average together.
 
     Source: Douillard et al. (2023).
     """
@@ -101,7 +102,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the rule's states, where the period started, the outer momentum, and a compressor's errors."""
+        """Return the number of elements of the rule's states, the period's start, the outer momentum, and errors."""
         tensors = tensors_of(model)
         count = self.rule.state_elements(tensors) + 2 * elements(tensors)
         return count + self._kept_errors(tensors, reference=False)

@@ -34,7 +34,7 @@ class DionBase(CompressibleBase):
 
     family: ClassVar[str] = "low rank"
     flag_bytes: ClassVar[int] = 0
-    """What a trigger sends in every step: one fp32 maximum, or nothing."""
+    """Bytes that a trigger sends in every step: 4 for an fp32 maximum, or 0 without a trigger."""
 
     rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
     mu: Rate = 0.95
@@ -134,7 +134,7 @@ class DionBase(CompressibleBase):
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work on each matrix: its factors, their removal from the momentum, and the direction.
 
-        Where workers hold still between exchanges there is nothing to do in other steps.
+        With ``local_step: hold``, only steps with an exchange have this work.
         """
         work, every_steps = UpdateWork(), self.exchanges(1, 1)[-1].period if self.local_step == "hold" else 1
         for tensor in tensors:
@@ -159,21 +159,22 @@ class DionBase(CompressibleBase):
 class DionSpec(DionBase):
     """Dion: low-rank orthonormal updates; with ``period`` above 1, Scheduled-Sync Dion.
 
-    In a step that exchanges, either the full gradient is averaged, or Dion's factors: ``P = orth(mean(M Q))`` and
-    ``R = mean(M^T P)`` with every worker's own M, ``4 (m + n) r`` bytes where that is less than ``4 m n``;
-    everything that is no matrix (or not worth factors) is averaged as a gradient. In other steps each worker updates by
-    itself.
+    In a step with an exchange, workers average either the full gradient or Dion's factors of each matrix:
+    ``P = orth(mean(M Q))`` and ``R = mean(M^T P)``, where M is a worker's momentum. The factors have ``4 (m + n) r``
+    bytes. Parameters that are not matrices, and matrices whose factors are no smaller than ``4 m n`` bytes, are
+    averaged as gradients. In other steps each worker updates alone.
 
     Args:
-        rank_fraction: rank over the smaller side.
-        mu: momentum.
-        exchange: ``gradient`` or ``compressed``.
-        local_step: what a step without an exchange does. ``step``: every worker takes Dion's step on its own gradient,
-            as in the public code, and workers drift apart. ``hold``: gradients are added up until the next exchange and
-            nobody moves, so that workers stay equal.
-        other: rule of everything else.
-        compressor: through which everything that is exchanged travels: gradients with error feedback, factors without,
-            as what their rounding leaves out stays in M (P is orthonormalised, and R is exact for whatever P there is).
+        rank_fraction: rank of the factors as a share of the matrix's smaller side, in (0, 1].
+        mu: decay rate of the momentum along the factors.
+        exchange: ``gradient``, workers average gradients; ``compressed``, they average factors.
+        local_step: the update in a step without an exchange. ``step``: every worker takes Dion's step on its own
+            gradient, as in the public code, and workers drift apart. ``hold``: workers add up their gradients until the
+            next exchange and do not move, so that they stay equal.
+        other: rule of the parameters that are not matrices.
+        compressor: compressor of all exchanged tensors; by default none. Gradients have error feedback. Factors need
+            none, because M keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
+        period: number of steps between exchanges.
 
     Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
     """
@@ -216,7 +217,7 @@ class DionSpec(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Gradients, or gradients, P and R."""
+        """Return the exchanges of gradients, or of gradients and the factors P and R."""
         return self._synced(model, workers, self.period)
 
     @override
@@ -256,7 +257,7 @@ class TriggeredDionBase(DionBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Dion's, and one number per matrix."""
+        """Return Dion's number of kept elements, and one more per matrix for the trigger."""
         return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override
@@ -275,12 +276,13 @@ class CurvaDionSpec(TriggeredDionBase):
     ``local_step`` of ``Dion``), and neither parameters nor factors are ever averaged again.
 
     Args:
-        threshold: tau; 0 is Dion, infinity never exchanges.
-        form: ``paper`` or ``code``, see ``RMMC``.
+        threshold: tau, the relative change of the momentum's norm above which workers exchange. With 0 they exchange in
+            every step, as Dion does; with infinity, never.
+        form: formula of the change, ``paper`` or ``code``, see ``RMMC``.
+        expected_sync_rate: assumed share of steps with an exchange. Only projections use it, because no formula gives
+            how often a training triggers.
 
     Source: CurvaDion, Algorithm 2.
-
-    ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
     """
 
     source: ClassVar[str] = "CurvaDion, Algorithm 2"
@@ -299,7 +301,7 @@ class CurvaDionSpec(TriggeredDionBase):
 
     @override
     def readbacks(self, model: Tensors) -> int:
-        """Return the norm of each matrix."""
+        """Return the number of matrices, because the trigger reads back the norm of each matrix's momentum."""
         return sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override

@@ -30,11 +30,10 @@ class LDAdamSpec(DataParallelBase):
     rank r: ``2 r max(m, n) + r min(m, n)``, and ``m n`` with error feedback; of everything else Adam's moments.
 
     Args:
-        rank_fraction: rank over the smaller side.
+        rank_fraction: rank of the subspace as a share of the matrix's smaller side.
         rho: share of the momentum in the power iteration that moves the subspace.
-        error_feedback: whether what the subspace leaves out, of gradients and of moments, is added to the next
-            gradient.
-        layers: patterns of names, of which a matrix that is projected must have one.
+        error_feedback: whether the parts of gradients and moments outside the subspace are added to the next gradient.
+        layers: patterns of parameter names; only matching matrices are projected. By default, all matrices are.
 
     Source: LDAdam (Robert et al., 2025), Algorithms 1 and 2.
     """
@@ -67,7 +66,10 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Moments, projections and errors of what is projected; Adam's moments of the rest; a compressor's errors."""
+        """Return the number of elements of moments, projections and errors.
+
+        Projected matrices have low-rank moments, a projection and an error; other parameters have Adam's moments.
+        """
         tensors, projected = tensors_of(model), self._projected(model)
         low = sum(self._rank(t) * (2 * max(t.sides) + min(t.sides)) for t in projected)
         owed = elements(projected) * self.error_feedback
@@ -81,7 +83,10 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Nine products of m n r in every step (seven without errors), three of the moments, and a QR."""
+        """Return the seconds of a step's products and decomposition.
+
+        A step has nine products of m n r (seven without error feedback), three products of the moments, and a QR.
+        """
         work = UpdateWork()
         for tensor in self._projected(model):
             (m, n), r = sorted(tensor.sides), self._rank(tensor)

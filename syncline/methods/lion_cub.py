@@ -38,11 +38,11 @@ class LionCubSpec(VotingBase):
     one worker it is Lion, up to what the vote makes of zeros.
 
     Args:
-        beta1: as for ``LionRule``.
-        beta2: as for ``LionRule``.
-        momentum_period: K, steps between averages of the momenta.
-        momentum_layers: whose: ``all``, ``none``, ``first-and-last`` (by the parameters' names, a layer being what
-            stands before the last dot), or patterns of names (``embedding*``).
+        beta1: weight of the momentum in the update vector c; the gradient has weight ``1 - beta1``.
+        beta2: decay rate of the momentum.
+        momentum_period: K, number of steps between averages of the momenta.
+        momentum_layers: layers whose momenta are averaged: ``all``, ``none``, ``first-and-last``, or patterns of
+            parameter names (``embedding*``). The layer of a parameter is its name up to the last dot.
 
     Source: Lion Cub, Algorithm 1 and section 5.
     """
@@ -94,7 +94,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """But for the last word's empty fields."""
+        """Return the bytes of the vote and of the averaged momenta, without the unused fields of the last word."""
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
         whose = "N" if self.momentum_layers == "all" else "Σ chosen"

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 class LocalSpec(CompressibleBase):
     """Local SGDM, Adam, ADOPT: parameters and all states are averaged every ``period`` steps.
 
-    Of an optimizer of torch's kind as the rule only those states that its ``average_states`` names.
+    If the rule is a torch optimizer, only the states that its ``average_states`` names are averaged.
 
     What travels: one all-reduce of ``(1 + states) 4 N`` bytes every K steps; for Adam 3 tensors, so K/3 times less than
     data parallelism. Local SGD(M) with ``period = 1`` is data-parallel SGD(M): averaging is linear, and so is the rule.
 
     Args:
-        period: K, steps between averages.
+        rule: the update rule of each worker.
+        period: K, number of steps between averages.
 
     Source: Stich (2019) for SGD; Cheng & Glasgow (2025) for Adam, all states averaged.
     """
@@ -79,7 +80,7 @@ class LocalSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the rule's states, and what a compressor keeps of all that is averaged."""
+        """Return the number of elements of the rule's states, and of a compressor's errors and references."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + self._kept_errors(self._sent(tensors), reference=True)
 

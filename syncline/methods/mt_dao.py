@@ -36,22 +36,22 @@ class MTDAOSpec(CompressibleBase):
 
     Args:
         betas: decay rates of the N momenta.
-        omegas: their weights, sum at most 1; the gradient has the rest.
+        omegas: weights of the momenta, with a sum of at most 1; the gradient has the remaining weight.
         base: ``adam``, ``adopt`` or ``sgdm`` (Algorithms 1, 2, 3), or ``muon`` (Appendix H.7).
-        beta2: decay of the second moment; the base's default if none.
-        eps: the base's default if none.
-        bias_correction: correct momenta and second moment for their start at zero (Adam only).
-        period: K_x.
-        momentum_periods: K_j, one per momentum; K_x if none.
-        second_moment_period: K_v; K_x if none.
+        beta2: decay rate of the second moment; by default the base's.
+        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
+        bias_correction: whether momenta and second moment are corrected for their start at zero (Adam only).
+        period: K_x, number of steps between averages of the parameters.
+        momentum_periods: K_j, number of steps between averages of each momentum; by default K_x.
+        second_moment_period: K_v, number of steps between averages of the second moment; by default K_x.
         phase: ``aligned`` averages every state at the end of its period, so that equal periods travel together;
             ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
             ``(t + 1) % K_x == 0``; ``random`` averages each state by itself after a step with probability 1 / K, as
             Algorithm 4, which averages momenta just before they are used.
-        outer: what is done with averaged parameters; adopted if none.
-        switch_step: until this step, the base optimizer: one momentum of decay ``warmup_beta`` with all the weight.
-            0 is MT-DAO from the start.
-        warmup_beta: decay of all momenta until the switch.
+        outer: outer optimizer that is applied to the averaged parameters; by default, workers adopt the average.
+        switch_step: number of steps that are made by the base optimizer before MT-DAO starts: its only momentum has
+            decay ``warmup_beta`` and all the weight. With 0, MT-DAO starts at once.
+        warmup_beta: decay rate of the momenta before the switch.
 
     Source: MT-DAO, Algorithms 1 to 4. Algorithm 1 as printed reads no average; 2 and 3 fix the form used here.
     """

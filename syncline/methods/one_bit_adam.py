@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 
 class OneBitBase(MethodBase):
-    """The base of methods that average by signs."""
+    """The base of methods that average by signs.
+
+    Args:
+        freeze_step: number of steps before the second moment stays constant.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        bias_correction: whether momentum and second moment are corrected for their start at zero.
+        scale: magnitude of the signs, ``rms`` or ``mean`` of the tensor, see ``OneBitMean``.
+    """
 
     family: ClassVar[str] = "one bit"
 
@@ -43,7 +52,7 @@ class OneBitBase(MethodBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the worker's error, and the owner's of its chunks."""
+        """Return the number of elements of a worker's error, and of its error as the owner of chunks."""
         return elements(tensors_of(model)) + sum(chunks(model, workers))
 
     def _gradient(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
@@ -67,12 +76,12 @@ class OneBitAdamSpec(OneBitBase):
     What travels: ``4 N`` bytes per step, later about ``N / 8`` twice (see ``OneBitMean``).
 
     Args:
-        freeze_step: steps that are Adam's; at least 1.
-        beta1: decay of the momentum.
-        beta2: decay of the second moment.
-        eps: added to the root.
-        bias_correction: as above; without it, the public code's form.
-        scale: as for ``OneBitMean``.
+        freeze_step: number of first steps, which are Adam's, at least 1; then the second moment stays constant.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        bias_correction: whether m and v are corrected as above; the public code has no correction.
+        scale: magnitude of the signs: the root mean square (``rms``) or the mean magnitude (``mean``) of the tensor.
 
     Source: Tang et al. (2021), Algorithm 1.
     """
@@ -98,7 +107,7 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return Adam's two, the worker's error, and the owner's of its chunks."""
+        """Return the number of elements of both moments, a worker's error, and its error as the owner of chunks."""
         return 3 * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
@@ -117,5 +126,5 @@ OneBitAdam = constructor(OneBitAdamSpec)
 
 
 def signs_formula(workers: int) -> str:
-    """Return the bytes of one chunk per owner, and then of one's own: each is packed signs and a scale."""
+    """Return the bytes that a worker sends: a chunk to each owner, then its own chunk, as packed signs and a scale."""
     return f"Σ {workers + 1} (4 + ⌈n / {8 * workers}⌉)"

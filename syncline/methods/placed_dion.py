@@ -47,14 +47,14 @@ def placed_steps(averages: int, steps: int, placement: Placement, seed: int = 0)
 class PlacedDionSpec(DionBase):
     """Dion that averages ``averages`` times in ``steps`` steps, placed beforehand.
 
-    What a trigger is compared with at equal counts: as CurvaDion, without its flag, and with a placement that looks at
-    nothing. A longer training begins it anew.
+    It is the baseline for triggers: CurvaDion without its flag, with as many averages, at steps that do not depend on
+    the training. If the training is longer than T steps, the placement repeats.
 
     Args:
-        averages: n.
-        steps: T, among which they are placed: as many as the training has.
+        averages: n, number of steps that average.
+        steps: T, number of steps among which the averages are placed, usually the steps of the training.
         placement: ``even``, ``random`` or ``early``, see ``placed_steps``.
-        placement_seed: of the random placement.
+        placement_seed: seed of the random placement.
 
     Source: CurvaDion, section 4.3 and appendix C (Scheduled Sync Dion: ``even``).
     """
@@ -79,7 +79,7 @@ class PlacedDionSpec(DionBase):
 
     @property
     def placed(self) -> tuple[int, ...]:
-        """Return the steps, from 0, after which it averages."""
+        """Return the steps, from 0, after which the method averages."""
         return placed_steps(self.averages, self.steps, self.placement, self.placement_seed)
 
     @property
@@ -90,7 +90,7 @@ class PlacedDionSpec(DionBase):
     @property
     @override
     def sends_in_backward(self) -> bool:
-        """Gradients, as it is known beforehand which steps exchange."""
+        """Return whether gradients are sent in the backward pass; the steps that exchange are known beforehand."""
         return self.sends_gradients
 
     @override

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
 @register
 class PowerSGDSpec(MethodBase):
-    """PowerSGD: gradients of matrices as low-rank factors, with error feedback."""
+    """PowerSGD: gradients of matrices as low-rank factors, with error feedback.
+
+    Args:
+        rule: the update rule, applied to the averaged low-rank gradient.
+        rank: rank of the factors.
+        warm_start: whether the right factor continues from the last step; otherwise it is random in each step.
+        error_feedback: whether each worker adds what the factors leave out to the next gradient.
+        warmup_steps: number of first steps in which full gradients are averaged.
+        always: whether matrices are compressed even if their factors are larger than the matrix (for limit cases).
+    """
 
     family: ClassVar[str] = "low rank"
     source: ClassVar[str] = "PowerSGD (Vogels et al., 2019)"
@@ -70,14 +79,14 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the rule's states; of what is compressed the error and the right factor."""
+        """Return the number of elements of the rule's states, and of compressed matrices' errors and right factors."""
         tensors = tensors_of(model)
         low = [t for t in tensors if self._rank_of(t)]
         return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the rule's; of what is compressed the factors, and their product."""
+        """Return the work of the rule, and of the factors of each compressed matrix and their product."""
         work = super()._update_work(tensors)
         for tensor in tensors:
             if rank := self._rank_of(tensor):
@@ -86,7 +95,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the error of what is compressed, which is kept whether it is fed back or not."""
+        """Return the number of elements of compressed matrices, whose error is kept even without error feedback."""
         return elements([t for t in tensors_of(model) if self._rank_of(t)])
 
     @override

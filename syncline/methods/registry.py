@@ -27,13 +27,13 @@ S = TypeVar("S", bound=type[MethodBase])
 
 
 def register(method: S) -> S:
-    """Let specs name a method by its kind, and its ``presets`` by theirs; to be used as a decorator.
+    """Register a method and its presets, so that specs can use their names; use it as a class decorator.
 
     Args:
-        method: its ``kind`` is a ``Literal`` of one text, which is also its default.
+        method: class of the method. Its field ``kind`` has the type ``Literal`` of one text, which is also the default.
 
     Raises:
-        SpecError: a kind or a preset has that name already.
+        SpecError: the name of the kind or of a preset is already registered.
     """
     kind = kind_of_model(method)
     if not kind:
@@ -44,10 +44,10 @@ def register(method: S) -> S:
 
 
 def kind_named(kind: str, path: str = "kind") -> type[MethodBase]:
-    """Return the class of a kind, whoever offers it.
+    """Return the class of a kind: built in, registered in Python, or offered by an installed package.
 
     Raises:
-        SpecError: there is none, it cannot be imported, or it is no method.
+        SpecError: the kind is unknown, or the class cannot be imported or is not a method.
     """
     kind_class = METHOD_KINDS.get(kind, path)
     if not (isinstance(kind_class, type) and issubclass(kind_class, MethodBase)):
@@ -63,7 +63,7 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
 
 
 def load_plugins() -> dict[str, SpecError]:
-    """Import what other packages offer, so that ``METHODS`` has their presets too; what cannot be used, and why."""
+    """Import the methods of other packages and add their presets to ``METHODS``; return the errors by kind."""
     unusable = {}
     for name in METHOD_KINDS.names():
         try:

@@ -28,10 +28,18 @@ Allocation = Literal["uniform", "stage-aware", "reversed"]
 
 
 class RotationBase(DataParallelBase):
-    """The base of methods whose matrices have Adam in a rotated basis, renewed every ``frequency`` steps.
+    """The base of methods that update matrices by Adam in a rotated basis, renewed every ``frequency`` steps.
 
-    ``layers``: patterns of names, of which a matrix that rotates must have one. ``allocation``: how the stages of a
-    pipeline share out renewals, by the delays of their parameter groups.
+    Args:
+        frequency: number of steps between renewals of the bases; None for never.
+        allocation: how the stages of a pipeline share the renewals: ``uniform``; ``stage-aware``, more for stages with
+            later gradients; ``reversed``, fewer for them.
+        estimate: how a basis is renewed: ``power``, by one power iteration and a QR decomposition; ``exact``, by
+            eigenvectors.
+        layers: patterns of parameter names; only matching matrices are rotated. By default, all matrices are.
+        beta1: decay rate of the first moment.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
     """
 
     frequency: Period | None = 10
@@ -76,14 +84,14 @@ class RotationBase(DataParallelBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return Adam's states; of what rotates, bases and averages of products; a compressor's errors."""
+        """Return the number of elements of Adam's states, bases, averages of products, and a compressor's errors."""
         tensors, (source, geometry) = tensors_of(model), self._design[:2]
         basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
         return 2 * elements(tensors) + basis_elements + self._kept_errors(tensors, reference=False)
 
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Rotating, and renewing bases as often as this stage does."""
+        """Return the seconds of rotations, and of renewals of bases at the frequency of this stage."""
         work, (source, geometry, momentum) = UpdateWork(), self._design
         for rows, columns in self._rotated(model):
             work += rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
@@ -98,9 +106,10 @@ class RotationBase(DataParallelBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        """Parameter groups of late gradients tell their ``delay``.
+        """Build the optimizer; the bases of a stage are renewed at a frequency that depends on its gradient delay.
 
-        The delays of a pipeline's stages are those of all groups, or a group's ``delays`` where it is built alone.
+        A parameter group with late gradients has their ``delay``. The delays of all stages are those of all groups; if
+        a stage is built alone, its group has all of them as ``delays``.
         """
         from syncline.optim.groups import as_list
 
@@ -127,7 +136,16 @@ class RotationBase(DataParallelBase):
 
 @register
 class BasisRotationSpec(RotationBase):
-    """Basis Rotation; ``refresh: after`` with ``momentum: rotated`` are SOAP's conventions."""
+    """Basis Rotation; ``refresh: after`` with ``momentum: rotated`` are SOAP's conventions.
+
+    Args:
+        basis_source: matrix whose eigenvectors are the basis: ``2nd``, the moving average of products of gradients;
+            ``1st``, products of the momentum.
+        geometry: ``bilateral``, rows and columns are rotated; ``unilateral``, only the smaller side.
+        refresh: whether a basis is renewed ``before`` or ``after`` the update of a step.
+        momentum: whether the momentum is kept in the ``original`` basis or in the ``rotated`` one.
+        covariance_beta: decay rate of the moving averages of products of gradients; by default ``beta2``.
+    """
 
     source: ClassVar[str] = "Basis Rotation, Algorithms 1 and 2"
 

@@ -32,17 +32,20 @@ class SelSyncSpec(MethodBase):
 
         s_t = (1 - smoothing) s_(t-1) + smoothing ||g_t||^2,    max_worker abs(s_t - s_(t-1)) / s_(t-1) >= threshold
 
-    What travels: 4 bytes in every step, and ``4 N`` where the trigger fires. The states of the rule stay local.
+    What travels: 4 bytes in every step, and ``4 N`` bytes in a step in which the trigger fires. The states of the rule
+    stay local.
 
     Args:
-        threshold: delta; 0 averages in every step, infinity never.
-        smoothing: weight of the newest squared norm, in (0, 1].
-        aggregate: ``parameters`` or ``gradients``; the source prefers parameters.
+        rule: the update rule of each worker.
+        threshold: delta, the relative change at which workers average. With 0 they average in every step; with
+            infinity, never.
+        smoothing: weight of the newest squared norm in the moving average s, in (0, 1].
+        aggregate: state that is averaged: ``parameters`` or ``gradients``; the source prefers parameters.
+        expected_sync_rate: assumed share of steps with an average. Only projections use it, because no formula gives
+            how often a training triggers.
 
     Source: S. Tyagi, M. Swany, "Accelerating Distributed ML Training via Selective Synchronization" (2023),
     Algorithm 1.
-
-    ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
     """
 
     family: ClassVar[str] = "local"
@@ -103,7 +106,7 @@ class SelSyncSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the rule's states, and one square per tensor."""
+        """Return the number of elements of the rule's states, and one squared norm per tensor."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + len(tensors)
 
@@ -126,15 +129,17 @@ class SelSyncSpec(MethodBase):
 class SelSyncDionSpec(TriggeredDionBase):
     """Dion that exchanges when SelSync's trigger fires: what CurvaDion is compared with.
 
-    As CurvaDion, with the squared norm of the matrices' gradients in the place of the momenta's norms.
+    It equals CurvaDion, except that the trigger uses the squared norm of the matrices' gradients instead of the norms
+    of the momenta.
 
     Args:
-        threshold: delta; 0 is Dion, infinity never exchanges.
-        smoothing: weight of the newest squared norm, in (0, 1].
+        threshold: delta, the relative change at which workers exchange. With 0 they exchange in every step, as Dion
+            does; with infinity, never.
+        smoothing: weight of the newest squared norm in the moving average, in (0, 1].
+        expected_sync_rate: assumed share of steps with an exchange. Only projections use it, because no formula gives
+            how often a training triggers.
 
     Source: CurvaDion, section 4.3; the trigger is SelSync's (Tyagi & Swany, 2023).
-
-    ``expected_sync_rate`` is for projections only: no formula knows how often a training triggers.
     """
 
     source: ClassVar[str] = "CurvaDion, section 4.3; SelSync (Tyagi & Swany, 2023)"

@@ -29,7 +29,8 @@ class SignSGDSpec(VotingBase):
     Signum is Lion Cub with ``beta1 = beta2``. With one worker and no momentum it is sign descent.
 
     Args:
-        momentum: beta; 0 keeps no state.
+        vote: the exchange that implements the vote, see `VotingBase`.
+        momentum: beta, decay rate of each worker's momentum; with 0 workers vote on gradients and keep no state.
 
     Source: Bernstein et al., "signSGD with Majority Vote" (2019).
     """
@@ -65,12 +66,12 @@ class SignSGDSpec(VotingBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """But for the last word's empty fields."""
+        """Return the bytes of the vote, without the unused fields of the last word."""
         return self.vote_formula(workers)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the momentum, if there is one."""
+        """Return the number of elements of the momentum; 0 without momentum."""
         return elements(tensors_of(model)) if self.momentum else 0
 
     @override

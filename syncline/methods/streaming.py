@@ -27,15 +27,18 @@ class StreamingMTDAOSpec(MTDAOSpec):
     """Streaming MT-DAO: fragments of each state are averaged in turn, in the background.
 
     Args:
-        betas: as for ``MTDAO``.
-        omegas: as for ``MTDAO``; all weight on one fast momentum is Streaming Local Adam.
-        base: as for ``MTDAO``.
-        beta2: as for ``MTDAO``.
-        eps: as for ``MTDAO``.
-        bias_correction: as for ``MTDAO``.
-        period: as for ``MTDAO``.
-        momentum_periods: as for ``MTDAO``.
-        second_moment_period: as for ``MTDAO``.
+        betas: decay rates of the N momenta.
+        omegas: weights of the momenta, with a sum of at most 1; the gradient has the remaining weight. All weight on
+            one fast momentum gives Streaming Local Adam.
+        base: ``adam``, ``adopt`` or ``sgdm`` (Algorithms 1, 2, 3), or ``muon`` (Appendix H.7).
+        beta2: decay rate of the second moment; by default the base's.
+        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
+        bias_correction: whether momenta and second moment are corrected for their start at zero (Adam only).
+        period: number of steps between averages of a fragment of the parameters.
+        momentum_periods: number of steps between averages of a fragment of each momentum; by default ``period``.
+        second_moment_period: number of steps between averages of a fragment of the second moment; by default
+            ``period``.
+        stream: fragments, delay and weight of a merge.
 
     Source: MT-DAO, Algorithm 5.
     """
@@ -86,9 +89,11 @@ class StreamingDiLoCoSpec(MethodBase):
     """Streaming DiLoCo: fragments of the parameters are averaged in turn, in the background; states stay local.
 
     Args:
-        period: H, inner steps between two averages of a fragment.
-        outer_lr: outer learning rate; 0.4 as the paper recommends.
-        outer_momentum: outer Nesterov momentum.
+        rule: the inner update rule of each worker.
+        period: H, number of inner steps between two averages of a fragment.
+        outer_lr: outer learning rate; the default is the paper's recommendation.
+        outer_momentum: coefficient of the outer Nesterov momentum.
+        stream: fragments, delay and weight of a merge.
 
     Source: Streaming DiLoCo (Douillard et al., 2025).
     """

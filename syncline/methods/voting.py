@@ -32,8 +32,14 @@ USED_BY: dict[str, tuple[str, ...]] = {
 class VotingBase(MethodBase):
     """The base of methods that vote.
 
-    ``vote``: ``one-bit`` (all-to-all, vote, all-gather), ``direct`` (sums of 0/1 votes), ``server-naive`` and
-    ``server-efficient`` (parameter server), ``quantised`` (sums of integers).
+    Args:
+        vote: the exchange that implements the vote: ``one-bit`` (an all-to-all of signs, the vote, an all-gather of its
+            result), ``direct`` (an all-reduce of 0/1 votes), ``server-naive`` and ``server-efficient`` (a parameter
+            server), or ``quantised`` (an all-reduce of small integers).
+        bits: bits of a sum of integers, for ``quantised``.
+        p: exponent of the power mean that scales the integers, for ``quantised``; ``inf`` for the maximum.
+        stochastic: whether numbers are rounded to integers at random, for ``quantised`` with ``p: inf``.
+        ties: the result if as many workers vote plus as minus, for votes that leave it open.
     """
 
     family: ClassVar[str] = "votes"
@@ -61,7 +67,7 @@ class VotingBase(MethodBase):
 
     @property
     def ternary(self) -> bool:
-        """Return whether packed signs have a third value."""
+        """Return whether packed signs have a third value, zero."""
         return self.ties == "zero"
 
     def vote_exchanges(self, count: int, workers: int) -> list[Exchange]:
@@ -88,10 +94,10 @@ class VotingBase(MethodBase):
         ]
 
     def field_bits(self, workers: int) -> int:
-        """Width of the fields that are summed.
+        """Return the number of bits of each summed field.
 
         Raises:
-            SpecError: too many workers for the width; names the width that would do.
+            SpecError: there are too many workers for the number of bits; the error names a number that suffices.
         """
         largest = 2 if self.vote == "quantised" or self.ternary else 1
         enough = (largest * workers).bit_length()
@@ -101,7 +107,7 @@ class VotingBase(MethodBase):
         return bits
 
     def vote_formula(self, workers: int) -> str:
-        """Return the bytes of a vote per parameter, but for the last word's empty fields."""
+        """Return the bytes of a vote per parameter, without the unused fields of the last word."""
         per_sign = 0.25 if self.ternary else 0.125
         if self.vote == "one-bit":
             return f"{per_sign:g} N + {per_sign / workers:g} N"

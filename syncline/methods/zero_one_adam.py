@@ -26,36 +26,36 @@ class ZeroOneAdamSpec(OneBitBase):
 
         m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
 
-    When workers average, with ``s`` the sum of the learning rates of their steps since they last did, and ``a`` where
-    they then were:
+    When workers average, ``s`` is the sum of the learning rates since the last average, and ``a`` are the parameters
+    after the last average:
 
         m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);   u <- 0;   s <- 0
 
     When the second moment is refreshed: ``v <- beta2 v + (1 - beta2) (mean g)^2``, in full precision.
 
-    Errors are kept of ``u / s`` and not of ``u``, so that a learning rate or an interval that changes does not blow
-    them up; with both constant it is the same. Momentum and second moment have seen the step's gradient when x moves,
-    as in the public code. Bias correction divides each learning rate by ``1 - beta1^(t+1)`` and v by
-    ``1 - beta2^refreshes``. Weight decay shrinks x, a, u and s alike, so that averaging stays exact. Where v is 0
+    Error feedback acts on ``u / s`` instead of ``u``, so that a change of the learning rate or of the interval does not
+    magnify the errors; if both are constant, there is no difference. Momentum and second moment include the step's
+    gradient when x moves, as in the public code. Bias correction divides each learning rate by ``1 - beta1^(t+1)`` and
+    v by ``1 - beta2^refreshes``. Weight decay shrinks x, a, u and s alike, so that averaging stays exact. Where v is 0
     nothing moves, as for ``OneBitAdam``.
 
     Args:
-        freeze_step: when the second moment stays for good and intervals begin to grow.
-        kappa: refreshes of the second moment before the steps between them double.
-        double_every: steps before the steps between averages double.
-        max_interval: H, the longest interval.
-        form: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
-            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's.
-            Until ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all
-            have, their mean where the second moment is refreshed (see ``refresh_intervals``) and their ``OneBitMean``
-            elsewhere. Step 0 moves nothing. At the freeze all errors are forgotten; from then on what is averaged,
-            and owed, is the way that each has come, weight decay too, times ``sqrt(v) + eps``. It has no bias
-            correction.
-        beta1: decay of the momentum.
-        beta2: decay of the second moment.
-        eps: added to the root.
-        bias_correction: as above; without it, the paper's form.
-        scale: as for ``OneBitMean``.
+        freeze_step: step from which the second moment is constant and the intervals between averages grow.
+        kappa: number of refreshes of the second moment after which the number of steps between refreshes doubles.
+        double_every: number of steps after which the number of steps between averages doubles.
+        max_interval: H, the largest number of steps between averages.
+        form: ``paper``, signs are averaged in every step until ``freeze_step``. ``merged``, a step that averages
+            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``, the form of
+            DeepSpeed. Until ``freeze_step`` (DeepSpeed's ``var_freeze_step + 1``), momenta use the same gradient on all
+            workers: the mean gradient in steps that refresh the second moment (see ``refresh_intervals``), otherwise
+            the ``OneBitMean`` of gradients. Step 0 does not move the parameters. At ``freeze_step`` all errors are set
+            to 0; from then on, the averaged tensor is each worker's change of the parameters since the last average,
+            with weight decay, times ``sqrt(v) + eps``. This form has no bias correction.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        bias_correction: whether learning rate and second moment are corrected as above; the paper has no correction.
+        scale: magnitude of the signs: the root mean square (``rms``) or the mean magnitude (``mean``) of the tensor.
 
     Source: Lu et al. (2023), Algorithm 1 and section 5.
     """
@@ -75,7 +75,11 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Gradients in ever longer intervals until the freeze; signs in every other step, then in longer intervals."""
+        """Return the exchanges of gradients and of signs.
+
+        Gradients travel at growing intervals until the freeze. Signs travel in all other steps until the freeze, then
+        at growing intervals.
+        """
         if self.form == "code":
             return self._exchanges_of_code(model, workers)
         out, signs = [], []
@@ -94,7 +98,7 @@ class ZeroOneAdamSpec(OneBitBase):
         return [*out, *signs]
 
     def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return gradients whole at step 0 and at refreshes, as signs in every other step until the freeze."""
+        """Return the exchanges of the form ``code``: gradients at step 0 and at refreshes, signs in all other steps."""
         out = [self._gradient(model, stop=1)]
         for interval, begin, end in refresh_intervals(self.kappa):
             if begin >= self.freeze_step:
@@ -108,14 +112,14 @@ class ZeroOneAdamSpec(OneBitBase):
         return out
 
     def _doublings(self) -> Iterable[tuple[int, int, int]]:
-        """Doublings i, first step ``kappa (2^i - 1)`` and the step after the last, until the freeze."""
+        """Yield each number i of doublings until the freeze, its first step ``kappa (2^i - 1)``, and its end."""
         i = 0
         while (begin := self.kappa * (2**i - 1)) < self.freeze_step:
             yield i, begin, min(self.kappa * (2 ** (i + 1) - 1), self.freeze_step)
             i += 1
 
     def _intervals(self) -> Iterable[tuple[int, int, int | None]]:
-        """Interval, first step, and the step after the last, of each interval after the freeze."""
+        """Yield each number of steps between averages after the freeze, its first step, and the step after its last."""
         i = 0
         while 2**i < self.max_interval:
             begin = self.freeze_step + i * self.double_every
@@ -130,7 +134,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """1-bit Adam's, where the workers last met, and what is accumulated, but for ``code``."""
+        """Return 1-bit Adam's number of kept elements, plus those of a and u; the form ``code`` does not keep u."""
         return (4 if self.form == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override

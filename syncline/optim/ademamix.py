@@ -29,10 +29,10 @@ class AdEMAMix(UpdateRule):
         beta1: decay of the fast momentum u, in [0, 1).
         beta2: decay of the second moment, in [0, 1).
         beta3: decay of the slow momentum s, in [0, 1).
-        alpha: what s is multiplied by, at least 0; 0 is Adam.
+        alpha: weight of the slow momentum s, at least 0; with 0 the rule is Adam.
         eps: added to the root.
-        alpha_warmup_steps: steps until alpha; 0: from the start.
-        beta3_warmup_steps: steps until beta3; 0: from the start.
+        alpha_warmup_steps: number of steps in which the weight grows to ``alpha``; with 0 it is constant.
+        beta3_warmup_steps: number of steps in which the decay rate of s grows to ``beta3``; with 0 it is constant.
 
     Raises:
         SpecError: a value out of range.

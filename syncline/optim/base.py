@@ -121,7 +121,7 @@ class SyncPolicy(Protocol):
     """A schedule of the states that are averaged over the workers."""
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return the names of what is exchanged in step ``t`` (from 0).
+        """Return the names of the states that are exchanged in step ``t`` (from 0).
 
         ``gradient`` before the update rule sees it, ``direction`` before it moves the parameters, the others after.
         """
@@ -141,7 +141,7 @@ class Reducer(Protocol):
         ...
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the tensors it keeps for the ``number``-th parameter, as for ``UpdateRule.init``."""
+        """Return the tensors that the reducer keeps for the ``number``-th parameter, as in ``UpdateRule.init``."""
         ...
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
@@ -161,7 +161,7 @@ class OuterOptimizer(Protocol):
         ...
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the tensors it keeps per parameter."""
+        """Return the tensors that the outer optimizer keeps per parameter."""
         ...
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:

@@ -21,7 +21,7 @@ def rotate_back(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None
 
 
 def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
-    """Columns ``(..., d)`` of a basis by their Rayleigh quotients ``b^T C b``, the largest first."""
+    """Return the order ``(..., d)`` of a basis's columns by their Rayleigh quotients ``b^T C b``, the largest first."""
     return (basis * (matrix @ basis)).sum(-2).argsort(dim=-1, descending=True, stable=True)
 
 

@@ -15,11 +15,11 @@ BufferSync = Literal["broadcast", "mean", "none"]
 
 
 class Buffers:
-    """The buffers of all rows, and how workers come to have the same.
+    """The buffers of all rows, and the communication that makes them equal on all workers.
 
     Args:
-        tensors: ``(R, *s)`` by name; written to in place.
-        comm: joins the workers.
+        tensors: buffers ``(R, *s)`` by name, which are changed in place.
+        comm: the group of workers.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], comm: Communicator) -> None:

@@ -55,7 +55,7 @@ def dct_matrix(n: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def dct_matrix_on(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """``dct_matrix`` rounded to a type and kept on a device, as a GPU would be waited for while it is copied there."""
+    """Return ``dct_matrix`` in this dtype, cached on this device, because a copy to a GPU would block."""
     return dct_matrix(n).to(device, dtype)
 
 
@@ -75,7 +75,7 @@ def transform(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
 
 
 def _along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
-    """Along one axis: of the last two as products of small matrices, each block by itself, without moving anything."""
+    """Multiply by a matrix along one axis; for the last two axes, as a product per block without a transposition."""
     last = blocks.dim() - 1
     if last == 2:
         return blocks @ matrix.mT

@@ -23,10 +23,11 @@ class Coefficients:
     """The k coefficients of largest magnitude of each block, ``c = top-k(T(x))``, and what they stand for, ``T^-1(c)``.
 
     Args:
-        k: coefficients per block; a block with fewer entries sends all.
-        chunk: the most entries of a block along a dimension; each dimension takes its largest divisor up to that.
-        basis: ``dct``; ``random`` orthonormal, new in each step and the same on all workers; ``identity``.
-        pairs: how index and value travel.
+        k: number of coefficients that are sent per block; a block with fewer entries sends all.
+        chunk: largest length of a block along a dimension. The length is the dimension's largest divisor up to this.
+        basis: ``dct``; ``random``, an orthonormal basis that is new in each step and equal on all workers; or
+            ``identity``.
+        pairs: encoding of the pairs of index and value.
 
     Raises:
         SpecError: for a value out of range.
@@ -53,7 +54,7 @@ class Coefficients:
         return self.pairs.nbytes(count * min(self.k, block), block)
 
     def _matrices(self, like: Tensor, t: int, *, inverse: bool) -> list[Tensor | None]:
-        """One orthonormal matrix per dimension of what has the type and place of ``like``; inverses are transposed."""
+        """Return an orthonormal matrix per dimension, with dtype and device of ``like``; an inverse is a transpose."""
         out: list[Tensor | None] = []
         for size in chunk_shape(tuple(like.shape[1:]), self.chunk):
             if self.basis == "identity" or like.is_meta or size == 1:
@@ -90,10 +91,10 @@ class Coefficients:
         """Return the mean ``(S, *s)`` of what all workers sent, ``(S, M, b)``.
 
         Args:
-            encoded: of ``extract``, of all workers.
-            like: what has the shape ``(R, *s)``, type and place of the tensors.
-            t: the step, which names the random basis.
-            average: over the workers that sent a coefficient, or over all.
+            encoded: bytes from ``extract``, of all workers.
+            like: a tensor with the shape ``(R, *s)``, dtype and device of the result.
+            t: number of the step, which determines the random basis.
+            average: whether a coefficient is averaged over the workers that sent it, or over all workers.
         """
         shape = tuple(like.shape[1:])
         sizes = chunk_shape(shape, self.chunk)

@@ -95,10 +95,10 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
 
     Args:
         x: the bits of float32 as int32.
-        k: how many.
+        k: number of entries to find per row.
         length: numbers of a group, of whose maxima the k-th is a bound; at least k groups.
-        out: where the places go, int64.
-        is_complete: which rows have them, bool.
+        out: array for the indices, int64.
+        is_complete: array of booleans, true for the rows whose indices were found.
     """
     n = x.shape[1]
     count = n // length

@@ -42,14 +42,14 @@ SIGNS = PackedSigns()
 
 
 class CompressedMeans(NamedTuple):
-    """Per tensor ``(R, *s)``: the mean over the workers of what arrives, and what arrives of the row's own."""
+    """For each tensor ``(R, *s)``: the mean of the workers' compressed tensors, and each row's compressed tensor."""
 
     means: list[Tensor]
     own: Sequence[Tensor]
 
 
 class LazyTensors(Sequence[Tensor]):
-    """Tensors that are made when one of them is asked for: without error feedback nobody does."""
+    """Tensors that are made at the first access; without error feedback they are never made."""
 
     def __init__(self, compute: Callable[[], list[Tensor]]) -> None:
         self._made = cache(compute)
@@ -68,7 +68,7 @@ class Compressor(Protocol):
     """A way to average tensors in fewer bytes than they have."""
 
     def check(self, workers: int) -> None:
-        """Refuse a group that is too large for it."""
+        """Refuse a group that is too large for the compressor."""
         ...
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
@@ -82,10 +82,10 @@ class Compressor(Protocol):
 
         Args:
             xs: tensors ``(R, *s)``.
-            names: what each is called, so that what is random differs between them.
-            comm: the group.
-            t: the step.
-            label: what is sent, for the ledger.
+            names: name of each tensor; tensors with different names get different random numbers.
+            comm: the group of workers.
+            t: number of the step.
+            label: description of the tensors in the ledger.
         """
         ...
 
@@ -97,8 +97,8 @@ class TopK(Compressor):
     What travels: an all-gather of ``k`` pairs per tensor. The mean is over all workers, senders or not.
 
     Args:
-        fraction: of the entries, in (0, 1].
-        pairs: how index and value travel.
+        fraction: share of the entries that are sent, in (0, 1].
+        pairs: encoding of the pairs of index and value.
 
     Raises:
         SpecError: for a fraction out of range; in use, for tensors whose indices are too wide.
@@ -113,7 +113,7 @@ class TopK(Compressor):
             raise SpecError("fraction", self.fraction, "a number in (0, 1]")
 
     def check(self, workers: int) -> None:
-        """Any group will do."""
+        """Accept any group."""
 
     def num_kept(self, count: int) -> int:
         """Return k, the number of entries sent; see ``kept_entries``.
@@ -167,9 +167,10 @@ class LpMean(Compressor):
     above twice the scale is cut off. Nothing is summed in floating point: the mean has the same bits in every order.
 
     Args:
-        bits: of a sum, 2 to 31; packed into bytes where the width divides 8, else into words of four.
-        p: which mean, above 0, ``math.inf`` for the maximum. Not 0: where most entries are alike and tiny, nothing
-            else would arrive.
+        bits: bits of a sum of integers, 2 to 31. Sums are packed into bytes if the number of bits divides 8, else into
+            words of four bytes.
+        p: exponent of the power mean that gives the scale, above 0; ``math.inf`` for the maximum. It is not 0, because
+            large entries would be cut off if most entries are tiny.
 
     Raises:
         SpecError: for a value out of range; in use, for too many workers.
@@ -192,7 +193,7 @@ class LpMean(Compressor):
         sum_levels(self.bits, workers)
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Scale and integers, see ``Compressor.nbytes``."""
+        """Return the bytes of scale and integers, see ``Compressor.nbytes``."""
         return SCALE_BYTES + PackedIntegers(self.bits).nbytes(math.prod(shape))
 
     @override
@@ -236,7 +237,7 @@ class QSGD(Compressor):
     1, error feedback would only let it grow.
 
     Args:
-        bits: of an integer with its sign, 2 to 16.
+        bits: bits of an integer with its sign, 2 to 16.
 
     Raises:
         SpecError: for another width.
@@ -257,10 +258,10 @@ class QSGD(Compressor):
         return int(2 ** (self.bits - 1) - 1)
 
     def check(self, workers: int) -> None:
-        """Any group will do."""
+        """Accept any group."""
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Norm and integers, see ``Compressor.nbytes``."""
+        """Return the bytes of norm and integers, see ``Compressor.nbytes``."""
         return SCALE_BYTES + packed_bytes(math.prod(shape), self.bits)
 
     @override
@@ -304,10 +305,10 @@ class BlockTopK(Compressor):
     in a momentum whose sent part is taken out in full.
 
     Args:
-        k: coefficients per block.
-        chunk: the most entries of a block along a dimension, see ``Coefficients``.
-        basis: ``dct``, ``random`` or ``identity``.
-        pairs: how index and value travel.
+        k: number of coefficients that are sent per block.
+        chunk: largest length of a block along a dimension, see ``Coefficients``.
+        basis: ``dct``, ``random`` or ``identity``, see ``Coefficients``.
+        pairs: encoding of the pairs of index and value.
 
     Raises:
         SpecError: for a value out of range; in use, for blocks whose indices are too wide.
@@ -330,7 +331,7 @@ class BlockTopK(Compressor):
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
     def check(self, workers: int) -> None:
-        """Any group will do."""
+        """Accept any group."""
 
     @override
     def nbytes(self, shape: tuple[int, ...]) -> int:
@@ -362,10 +363,10 @@ class OneBit(Compressor):
     kind: ClassVar[str] = "one-bit"
 
     def check(self, workers: int) -> None:
-        """Any group will do."""
+        """Accept any group."""
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Scale and signs, see ``Compressor.nbytes``."""
+        """Return the bytes of scale and signs, see ``Compressor.nbytes``."""
         return SCALE_BYTES + SIGNS.nbytes(math.prod(shape))
 
     @override

@@ -54,16 +54,19 @@ class CoefficientMean(Reducer):
     parameters rest in between. Nothing averages DeMo's parameters, so steps that workers took alone would stay apart.
 
     Args:
-        k: coefficients per block; a block with fewer entries sends all.
-        chunk: the most entries of a block along a dimension; each dimension takes its largest divisor up to that.
-        beta: decay of the momentum.
-        alpha: how much of what was sent is taken out of the momentum; 1 in the public code, 0.2 in the paper.
-        basis: ``dct``; ``random`` orthonormal, new in each step and the same on all workers; ``identity``.
-        average: ``senders``: over the workers that sent a coefficient (public code); ``all``: over all (paper).
-        pairs: how index and value travel.
-        period: K, steps from one exchange to the next; 1 is DeMo.
-        per_node: workers of a node, whose gradients are averaged in full in every step; nodes then are DeMo's workers.
-            Blocks of neighbours; all workers, if they are fewer. 1 is DeMo.
+        k: number of coefficients that are sent per block; a block with fewer entries sends all.
+        chunk: largest length of a block along a dimension. The length is the dimension's largest divisor up to this.
+        beta: decay rate of the momentum.
+        alpha: share of the sent components that is subtracted from the momentum: 1 in the public code, 0.2 in the
+            paper.
+        basis: ``dct``; ``random``, an orthonormal basis that is new in each step and equal on all workers; or
+            ``identity``.
+        average: ``senders``, each coefficient is averaged over the workers that sent it (public code); ``all``, over
+            all workers (paper).
+        pairs: encoding of the pairs of index and value.
+        period: K, number of steps between exchanges; 1 for DeMo as published.
+        per_node: number of neighbouring workers of a node. They average their gradients in full in every step, and each
+            node acts as one worker of DeMo. If there are fewer workers, all form one node. 1 for DeMo without nodes.
 
     Raises:
         SpecError: for a value out of range.

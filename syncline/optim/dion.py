@@ -42,9 +42,9 @@ class DionRule:
     zeros, as of a layer behind a projection that starts at zero, has P = 0 and keeps Q.
 
     Args:
-        rank_fraction: rank over ``min(m, n)``, in (0, 1].
-        mu: how much of what was used stays in the momentum.
-        eps: guards the columns of Q.
+        rank_fraction: rank of the factors as a share of ``min(m, n)``, in (0, 1].
+        mu: decay rate of the momentum along the factors: the share of ``P R^T`` that stays in M.
+        eps: number added to the norms of Q's columns, to avoid a division by 0.
 
     Source: Dion (Ahn et al., 2025), Algorithm 1, and its public code's defaults.
     """
@@ -60,7 +60,7 @@ class DionRule:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Momentum M and right factor Q."""
+        """Return the names of the momentum M and of the right factor Q."""
         return (MOMENTUM, RIGHT)
 
     def hyperparameters(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def tall(x: Tensor) -> Tensor:
 
 
 def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tensor:
-    """Gaussian columns ``(R, length, rank)``, the same for every worker, in the type and place of ``x``."""
+    """Return Gaussian columns ``(R, length, rank)``, equal on all workers, with dtype and device of ``x``."""
     if x.is_meta:
         return x.new_empty(x.shape[0], length, rank)
     source = torch.Generator().manual_seed(seed64(0, "right factor", *names))
@@ -119,22 +119,22 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
 class DionMethod(Method):
     """Low-rank orthonormal updates of matrices, exchanged when a trigger fires; other rules for everything else.
 
-    What is exchanged is the full gradient or, with ``factors``, ``P = orth(mean(M Q))`` and ``R = mean(M^T P)`` with
-    every worker's own M; everything that is no matrix (or not worth factors) is averaged as a gradient. In other steps
-    each worker updates by itself.
+    Workers exchange the full gradient or, with ``factors``, ``P = orth(mean(M Q))`` and ``R = mean(M^T P)``, where M is
+    a worker's momentum. Parameters that are not matrices, and matrices with fewer bytes than their factors, are
+    averaged as gradients. In other steps each worker updates alone.
 
     Args:
         params: parameters or parameter groups; see ``MatrixSplit`` for which are matrices.
         lr: learning rate of the matrices.
-        rule: ``DionRule`` for matrices, another for the rest.
-        trigger: when it exchanges.
-        factors: whether factors travel in the place of gradients.
-        hold: what a step without an exchange does: gradients are added up until the next exchange and nobody moves;
-            else every worker takes Dion's step on its own gradient, and workers drift apart.
-        compressor: through which everything that is exchanged travels: gradients with error feedback, factors without,
-            as what their rounding leaves out stays in M (P is orthonormalised, and R is exact for whatever P there is).
-        error_feedback: whether gradients have it.
-        **options: of ``Method``.
+        rule: the update rule: ``DionRule`` for matrices, another rule for other parameters.
+        trigger: trigger that decides in which steps workers exchange.
+        factors: whether workers exchange factors instead of gradients.
+        hold: whether workers, in steps without an exchange, add up their gradients and do not move. By default, every
+            worker takes Dion's step on its own gradient, and workers drift apart.
+        compressor: compressor of all exchanged tensors; by default none. Factors need no error feedback, because M
+            keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
+        error_feedback: whether compressed gradients have error feedback.
+        **options: further options of ``Method``.
 
     Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
     """

@@ -38,7 +38,7 @@ class CompressedMean(Reducer):
     out it is data parallelism.
 
     Args:
-        compressor: C.
+        compressor: C, the compressor.
         error_feedback: whether e is kept.
 
     Source: Stich et al. (2018) for top-k with memory; Alistarh et al. (2017) for QSGD, without.
@@ -52,7 +52,7 @@ class CompressedMean(Reducer):
         return {}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Nothing: an error begins with the first gradient that is sent, as a method may send only some."""
+        """Return no states; an error starts when its gradient is first sent, because some gradients are never sent."""
         return {}
 
     @override
@@ -80,7 +80,7 @@ class CompressedAverages:
     is in the reference or owed: ``Z_ref + mean(e)`` is what a plain average would be.
 
     Args:
-        compressor: C.
+        compressor: C, the compressor.
         error_feedback: whether e is kept.
     """
 
@@ -99,10 +99,10 @@ class CompressedAverages:
 
         Args:
             due: name of the state and row of each tensor.
-            tensors: what would be averaged, ``(R, *s)``.
-            comm: the group.
-            t: the step.
-            label: what is sent, for the ledger.
+            tensors: tensors to average, ``(R, *s)``.
+            comm: the group of workers.
+            t: number of the step.
+            label: description of the tensors in the ledger.
         """
         deltas = [
             z - row.state.get(_state_name(REFERENCE, name), 0.0) + row.state.get(_state_name(ERROR, name), 0.0)
@@ -124,8 +124,8 @@ class CompressedAverages:
         Adam would then step by ``u / eps``.
 
         Args:
-            rows: those of which something was averaged just now.
-            t: the step.
+            rows: rows of which a state was averaged in this step.
+            t: number of the step.
         """
         for row in rows:
             if not isinstance(row.rule, BoundedStates) or not any(

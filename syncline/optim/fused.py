@@ -39,7 +39,7 @@ def fused_adam(
 
     Args:
         xs: parameters, contiguous, as moments are.
-        moments: theirs.
+        moments: first and second moments of the parameters.
         lr: learning rate.
         betas: decay rates of u and v.
         eps: added to the root.

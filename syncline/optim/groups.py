@@ -27,7 +27,7 @@ def checked_knobs(rule: UpdateRule, knobs: dict[str, Any]) -> dict[str, Any]:
     """Return a group's knobs: the rule's, where it gives no others.
 
     Raises:
-        SpecError: rates of momenta, or torch's knobs, that would not be read as they are meant.
+        SpecError: the group has rates of momenta, or options of torch's optimizers, that would be misread.
     """
     defaults = rule.hyperparameters()
     for name in TORCHS_KNOBS:
@@ -83,7 +83,7 @@ def check_gradient(gradient: Tensor, number: int, names: Callable[[], list[str]]
     """Refuse a gradient that is sparse or not of real numbers: what is exchanged is dense, or a method's compression.
 
     Raises:
-        SpecError: which parameter has such a gradient.
+        SpecError: a gradient is sparse or not real; the error names its parameter.
     """
     if gradient.layout == torch.strided and gradient.is_floating_point():
         return
@@ -101,7 +101,7 @@ def check_real(group: dict[str, Any], first: int) -> None:
         first: the number of its first parameter.
 
     Raises:
-        SpecError: which parameter is complex.
+        SpecError: a parameter is complex; the error names it.
     """
     for i, p in enumerate(group["params"]):
         if isinstance(p, Tensor) and p.is_complex():
@@ -114,7 +114,7 @@ def unzipped(params: Any) -> dict[str, list]:
     """Return a group's parameters, and their names where it has torch's (name, parameter) pairs.
 
     Raises:
-        SpecError: neither parameters nor pairs.
+        SpecError: the group has neither parameters nor pairs of name and parameter.
     """
     items = as_list(params)
     if all(isinstance(item, Tensor) for item in items):
@@ -132,7 +132,7 @@ def as_list(params: Any) -> list[Any]:
     """Return parameters, or groups of them, as a list.
 
     Raises:
-        SpecError: something that has none, or groups beside something else.
+        SpecError: the argument has no parameters, or mixes groups with other values.
     """
     try:
         items = [params] if isinstance(params, Tensor) else list(params)
@@ -150,8 +150,8 @@ def rules_by_number(
     """Return every parameter with its rule and the knobs that it reads, by number.
 
     Args:
-        groups: torch's.
-        rules: of each parameter by number, and whether it is the other one of a shared group.
+        groups: parameter groups of torch.
+        rules: for each parameter by number, its rule, and whether this is the second rule of a shared group.
     """
     numbered = iter(rules)
     for group in groups:

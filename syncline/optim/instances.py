@@ -32,11 +32,11 @@ class Probe:
     """Properties of an optimizer that a step of two small tensors, a vector and a matrix, shows.
 
     Attributes:
-        name: its class.
-        groups: the options of its groups, without their parameters.
-        states: names of the tensors that it keeps of a parameter.
-        elementwise: whether one instance can step all workers' parameters, stacked.
-        shapes: of the tensors that it took: some take no vectors.
+        name: name of the optimizer's class.
+        groups: options of the optimizer's parameter groups, without the parameters.
+        states: names of the tensors that the optimizer keeps per parameter.
+        elementwise: whether one instance can step the stacked parameters of all workers.
+        shapes: shapes of the tensors that the optimizer could step; some optimizers do not support vectors.
     """
 
     name: str
@@ -91,8 +91,8 @@ class Instances:
     """The optimizers of a rule in one method: one for each row of the worker axis, or one for all where it is stacked.
 
     Args:
-        rule: what makes them.
-        method: whose parameters they step.
+        rule: update rule that makes the optimizers.
+        method: method whose parameters the optimizers step.
         worker_axis: whether the parameters' first dimension is the worker axis.
     """
 
@@ -133,7 +133,7 @@ class Instances:
             return self._rule.built(params, lr)
 
     def adopt(self, place: int, source: int) -> None:
-        """Numbers of an instance, and whatever else is its own, become those of another one; tensors already are."""
+        """Copy numbers and other private state of the instance of row ``source`` to that of row ``place``."""
         if self._rule.probe.elementwise:
             return
         copied = copy.deepcopy(self._own_state_dict(self._made[source]))
@@ -281,7 +281,7 @@ class Instances:
         return state_dict | ({"state": state} if "state" in state_dict else {})
 
     def _numbered(self, instance: Instance, state: dict[Any, Any]) -> list[tuple[int, tuple[Any, Any]]]:
-        """Entries of an instance's state with the numbers of their parameters: torch counts in the order of groups."""
+        """Return the entries of an instance's state by parameter number; torch numbers them in the order of groups."""
         numbers = {id(p): number for number, p in enumerate(instance.params)}
         in_order = [numbers[id(p)] for group in instance.optimizer.param_groups for p in group["params"]]
         return [(in_order[key], (key, values)) for key, values in state.items()]

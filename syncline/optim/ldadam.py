@@ -40,11 +40,11 @@ class LowRankAdam(UpdateRule):
     that the power iteration reaches any subspace from there.
 
     Args:
-        rank_fraction: rank over ``min(m, n)``, in (0, 1].
-        rho: the momentum's share in the power iteration, in [0, 1).
-        beta1: decay of the momentum, in [0, 1).
-        beta2: decay of the second moment, in [0, 1).
-        eps: added to the root.
+        rank_fraction: rank of the projection as a share of ``min(m, n)``, in (0, 1].
+        rho: share of the momentum in the power iteration, in [0, 1).
+        beta1: decay rate of the momentum, in [0, 1).
+        beta2: decay rate of the second moment, in [0, 1).
+        eps: number added to the root of the second moment.
         error_feedback: whether E is kept and added to the next gradient.
 
     Raises:
@@ -120,7 +120,7 @@ class LowRankAdam(UpdateRule):
         return torch.where(is_all_zero(columns), old, orthonormal_columns(columns))
 
     def _carry(self, state: dict[str, Tensor], change: Tensor, h: Hyperparameters, t: int, lost: Tensor) -> None:
-        """Moments of what the old projection saw become estimates of what the new one would have; the rest is owed."""
+        """Transform the moments from the old projection to the new one, and add the difference to the error."""
         m, v = state[MOMENTUM], state[SECOND_MOMENT]
         (beta1,), beta2 = h["betas"], h["beta2"]
         if t:
@@ -148,7 +148,7 @@ def ldadam(
     error_feedback: bool = True,
     layers: tuple[str, ...] = (),
 ) -> MatrixSplit:
-    """LDAdam for matrices, Adam with the same rates for everything else; see ``LowRankAdam``.
+    """Return LDAdam for matrices, and Adam with the same rates for everything else; see ``LowRankAdam``.
 
     ``layers`` are patterns of names: only matrices with such a name are projected; without any, all are.
     """

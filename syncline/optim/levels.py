@@ -24,9 +24,9 @@ def drawn(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> 
 
     Args:
         x: ``(R, n)``.
-        levels: s.
-        workers: which worker each row is.
-        *names: what the numbers are for, with the step.
+        levels: s, number of levels on one side of zero.
+        workers: number of each row's worker.
+        *names: names of the random stream, and the number of the step.
 
     Returns:
         Integers ``(R, n)``, in one byte where they fit, and norms ``(R, 1)`` in the type of x.
@@ -48,8 +48,8 @@ def mean_of(integers: Tensor, units: Tensor, levels: int) -> Tensor:
 
     Args:
         integers: ``(S, M, n)``.
-        units: what one level stands for, ``(S, M, 1)``, in the type of the result.
-        levels: s.
+        units: value of one level, ``(S, M, 1)``, in the dtype of the result.
+        levels: s, number of levels on one side of zero.
 
     Returns:
         ``(S, n)``.

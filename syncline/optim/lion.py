@@ -24,9 +24,9 @@ class LionRule(UpdateRule):
     ``(1 - omega) g + omega m'``, m' being the new m and ``omega = beta1 / beta2``; with equal rates, of m' alone.
 
     Args:
-        beta1: decay in the mixture, in [0, 1).
-        beta2: decay of the momentum, in [0, 1).
-        signed: whether the direction is ``sign(c)``, else ``c`` itself, for a vote of workers to take the sign of.
+        beta1: weight of the momentum in the mixture c, in [0, 1); the gradient has weight ``1 - beta1``.
+        beta2: decay rate of the momentum, in [0, 1).
+        signed: whether the direction is ``sign(c)``; otherwise it is ``c``, on whose sign workers vote.
 
     Raises:
         SpecError: for a rate out of range.
@@ -70,7 +70,7 @@ class LionRule(UpdateRule):
 
 
 def lion(beta1: float = 0.9, beta2: float = 0.99) -> LionRule:
-    """Lion (Chen et al., 2023), with its published rates; its decoupled weight decay is the method's.
+    """Return Lion (Chen et al., 2023), with its published rates; its decoupled weight decay is the method's.
 
     Steps are larger than Adam's: take a learning rate 3 to 10 times lower, and a weight decay as many times higher.
     """

@@ -29,11 +29,11 @@ class LionCubMethod(Method):
         params: parameters or parameter groups.
         lr: learning rate.
         rule: Lion without its sign.
-        vote: what becomes of the update vectors.
-        momentum_period: K, steps between averages of the momenta.
-        momentum_layers: whose: ``all``, ``none``, ``first-and-last`` (by the parameters' names, a layer being what
-            stands before the last dot), or patterns of names (``embedding*``).
-        **options: of ``Method``; ``wire`` is of the momenta.
+        vote: vote that combines the workers' update vectors.
+        momentum_period: K, number of steps between averages of the momenta.
+        momentum_layers: layers whose momenta are averaged: ``all``, ``none``, ``first-and-last``, or patterns of
+            parameter names (``embedding*``). The layer of a parameter is its name up to the last dot.
+        **options: further options of ``Method``; ``wire`` is the format of averaged momenta.
 
     Raises:
         SpecError: for a value out of range, layers chosen by name among parameters without names, or a pattern that

@@ -27,9 +27,9 @@ class MatrixSplit:
     the other kind's learning rate is the group's ``other_lr``, if it has one.
 
     Args:
-        matrix: rule of matrices.
-        other: rule of everything else.
-        layers: patterns of names; where there are any, only matrices with such a name count as matrices.
+        matrix: rule of the matrices.
+        other: rule of all other parameters.
+        layers: patterns of parameter names; only matching matrices count as matrices. By default, all do.
     """
 
     matrix: UpdateRule
@@ -42,7 +42,7 @@ class MatrixSplit:
         return tuple(dict.fromkeys(self.matrix.states + self.other.states))
 
     def hyperparameters(self) -> dict[str, Any]:
-        """None of its own: each part brings its rule's."""
+        """Return no hyperparameters; each part has those of its rule."""
         return {}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
@@ -71,11 +71,11 @@ class MatrixSplit:
         return out
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Never asked: each parameter belongs to one of the parts."""
+        """Raise an error if called, because each parameter belongs to one of the parts."""
         raise AssertionError("a split rule has no parameters of its own")
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Never asked, as ``init``."""
+        """Raise an error if called, because each parameter belongs to one of the parts."""
         raise AssertionError("a split rule has no parameters of its own")
 
 
@@ -113,8 +113,8 @@ class Orthogonalised(Unscaled):
     """The mixture of momenta is replaced by its polar factor, by Newton-Schulz iterations: Muon.
 
     Args:
-        steps: iterations.
-        adjust: see ``shape_scale``.
+        steps: number of Newton-Schulz iterations.
+        adjust: factor that depends on a matrix's shape, see ``shape_scale``.
     """
 
     steps: int = 5

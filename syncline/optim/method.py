@@ -50,8 +50,8 @@ class MeanGradient(Reducer):
     """The mean over the workers, in one all-reduce: data parallelism.
 
     Args:
-        in_backward: whether gradients can travel as they come, during the backward pass.
-        encoded: whether a wire format that rounds has to be encoded; not if gradients are computed in it.
+        in_backward: whether gradients can be sent as soon as they are ready, during the backward pass.
+        encoded: whether gradients must be converted to the wire format; false if they are computed in this format.
     """
 
     in_backward: bool = False
@@ -111,16 +111,18 @@ class Method(torch.optim.Optimizer):
         lr: learning rate.
         rule: the update rule.
         sync: the sync policy.
-        reducer: what becomes of gradients, or directions, when they are due.
-        outer: the outer optimizer; if none, averaged parameters are adopted.
-        weight_decay: decoupled weight decay (AdamW's form).
-        clip_norm: radius of each worker's clipped gradient, over all parameters together; None to not clip.
-        wire: format of everything that is averaged.
-        comm: the group; by default ``torch.distributed``'s if initialised, else a single worker.
+        reducer: reducer that combines the workers' gradients, or directions, in steps in which they are due.
+        outer: the outer optimizer; by default, workers adopt averaged parameters.
+        weight_decay: coefficient of decoupled weight decay (AdamW's form).
+        clip_norm: largest norm of each worker's gradient, over all parameters together; None to not clip.
+        wire: number format in which averaged tensors travel.
+        comm: the group of workers; by default ``torch.distributed``'s if initialised, else a single worker.
         worker_axis: whether the parameters' first dimension is the worker axis. An ordinary parameter has none.
-        other_lr: learning rate of what a rule for matrices leaves to another rule; ``lr`` if none.
-        compressor: through which states with a period are averaged, see ``CompressedAverages``; none sends them whole.
-        error_feedback: whether what the compressor leaves out is sent later.
+        other_lr: learning rate of parameters that are not matrices, if the rule treats matrices differently; by default
+            ``lr``.
+        compressor: compressor of averages of states with a period, see ``CompressedAverages``; by default, states
+            travel whole.
+        error_feedback: whether the part that the compressor leaves out is sent later.
         averages: when averages of states with a period travel, and how.
 
     Raises:
@@ -179,7 +181,7 @@ class Method(torch.optim.Optimizer):
                 self.defaults[name] = self.param_groups[0][name]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Torch's; of a rule that shares the parameters among two, see ``syncline.optim.groups``."""
+        """Add a parameter group as in torch; for rules with a second rule, see ``syncline.optim.groups``."""
         fallback = {"lr": self.defaults["lr"], "other_lr": self._other_lr}
         group = {**fallback, **param_group, **unzipped(param_group["params"])}
         check_real(group, len(self._rules))
@@ -213,14 +215,14 @@ class Method(torch.optim.Optimizer):
 
     @property
     def names(self) -> list[str]:
-        """The parameters' names, by number; empty where they came without, as ``module.parameters()`` has them."""
+        """Return the parameters' names, by number; empty if they have no names, as those of ``module.parameters()``."""
         groups = self.param_groups
         return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
 
     def rows(self, *, without_gradient: bool = False) -> list[Row]:
-        """Parameters as rows: those with a gradient, or those that can have one too, whose ``g`` may mean nothing.
+        """Return rows of the parameters with a gradient; with ``without_gradient``, of all that can have one.
 
-        An empty parameter has nothing to move and nothing to send, and is none of them.
+        The ``g`` of a row may be meaningless with ``without_gradient``. Empty parameters have no rows.
         """
         rows = []
         for number, (p, rule, group) in enumerate(rules_by_number(self.param_groups, self._rules)):
@@ -248,7 +250,7 @@ class Method(torch.optim.Optimizer):
         return isinstance(self.sync, EveryStep) and not isinstance(self.rule, SteppingRule)
 
     def _share(self) -> None:
-        """Parameters, and the states of rules, that are equal on all workers become one copy; nothing where they part.
+        """Store parameters and rule states that are equal on all workers as one copy.
 
         Absent workers stand still while others move, and replicas are separate runs.
         """
@@ -261,7 +263,7 @@ class Method(torch.optim.Optimizer):
                 self._shared.join(number, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Torch's; what is equal on all workers becomes one copy again."""
+        """Load a state as in torch; tensors that are equal on all workers become one copy again."""
         super().load_state_dict(state_dict)
         self._shares = None
 
@@ -357,7 +359,7 @@ class Method(torch.optim.Optimizer):
         return {}
 
     def adopt(self, place: int, source: int) -> None:
-        """Row ``place`` of the worker axis, whose tensors are row ``source``'s by now, is so in all else, too."""
+        """Copy all state of row ``source`` that is not a tensor of the method to row ``place`` of the worker axis."""
         if self._steppers:
             self._steppers.adopt(place, source)
 

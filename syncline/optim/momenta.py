@@ -9,7 +9,7 @@ from syncline.optim.scalings import AdamScaling, AdoptScaling, Unscaled
 
 
 def qhm(momentum: float = 0.999, nu: float = 0.7) -> MomentumRule:
-    """Quasi-hyperbolic momentum: a share ``nu`` of the momentum, the rest of the gradient itself.
+    """Return quasi-hyperbolic momentum: a share ``nu`` of the momentum, and the rest of the gradient itself.
 
         u <- beta u + (1 - beta) g;   d = (1 - nu) g + nu u
 
@@ -23,7 +23,7 @@ def qhm(momentum: float = 0.999, nu: float = 0.7) -> MomentumRule:
 def qhadam(
     beta1: float = 0.995, beta2: float = 0.999, nu1: float = 0.7, nu2: float = 1.0, eps: float = 1e-8
 ) -> MomentumRule:
-    """QHAdam: both of Adam's moments are mixed with what they are averages of.
+    """Return QHAdam: Adam whose first moment is mixed with g, and whose second moment with g^2.
 
         d = [(1 - nu1) g + nu1 u^] / (sqrt((1 - nu2) g^2 + nu2 v^) + eps)
 
@@ -35,7 +35,7 @@ def qhadam(
 
 
 def qhadopt(beta1: float = 0.999, beta2: float = 0.9999, nu: float = 0.98, eps: float = 1e-6) -> MomentumRule:
-    """QHADOPT: ADOPT whose momentum is mixed with the normalised gradient; ``nu`` 1 is ADOPT.
+    """Return QHADOPT: ADOPT whose momentum is mixed with the normalised gradient; with ``nu`` 1 it is ADOPT.
 
     Source: MT-DAO, section 4.1 and Figure 5, its baseline in data parallelism: Algorithm 2 with one momentum.
     """

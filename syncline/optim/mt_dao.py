@@ -24,7 +24,7 @@ def multi_momentum_rule(
     bias_correction: bool = True,
     **switch: Any,
 ) -> UpdateRule:
-    """N momenta over Adam's, ADOPT's or no scaling; a rate left out takes the base's own default.
+    """Return N momenta with Adam's, ADOPT's or no scaling; the default of a rate is that of the base.
 
     ADOPT and SGDM have no bias correction in Algorithms 2 and 3; the switch acts on Adam alone. With Muon a matrix's
     mixture of momenta is orthogonalised, and everything else is Adam's. ``switch``:

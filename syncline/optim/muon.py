@@ -17,7 +17,7 @@ def muon(
     adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original",
     other: UpdateRule | None = None,
 ) -> MatrixSplit:
-    """Muon for matrices, Adam (or ``other``) for everything else.
+    """Return Muon for matrices, and Adam (or ``other``) for everything else.
 
         u <- mu u + (1 - mu) g
         d  = scale(m, n) polar((1 - mu) g + mu u)          (without Nesterov: polar(u))
@@ -26,11 +26,11 @@ def muon(
     others.
 
     Args:
-        momentum: mu.
-        nesterov: whether the gradient takes part in the mixture.
-        steps: Newton-Schulz iterations.
-        adjust: see ``shape_scale``.
-        other: rule of the parameters that are no matrices.
+        momentum: mu, decay rate of the momentum.
+        nesterov: whether the gradient is mixed into the momentum before the orthogonalisation.
+        steps: number of Newton-Schulz iterations.
+        adjust: factor that depends on a matrix's shape, see ``shape_scale``.
+        other: rule of the parameters that are not matrices.
 
     Source: K. Jordan et al., "Muon" (2024); ``torch.optim.Muon``, which iterates in bfloat16.
     """

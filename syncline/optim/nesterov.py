@@ -30,10 +30,10 @@ class NesterovAdam(UpdateRule):
     t counts from 1 here. With a large beta1 this is the look-ahead that asynchronous pipelines use against delay.
 
     Args:
-        beta1: decay of the momentum, in [0, 1).
-        beta2: decay of the second moment, in [0, 1).
-        eps: added to the root.
-        momentum_decay: psi, at least 0.
+        beta1: decay rate of the momentum, in [0, 1).
+        beta2: decay rate of the second moment, in [0, 1).
+        eps: number added to the root of the second moment.
+        momentum_decay: psi, at least 0, which sets how fast the momentum's weight mu_t grows to ``beta1``.
 
     Raises:
         SpecError: a rate out of range.

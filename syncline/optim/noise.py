@@ -26,10 +26,10 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
     """Draw numbers ``(R, count)`` in [0, 1), float64 multiples of ``2**-53``, independent over workers and names.
 
     Args:
-        workers: which worker each row is.
-        count: numbers per worker.
-        device: where they are wanted.
-        *names: what they are for, with the step.
+        workers: number of each row's worker.
+        count: number of random numbers per worker.
+        device: device of the result.
+        *names: names of the random stream, and the number of the step.
     """
     # The top 53 bits, as in a double's mantissa.
     if device.type == "cpu":
@@ -38,7 +38,7 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
 
 
 def coins(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
-    """Fair coins ``(R, count)``, bool; arguments as ``uniform``."""
+    """Draw fair coins ``(R, count)`` as booleans; the arguments are those of ``uniform``."""
     if device.type == "cpu":
         return torch.from_numpy(_in_pieces(workers, count, names, 63, np.dtype(np.bool_)))
     return _bits(workers, count, device, *names) < 0
@@ -53,7 +53,7 @@ def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
 
 
 def _bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
-    """64 bits per worker and place, as int64."""
+    """Return 64 random bits per worker and place, as int64."""
     start = torch.from_numpy(starts(workers, *names).view(np.int64)).to(device).unsqueeze(1)
     return _mixed(start + torch.arange(1, count + 1, device=device) * _GAMMA)
 

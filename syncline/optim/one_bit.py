@@ -30,18 +30,18 @@ class OneBitMean:
         owner of a
         chunk:          z = mean_i q_i + e;   q = s(z) sign(z);   e <- z - q
 
-    and ``q`` is what all workers receive. ``sign(0) = +1``: two values travel. Each tensor is cut into one chunk per
+    and all workers receive ``q``. A number travels as one bit, with ``sign(0) = +1``. Each tensor has one chunk per
     worker, ``c = ceil(n / M)``; a worker's scale is of the whole tensor, an owner's of its chunk. What travels for each
     tensor, in one all-to-all and one all-gather of all tensors together: ``M (ceil(c / 8) + 4)`` bytes, then
     ``ceil(c / 8) + 4``. The scale has the tensor's own type.
 
     Args:
-        scale: ``rms``: ``s(y) = ||y||_2 / sqrt(n)``, of 1-bit Adam and of the public code: it keeps the norm. ``mean``:
-            ``||y||_1 / n``, the nearest to ``y``: what is left of ``y`` is then never longer than ``y`` was, as it
-            can be with ``rms`` where a few numbers are large.
+        scale: magnitude s(y) of the signs. ``rms``, ``||y||_2 / sqrt(n)`` as in 1-bit Adam and its public code, keeps
+            the norm. ``mean``, ``||y||_1 / n``, gives the smallest error, which is never longer than ``y``; with
+            ``rms`` it can be longer if a few numbers are large.
 
     Raises:
-        SpecError: for a scale that is none of these.
+        SpecError: the scale is neither ``rms`` nor ``mean``.
 
     Source: Tang et al. (2021), Algorithm 1.
     """
@@ -53,7 +53,7 @@ class OneBitMean:
             raise SpecError("scale", self.scale, "'rms' or 'mean'")
 
     def init(self, x: Tensor, workers: int) -> dict[str, Tensor]:
-        """Zero errors: each worker's of the whole tensor, and as the owner of one chunk."""
+        """Return zero errors: of a worker for the whole tensor, and of the owner of a chunk for the chunk."""
         chunk = chunk_length(x[0].numel(), workers)
         return {WORKER_ERROR: torch.zeros_like(x), SERVER_ERROR: x.new_zeros(x.shape[0], chunk)}
 
@@ -99,7 +99,7 @@ class OneBitMean:
         return for_all(mean, x.shape[0]).view(x.shape)
 
     def _size(self, y: Tensor, count: Tensor | int) -> Tensor:
-        """``s(y)`` of each row, ``(R, 1)``. Added up in double precision: hardly ever does the order then matter."""
+        """Return ``s(y)`` of each row, ``(R, 1)``; sums are in fp64, so that their order hardly ever matters."""
         if self.scale == "mean":
             return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
         wide = y.to(torch.promote_types(y.dtype, torch.float32))  # in half precision a small number's square is 0
@@ -130,7 +130,7 @@ def chunk_length(count: int, workers: int) -> int:
 
 
 def _message(positive: Tensor, scale: Tensor) -> Tensor:
-    """Packed signs, then the scale's own bytes: ``(..., n)`` and ``(..., 1)`` to ``(..., b)``."""
+    """Return packed signs followed by the bytes of the scale: ``(..., n)`` and ``(..., 1)`` to ``(..., b)``."""
     return torch.cat([SIGNS.encode(positive), scale.contiguous().view(torch.uint8)], -1)
 
 

@@ -29,7 +29,7 @@ class WarmUp(SyncPolicy):
         return ("gradient",) if t < self.steps else ()
 
     def check(self, available: tuple[str, ...]) -> None:
-        """Nothing to refuse: gradients and momenta are always there."""
+        """Accept any rule, because gradients and momenta always exist."""
 
 
 class OneBitAdamMethod(OneBitMethod):
@@ -40,12 +40,12 @@ class OneBitAdamMethod(OneBitMethod):
     Args:
         params: parameters or parameter groups.
         lr: learning rate.
-        freeze_step: steps that are Adam's; at least 1.
-        beta1: decay of the momentum.
-        beta2: decay of the second moment.
-        eps: added to the root.
-        bias_correction: as there; without it, the public code's form.
-        scale: as for ``OneBitMean``.
+        freeze_step: number of first steps, which are Adam's, at least 1; then the second moment stays constant.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        bias_correction: whether both moments are corrected for their start at zero; the public code has no correction.
+        scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
         **options: options of ``Method``. Gradients are clipped after they are averaged, later each worker's own.
 
     Raises:
@@ -88,7 +88,7 @@ class OneBitAdamMethod(OneBitMethod):
 
 
 def momentum_share(row: Row, j: int, steps: int) -> float:
-    """``1 - beta_j^steps``, the share of a momentum that is not its start at zero; 1 for no correction (0 steps)."""
+    """Return ``1 - beta_j^steps``, by which a momentum's start at zero is corrected; 1 for 0 steps, no correction."""
     return float(1 - row.group["betas"][j] ** steps) if steps else 1.0
 
 

@@ -32,7 +32,7 @@ def newton_schulz(x: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
 
 
 def orthonormal_columns(x: Tensor) -> Tensor:
-    """Q of the reduced QR decomposition: ``(..., m, r)`` to the same, ``Q^T Q = I``; at least fp32 inside.
+    """Return Q of the reduced QR decomposition, ``(..., m, r)`` with ``Q^T Q = I``, computed at least in fp32.
 
     The signs of columns are fixed by a positive diagonal of R, so that backends agree on the bits that matter.
     """

@@ -94,7 +94,7 @@ class Nesterov:
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Start minus end: the sign of a gradient."""
+        """Return the pseudo-gradient: the parameters at the period's start minus those at its end."""
         return state[ANCHOR] - x
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:

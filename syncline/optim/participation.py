@@ -21,11 +21,11 @@ class PartialParticipation:
       from a checkpoint. The time of that transfer is not counted.
 
     Args:
-        method: with the worker axis first.
-        membership: who takes part in which step.
+        method: method whose parameters have the worker axis first.
+        membership: the workers that take part in each step.
 
     Raises:
-        SpecError: a method without a worker axis.
+        SpecError: the method has no worker axis.
     """
 
     def __init__(self, method: Method, membership: Membership) -> None:
@@ -35,7 +35,7 @@ class PartialParticipation:
         self._replicas = method.comm.replicas
 
     def join(self, step: int) -> None:
-        """Workers that join with this step adopt what they need."""
+        """Copy parameters and states to the workers that join in this step."""
         joining = self._membership.joining(step)
         if not joining:
             return

@@ -29,11 +29,11 @@ class FactorMean(Reducer):
     steps are averaged as they are. What travels: ``4 (m + n) r`` bytes per matrix. At full rank it is data parallelism.
 
     Args:
-        rank: r.
-        warm_start: whether Q goes on from the last step; else it is drawn anew, the same on all workers.
-        error_feedback: whether e is kept.
-        warmup_steps: steps that average full gradients.
-        always: compress every matrix, also where the factors are larger (for limit cases).
+        rank: r, rank of the factors.
+        warm_start: whether Q continues from the last step; otherwise it is random in each step, equal on all workers.
+        error_feedback: whether the error e is kept and added to the next gradient.
+        warmup_steps: number of first steps in which full gradients are averaged.
+        always: whether matrices are compressed even if their factors are larger than the matrix (for limit cases).
 
     Raises:
         SpecError: for a value out of range.

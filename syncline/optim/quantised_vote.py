@@ -28,9 +28,11 @@ class QuantisedVote(Vote):
     is rounded to 0 abstains, and a sum of 0 does not move.
 
     Args:
-        bits: width of a field, 1 to 31, wide enough for ``2 s P``.
-        p: which mean is s / 2: 0 (geometric), any positive number, or infinity (the maximum).
-        stochastic: with p infinite, scale to the whole range and round at random without bias (Q_inf).
+        bits: bits of a sum of integers, 1 to 31, enough for ``2 s P``.
+        p: exponent of the power mean of magnitudes, which is mapped to s / 2: 0 (geometric mean), a positive number, or
+            infinity (the maximum).
+        stochastic: whether the largest magnitude is mapped to s and numbers are rounded at random without bias (Q_inf);
+            only with infinite p.
 
     Raises:
         SpecError: a value out of range; when it votes, too many workers for the width.
@@ -50,7 +52,7 @@ class QuantisedVote(Vote):
             raise SpecError("stochastic", True, "false unless p is inf")
 
     def levels(self, workers: int, dtype: torch.dtype) -> int:
-        """s, or less where the type of the tensors cannot count so far."""
+        """Return s, the largest integer, or a smaller one if the tensors' dtype cannot represent it."""
         return min(sum_levels(self.bits, workers), most_levels(dtype))
 
     @override

@@ -37,7 +37,7 @@ def power_mean(x: Tensor, p: float) -> Tensor:
 
 
 def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
-    """``power_mean`` of each of several tensors ``(R, *s)``, with the same arguments and errors: ``(R, len(xs))``."""
+    """Return ``power_mean`` of each of several tensors ``(R, *s)``, as ``(R, len(xs))``, with the same errors."""
     if not p >= 0:
         raise SpecError("p", p, "a number >= 0; inf for the maximum")
     wide = [_wide(x).reshape(x.shape[0], -1) for x in xs]
@@ -77,7 +77,7 @@ def _root_mean_square(x: Tensor) -> Tensor:
 
 
 def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
-    """``log mean exp (p logs)``, ``(R, n)`` each to ``(R, len(logs))``; nothing overflows, as a row's largest log is 0.
+    """Return ``log mean exp (p logs)``, ``(R, n)`` each to ``(R, len(logs))``; the largest log of a row must be 0.
 
     A row of ``-inf`` gives a number too. What it is given is overwritten.
     """
@@ -95,18 +95,18 @@ SMALL_P = 0.1
 
 
 def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
-    """Lp quantisation: ``clamp(round(x s / (2 M_p(x))), -s, s)``. An entry of the size of the mean becomes half of s.
+    """Return ``clamp(round(x s / (2 M_p(x))), -s, s)``: Lp quantisation, which maps the mean magnitude to s / 2.
 
-    Larger than twice the mean is cut off: outliers do not decide what becomes of the others. For infinite p nothing is
-    cut off and half of the range stays unused.
+    Entries above twice the mean are cut off, so that outliers do not change the scale of the others. For infinite p no
+    entry is cut off, and half of the range stays unused.
 
     Args:
-        x: ``(R, *s)``.
-        levels: s.
-        p: which mean, see ``power_mean``.
+        x: tensors of the rows, ``(R, *s)``.
+        levels: s, the largest integer.
+        p: exponent of the power mean, see ``power_mean``.
 
     Raises:
-        SpecError: a p or a number of levels that cannot be.
+        SpecError: ``p`` is negative, or ``levels`` is below 1 or too large for the dtype of ``x``.
 
     Source: Lion Cub, equation 1.
     """
@@ -115,15 +115,15 @@ def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
 
 
 def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
-    """Stochastic rounding over the whole range: ``floor(x s / max|x| + u)``; its expectation is ``x s / max|x|``.
+    """Return ``floor(x s / max|x| + u)``: stochastic rounding over the whole range, with expectation ``x s / max|x|``.
 
     Args:
-        x: ``(R, *s)``.
-        levels: s.
-        uniform: numbers from [0, 1), of the shape of x; one half rounds to the nearest.
+        x: tensors of the rows, ``(R, *s)``.
+        levels: s, the largest integer.
+        uniform: random numbers u in [0, 1), with the shape of x; with 1/2, numbers are rounded to the nearest integer.
 
     Raises:
-        SpecError: a number of levels that cannot be.
+        SpecError: ``levels`` is below 1 or too large for the dtype of ``x``.
 
     Source: Lion Cub, section 2 (Q_inf).
     """
@@ -140,7 +140,7 @@ def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
 
 
 def log_quantise(x: Tensor, levels: int) -> Tensor:
-    """Octaves below the maximum: ``sign(x) max(0, s + round(log2(|x| / max|x|)))``; ``s`` is the maximum itself.
+    """Return octaves: ``sign(x) max(0, s + round(log2(|x| / max|x|)))``; the maximum becomes ``s``.
 
     What is smaller than ``2^-(s - 1/2)`` of the maximum becomes zero. See ``log_restore``.
 
@@ -163,7 +163,7 @@ def log_restore(quantised: Tensor, levels: int) -> Tensor:
 
 
 def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Stochastic rounding relative to the Euclidean norm: ``floor(x s / |x|_2 + u)``, and the norm.
+    """Return ``floor(x s / |x|_2 + u)``, stochastic rounding relative to the Euclidean norm, and the norm.
 
     ``integers * norm / s`` has the expectation x.
 
@@ -233,7 +233,7 @@ def most_levels(dtype: torch.dtype) -> int:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Half precision has too few digits to find out which integer is nearest."""
+    """Return ``x`` in fp32 if it has half precision, whose digits are too few to round to the nearest integer."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -254,7 +254,7 @@ def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _checked(levels: int, x: Tensor) -> int:
-    """Integers that the dtype of x can count to."""
+    """Return ``levels``, after a check that the dtype of ``x`` can represent these integers."""
     limit = most_levels(x.dtype)
     if not 1 <= levels <= limit:
         raise SpecError("levels", levels, f"a number from 1 to {limit}, to which {x.dtype} can count")

@@ -69,22 +69,23 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             ``gradient``: G is this step's gradient. Or, for geometry ``full``, a function that gives C at a step.
         geometry: ``bilateral``: both sides. ``unilateral``: the smaller side of a matrix alone (the right one of a
             square). ``full``: any tensor as one vector, by a basis of all its d coordinates.
-        frequency: bases are renewed at steps f - 1, 2 f - 1, ... (from 0); never after the first with None. A
-            parameter group may have its own.
-        estimate: how they are renewed: ``power``, one power iteration and QR, or ``exact``, by eigenvectors.
-        refresh: ``before`` the moments of a step, which see the new bases; or ``after`` its update, as in SOAP, where
-            the first step only finds bases and does not move.
-        momentum: ``original``: M is kept as above. ``rotated``: ``U^T M V`` is kept.
-        carry: whether moments follow when bases are renewed: v sorted, a rotated momentum turned into the new basis.
-        beta1: decay of the momentum.
-        beta2: decay of the second moment.
-        eps: added to the root.
-        covariance_beta: decay of the averages of ``2nd``; ``beta2`` if none.
+        frequency: f, number of steps between renewals of the bases, which happen at steps f - 1, 2 f - 1, ... (from 0).
+            With None only the first step finds bases. A parameter group may have its own f.
+        estimate: how bases are renewed: ``power``, by one power iteration and a QR decomposition; ``exact``, by
+            eigenvectors.
+        refresh: when bases are renewed: ``before`` a step's moments, which use the new bases; or ``after`` its update,
+            as in SOAP, where the first step only finds bases and does not move.
+        momentum: state that is kept: ``original``, M as above; ``rotated``, ``U^T M V``.
+        carry: whether moments are adapted to renewed bases: v is sorted, and a rotated momentum is rotated into them.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        covariance_beta: decay rate of the averages of ``2nd``; by default ``beta2``.
         tolerance: a basis U of C that is due stays as long as ``||B - diag(B)|| <= tolerance ||B||``, ``B = U^T C U``
             (EShampoo); none renews whatever is due.
 
     Raises:
-        SpecError: a value out of range, or a source that the geometry has no use for.
+        SpecError: a value is out of range, or the geometry does not support the source.
 
     Source: H. Jung et al., "Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation" (2026),
     Algorithms 1 and 2, refreshed as in its public code.

@@ -20,14 +20,14 @@ def basis_rotation(
     other: UpdateRule | None = None,
     **options: Any,
 ) -> MatrixSplit:
-    """Basis Rotation for matrices, Adam (or ``other``) for everything else.
+    """Return Basis Rotation for matrices, and Adam (or ``other``) for everything else.
 
     Args:
         source: see ``RotatedAdam``.
         geometry: see ``RotatedAdam``.
         frequency: steps between renewals of the bases; None for never.
-        layers: patterns of names: only matrices with such a name rotate; without any, all do.
-        other: rule of all that does not rotate; Adam with the same rates if none.
+        layers: patterns of parameter names; only matching matrices are rotated. By default, all matrices are.
+        other: rule of the parameters that are not rotated; by default Adam with the same rates.
         **options: ``estimate``, ``refresh``, ``momentum``, ``carry``, ``beta1``, ``beta2``, ``eps``,
             ``covariance_beta``, ``tolerance`` of ``RotatedAdam``.
 
@@ -38,12 +38,12 @@ def basis_rotation(
 
 
 def soap(frequency: int | None = 10, *, beta1: float = 0.95, beta2: float = 0.95, **options: Any) -> MatrixSplit:
-    """SOAP: Basis Rotation 2nd, bilateral, but for two switches: ``refresh: after`` and ``momentum: rotated``.
+    """Return SOAP: Basis Rotation 2nd, bilateral, with ``refresh: after`` and ``momentum: rotated``.
 
     Args:
         frequency: steps between renewals of the bases; None for never.
-        beta1: decay of the momentum.
-        beta2: decay of the second moment, and of the averages of ``G G^T`` and ``G^T G``.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment, and of the averages of ``G G^T`` and ``G^T G``.
         **options: as for ``basis_rotation``.
 
     Source: N. Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam" (2025), and its public code.
@@ -53,7 +53,7 @@ def soap(frequency: int | None = 10, *, beta1: float = 0.95, beta2: float = 0.95
 
 
 def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
-    """GaLore at full rank: the smaller side rotates by the singular vectors of one gradient.
+    """Return GaLore at full rank: the smaller side rotates by the singular vectors of one gradient.
 
     Both moments live in the rotated coordinates and stay as they are when those change.
 
@@ -74,7 +74,7 @@ def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
 
 
 def eshampoo(frequency: int | None = 10, *, tolerance: float | None = None, **options: Any) -> MatrixSplit:
-    """EShampoo: Shampoo whose eigenvalues are corrected in every step, in eigenvectors that are renewed now and then.
+    """Return EShampoo: Shampoo with eigenvalues corrected in every step, and eigenvectors renewed less often.
 
     Basis Rotation 2nd, bilateral, but for two switches: ``estimate: exact``, and a second moment that stays as it is
     when its basis changes.
@@ -98,7 +98,7 @@ def full_rotation(
     estimate: Literal["power", "exact"] = "exact",
     **options: Any,
 ) -> RotatedAdam:
-    """Adam in a basis of all coordinates of a tensor together: for problems of few dimensions.
+    """Return Adam in a basis of all coordinates of a tensor together, for problems of few dimensions.
 
     Args:
         source: eigenvectors of what: an average of ``g g^T``, or the symmetric ``(R, d, d)`` that a function gives at

@@ -44,12 +44,13 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
     Args:
         betas: decay rates ``beta_j`` of the momenta, each in [0, 1).
         omegas: weights ``omega_j`` in [0, 1], with sum at most 1; the gradient gets the rest.
-        scaling: what is done before and after.
+        scaling: transformation of gradients before the momenta, and of their mixture, such as Adam's or ADOPT's.
         form: ``ema`` (factor 1 - beta) or ``heavy-ball`` (torch's SGD: ``u <- beta u + g``).
         bias_correction: divide ``u_j`` by ``1 - beta_j^(t+1)`` where it is used; for the ``ema`` form only.
         nesterov: the weights are the decay rates, also where a group or a schedule sets these.
-        switch_step: until this step one momentum of decay ``warmup_beta`` has all the weight; 0 for no switch.
-        warmup_beta: decay of all momenta until the switch.
+        switch_step: number of first steps in which one momentum of decay ``warmup_beta`` has all the weight; 0 for
+            none.
+        warmup_beta: decay rate of all momenta in these steps.
 
     Raises:
         SpecError: for a rate or a weight out of range.
@@ -201,7 +202,7 @@ def largest_ratio(beta1: float, beta2: float, t: int) -> float:
 
 
 def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Decay rates and weights at step ``t``: until a switch, those of one ordinary momentum."""
+    """Return decay rates and weights at step ``t``; before ``switch_step``, those of one ordinary momentum."""
     if t < h.get("switch_step", 0):
         count = len(h["betas"])
         return [h["warmup_beta"]] * count, [1.0] + [0.0] * (count - 1)
@@ -216,7 +217,7 @@ def zero_share(h: Hyperparameters, j: int, t: int) -> float:
 
 
 def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball") -> MomentumRule:
-    """Stochastic gradient descent with momentum; 0 is plain SGD.
+    """Return stochastic gradient descent with momentum; with 0 it is plain SGD.
 
     ``heavy-ball``: ``u <- beta u + g`` (torch's ``SGD``). ``ema``: ``u <- beta u + (1 - beta) g`` (MT-DAO, Algorithm
     3); the same path at a learning rate ``1 / (1 - beta)`` times as large.
@@ -228,15 +229,15 @@ def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball
 
 
 def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, bias_correction: bool = True) -> MomentumRule:
-    """Adam (Kingma & Ba, 2015); AdamW with the method's ``weight_decay``."""
+    """Return Adam (Kingma & Ba, 2015); with the method's ``weight_decay`` it is AdamW."""
     return MomentumRule((beta1,), (1.0,), AdamScaling(beta2, eps, bias_correction), bias_correction=bias_correction)
 
 
 def ada_sgd(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> MomentumRule:
-    """AdaSGD (Wang & Wiens, 2020): Adam with one second moment per tensor, what is left of it blind to coordinates."""
+    """Return AdaSGD (Wang & Wiens, 2020): Adam with one second moment per tensor instead of one per element."""
     return MomentumRule((beta1,), (1.0,), AdamScaling(beta2, eps, per="tensor"), bias_correction=True)
 
 
 def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> MomentumRule:
-    """ADOPT (Taniguchi et al., 2024): Adam that converges with any ``beta2``."""
+    """Return ADOPT (Taniguchi et al., 2024): Adam that converges with any ``beta2``."""
     return MomentumRule((beta1,), (1.0,), AdoptScaling(beta2, eps))

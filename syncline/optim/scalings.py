@@ -19,7 +19,7 @@ States = list[dict[str, Tensor]]
 
 
 def momentum_names(count: int) -> tuple[str, ...]:
-    """State names of ``count`` first momenta: ``momentum_1``, ``momentum_2``, ... as the papers number them."""
+    """Return the state names of ``count`` first momenta: ``momentum_1``, ``momentum_2``, ..., as papers number them."""
     return tuple(f"momentum_{j}" for j in range(1, count + 1))
 
 

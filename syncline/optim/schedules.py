@@ -9,7 +9,7 @@ from syncline.errors import SpecError
 
 
 def wsd_factor(t: int, steps: int, warmup_steps: int, cooldown_steps: int) -> float:
-    """Warmup-stable-decay: linear up, flat, then ``1 - sqrt(progress)`` down to 0.
+    """Return the factor of warmup-stable-decay: linear up, constant, then ``1 - sqrt(progress)`` down to 0.
 
     Step ``t`` counts from 0; the first warmup step has ``1 / warmup_steps``, the last cooldown step is
     still above 0.

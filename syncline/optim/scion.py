@@ -82,7 +82,7 @@ def scion(
     tables: Literal["sign", "rows"] = "sign",
     steps: int = 5,
 ) -> MatrixSplit:
-    """Scion without its constraint: steps of a size that the norms set, for all layers.
+    """Return Scion without its constraint: the size of steps depends only on the norms of all layers.
 
         u <- mu u + (1 - mu) g
         d  = the point of the ball that is farthest along u          (x <- x - lr d)
@@ -91,11 +91,12 @@ def scion(
     is this one with ``weight_decay: 1``: ``x <- (1 - lr) x - lr d`` averages points of a ball.
 
     Args:
-        momentum: mu, the paper's ``1 - alpha``.
-        radius: of the balls of matrices and vectors.
-        table_radius: of tables; if none, 60 times ``radius`` with ``sign``, and ``radius`` with ``rows``.
-        tables: the norm of tables.
-        steps: Newton-Schulz iterations.
+        momentum: mu, decay rate of the momentum; the paper's ``1 - alpha``.
+        radius: radius of the norm balls of matrices and vectors.
+        table_radius: radius of the norm ball of tables; by default ``60 radius`` with ``tables="sign"``, and ``radius``
+            with ``tables="rows"``.
+        tables: norm of tables, see ``TableBall``.
+        steps: number of Newton-Schulz iterations.
 
     Raises:
         SpecError: for a momentum, a radius or a norm out of range.

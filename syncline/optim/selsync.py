@@ -19,16 +19,16 @@ Aggregate = Literal["parameters", "gradients"]
 
 
 class SelSyncMethod(Method):
-    """Every worker steps by itself; in steps in which the trigger fires, parameters or gradients are averaged.
+    """SelSync: every worker steps alone; in steps in which the trigger fires, parameters or gradients are averaged.
 
     Args:
         params: parameters or parameter groups.
         lr: learning rate.
         rule: the update rule; its states are never averaged.
-        trigger: looks at every worker's own gradients, before anything is averaged or clipped.
-        aggregate: ``parameters``: their mean is adopted after the step, so that workers agree again; ``gradients``:
-            their mean takes the place of each before the step, and what workers drifted apart they stay apart.
-        **options: of ``Method``.
+        trigger: trigger that compares each worker's gradients, before they are averaged or clipped.
+        aggregate: ``parameters``, workers adopt the mean parameters after the step, and are equal again; ``gradients``,
+            workers step with the mean gradient, and their parameters stay as different as before.
+        **options: further options of ``Method``.
 
     Raises:
         SpecError: for a value out of range.

@@ -15,10 +15,10 @@ from syncline.optim.scalings import check_unit
 
 
 class ServerRule(Protocol):
-    """A server's model and what moves it. An update is a gradient, or a pseudo-gradient: start minus end."""
+    """A server's model and the rule that moves it. An update is a gradient, or a pseudo-gradient: start minus end."""
 
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Take an update that has arrived; it counts ``weight`` times its share of its version."""
+        """Take an update that has arrived, multiplied by ``weight``; ``share`` is its weight s_k in the mean."""
 
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
         """Take all updates of the next version with equal shares; return False to take them one by one instead."""
@@ -28,7 +28,7 @@ class ServerRule(Protocol):
 
 
 class _Summed:
-    """The sum of what arrived since the last version."""
+    """The sum of the updates that arrived since the last version."""
 
     def __init__(self, params: Sequence[Tensor]) -> None:
         self.params = list(params)
@@ -47,9 +47,9 @@ class _Summed:
 
     @torch.no_grad()
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Take all updates of a version at once, by their mean; return False where some came before.
+        """Take all updates of a version at once, by their mean; return False if single updates came before.
 
-        What has the bits of a collective keeps them: no sum is made of it.
+        The mean is not added to a sum, so that it keeps the exact bits of a collective.
         """
         if self.sums is not None:
             return False
@@ -73,7 +73,7 @@ class GradientServer(_Summed):
     """The step of an optimizer with the weighted mean of gradients: ``g = sum_k s_k w_k g_k / sum_k s_k``.
 
     Args:
-        optimizer: of the server's model, alone in its group.
+        optimizer: optimizer of the server's model, in a group of one worker.
     """
 
     def __init__(self, optimizer: Method) -> None:
@@ -95,8 +95,8 @@ class OuterServer(_Summed):
     ``lr = 1, mu = 0`` is FedBuff with a server rate of 1.
 
     Args:
-        params: the server's model.
-        outer: its rates.
+        params: parameters of the server's model.
+        outer: outer optimizer, whose learning rate and momentum coefficient are used.
 
     Source: J. Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation" (FedBuff, 2022), Algorithm 1;
     DiLoCo (Douillard et al., 2023).
@@ -122,11 +122,11 @@ class DelayedNesterov:
         else:             x <- x - lr (c mu m + d_t / N)
 
     Args:
-        params: the server's model.
+        params: parameters of the server's model.
         lr: outer learning rate.
-        momentum: mu.
-        count: N, at least 1.
-        activation: c, from 0 to 1 / N.
+        momentum: mu, coefficient of the momentum.
+        count: N, number of pseudo-gradients between updates of the momentum, at least 1.
+        activation: c, share of the momentum that moves the model with each pseudo-gradient, from 0 to 1 / N.
 
     Raises:
         SpecError: a value out of range.
@@ -151,7 +151,7 @@ class DelayedNesterov:
 
     @torch.no_grad()
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Note it, and gather it for the momentum."""
+        """Keep the pseudo-gradient for the next version, and add it to the sum for the momentum."""
         self.last = [weight * share * u for u in update]
         for total, u in zip(self.sums, self.last, strict=True):
             total.add_(u)
@@ -163,7 +163,7 @@ class DelayedNesterov:
 
     @torch.no_grad()
     def version(self) -> None:
-        """Move the model by the update that was noted."""
+        """Move the model by the pseudo-gradient that was kept."""
         n, due = self.count, self.taken % self.count == 0
         share = (1 - self.activation * n + self.activation) if due else self.activation
         for p, m, total, u in zip(self.params, self.momenta, self.sums, self.last, strict=True):

@@ -18,10 +18,10 @@ from syncline.optim.base import Row, UpdateRule
 
 
 class Shared:
-    """Rows that share one copy of the tensors where workers are equal, as a method's rules see them.
+    """Rows that share one copy of each tensor that is equal on all workers, as a method's rules see them.
 
     Attributes:
-        kept: names of the states that its rule keeps of a parameter, by the parameter's number.
+        kept: names of the states that a rule keeps per parameter, by number of the parameter.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def store_states(row: Row, seen: Row) -> None:
 
 
 def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
-    """Return the places of the rows whose groups say the same of these knobs, in their order."""
+    """Return the indices of the rows whose groups have equal values of these knobs, in order."""
     groups: list[tuple[list[Any], list[int]]] = []
     for place, row in enumerate(rows):
         values = [row.group[name] for name in knobs]
@@ -88,7 +88,7 @@ def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
 
 
 def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
-    """``x <- (1 - lr weight_decay) x - lr d``, all parameters of one rate at once; what is one copy moves once."""
+    """Move all parameters with one learning rate, ``x <- (1 - lr weight_decay) x - lr d``; shared copies move once."""
     moving = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
     for places in with_equal([row for row, _ in moving], ("lr", "weight_decay")):
         some = [_to_move(*moving[place]) for place in places]
@@ -98,7 +98,7 @@ def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
 
 
 def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
-    """Decoupled weight decay: ``x <- (1 - lr weight_decay) x``."""
+    """Apply decoupled weight decay: ``x <- (1 - lr weight_decay) x``."""
     if group["weight_decay"]:
         torch._foreach_mul_(xs, 1 - group["lr"] * group["weight_decay"])
 

@@ -26,12 +26,12 @@ from syncline.optim.scalings import AdamScaling, Scaling, momentum_names
 
 
 def discount(t: int, delay: int, anneal_steps: int) -> float:
-    """Return the factor of the learning rate of what is late by tau: ``tau^-(1 - min(t / T, 1))``; 1 for tau of 0 or 1.
+    """Return the learning-rate factor for a delay of tau: ``tau^-(1 - min(t / T, 1))``; 1 for a tau of 0 or 1.
 
     Args:
-        t: step, from 0.
-        delay: tau.
-        anneal_steps: T, after which the rate is whole again; 0 for a rate that always is.
+        t: number of the step, from 0.
+        delay: tau, number of updates by which the gradient is late.
+        anneal_steps: T, number of steps until the factor is 1 again; with 0 it is always 1.
 
     Source: B. Yang et al., "PipeMare" (2021), section 3.1 (T1); Basis Rotation calls it PipeDream-LR.
 
@@ -52,10 +52,10 @@ def discounted(
     """Return a schedule whose rate is discounted for each parameter group by its delay.
 
     Args:
-        optimizer: with one group or more per stage.
-        delays: tau of each parameter group.
+        optimizer: optimizer with at least one parameter group per stage.
+        delays: tau, number of updates by which the gradients of each parameter group are late.
         anneal_steps: T of `discount`.
-        factor: the schedule that all groups have in common, of t.
+        factor: function of the step t that gives the learning-rate factor of all groups.
 
     Raises:
         SpecError: another number of delays than of groups, or a negative one.
@@ -79,8 +79,8 @@ class DelayCompensation(Reducer):
 
     Args:
         stale: the weights ``(R, *s)`` that the gradient of a parameter, by number, belongs to.
-        strength: lambda, at least 0.
-        reducer: what becomes of the workers' gradients first.
+        strength: lambda, coefficient of the correction, at least 0.
+        reducer: reducer that combines the workers' gradients before the correction.
 
     Raises:
         SpecError: a negative strength.
@@ -121,9 +121,9 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     its second moment (XPipe), each with its bias correction. Before the first step nothing moves.
 
     Args:
-        method: whose momenta are used.
-        p: the parameter, one of the method's.
-        delay: tau, one number or one per coordinate.
+        method: method whose momenta are used.
+        p: a parameter of the method.
+        delay: tau, number of updates to look ahead, for the parameter or for each coordinate.
 
     Raises:
         SpecError: a rule whose direction is not one momentum.

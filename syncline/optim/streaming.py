@@ -19,7 +19,7 @@ PENDING = "pending_"
 
 
 class TensorsInFlight(NamedTuple):
-    """Tensors under way, and the rows that they belong to."""
+    """Tensors in transit, and the rows that they belong to."""
 
     rows: list[Row]
     handle: Handle
@@ -48,11 +48,11 @@ class Streaming(Method):
         params: parameters or parameter groups.
         lr: learning rate.
         rule: the update rule.
-        periods: K of each averaged state.
-        fragments: F.
-        tau: steps between sending and merging; less than every K.
-        alpha: how much of a worker's own value survives a merge.
-        outer: outer optimizer of the parameters; adopted if none.
+        periods: K of each averaged state, number of steps between two averages of a fragment.
+        fragments: F, number of fragments.
+        tau: number of steps between sending and merging a fragment, less than every K.
+        alpha: weight of a worker's own value in a merge, from 0 to 1.
+        outer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Raises:
@@ -140,7 +140,7 @@ class Streaming(Method):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """Torch's, with what is in flight awaited and kept, so that a resumed run merges it when it is due."""
+        """Return torch's state with the fragments in transit, which a resumed run merges when they are due."""
         for slot, (rows, handle) in self._in_flight.items():
             for row, tensor in zip(rows, handle.wait(), strict=True):
                 row.state[PENDING + slot.state] = tensor.clone()
@@ -148,7 +148,7 @@ class Streaming(Method):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Torch's, and what was in flight is in flight again."""
+        """Load torch's state, and the fragments that were in transit."""
         super().load_state_dict(state_dict)
         self._in_flight = {}
         assert isinstance(self.sync, Periodic)

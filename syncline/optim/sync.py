@@ -35,13 +35,13 @@ class EveryStep(SyncPolicy):
 class Periodic(SyncPolicy):
     """Each state has its own period: state ``s`` is averaged after step ``t`` when ``(t + 1 - offset_s) % K_s == 0``.
 
-    ``t`` counts from 0. With the default offset 0 everything is due at the end of its period, so that equal periods
-    travel together. MT-DAO's Algorithms 2 and 3 average parameters when ``(t + 1) % K_x == 0`` but momenta when
+    ``t`` counts from 0. With the default offset 0 each state is due at the end of its period, so that states with equal
+    periods travel together. MT-DAO's Algorithms 2 and 3 average parameters when ``(t + 1) % K_x == 0`` but momenta when
     ``t % K_j == 0``: offset 1 for the momenta.
 
     Args:
-        periods: K per state name (``params`` or a state of the update rule).
-        offsets: offset per state name; 0 where absent.
+        periods: K per state name (``params`` or a state of the update rule), number of steps between averages.
+        offsets: offset per state name, in steps; by default 0.
 
     Raises:
         SpecError: for a period below 1 or a state that does not exist.
@@ -73,7 +73,7 @@ class Random(SyncPolicy):
     Draws are functions of state and step, the same on all workers and for every seed of a training.
 
     Args:
-        periods: K per state name: steps from one average to the next, on average.
+        periods: K per state name, the mean number of steps from one average to the next.
 
     Raises:
         SpecError: for a period below 1 or a state that does not exist.

@@ -48,10 +48,10 @@ class TorchRule(SteppingRule[Method]):
         make: a class derived from ``torch.optim.Optimizer``, ``functools.partial`` of one, or a function of a list of
             parameters that returns an optimizer. A class is given the method's parameter groups. A function may group
             its parameters; the learning rate of its first group is then the method's, and others keep their proportion.
-        average_states: the names of its states that a sync policy may average.
+        average_states: names of the optimizer's states that a sync policy may average.
 
     Raises:
-        SpecError: it cannot be made, takes no step without a closure, has no learning rate in its groups, or has no
+        SpecError: the optimizer cannot be made, needs a closure to step, has no learning rate in its groups, or has no
             states of these names.
     """
 
@@ -96,7 +96,7 @@ class TorchRule(SteppingRule[Method]):
         raise failure
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the options that all of its groups share, but for the learning rate, which is the method's."""
+        """Return the options that all groups of the optimizer share, without the learning rate, set by the method."""
         first, *others = self.probe.groups
         shared = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in others)}
         return {k: v for k, v in shared.items() if k not in METHODS_OWN and k != "lr"}
@@ -108,11 +108,11 @@ class TorchRule(SteppingRule[Method]):
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Nothing: its states begin with its first step."""
+        """Return no states; the optimizer makes its states in its first step."""
         return {}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """None: it moves the parameters itself, see ``of``."""
+        """Return None, because the optimizer itself moves the parameters."""
         return None
 
     @override
@@ -125,7 +125,7 @@ class TorchRule(SteppingRule[Method]):
         """Return an instance for parameters, or of a class for groups of them.
 
         Raises:
-            SpecError: with what it says, if it cannot be made.
+            SpecError: the optimizer cannot be made; the error repeats its message.
         """
         try:
             takes_lr = "lr" in inspect.signature(self.make).parameters
@@ -146,7 +146,7 @@ class TorchRule(SteppingRule[Method]):
         return optimizer
 
     def kept_shapes(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the states that it keeps of a parameter, from its first step.
+        """Return the shapes of the states that the optimizer keeps per parameter, from its first step.
 
         Found by stepping the shape on the meta device; where that fails, as of code that looks at values, by stepping a
         small tensor with as many sides, of which the states' sides are told.

@@ -24,10 +24,10 @@ SMALLEST_NORM = 0.1
 
 @runtime_checkable
 class Trigger(Protocol):
-    """Decides, the same on all workers, whether step ``t`` exchanges."""
+    """A decision whether workers exchange in step ``t``, which is the same on all workers."""
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the tensors it keeps per matrix."""
+        """Return the tensors that the trigger keeps per matrix."""
         ...
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
@@ -37,7 +37,7 @@ class Trigger(Protocol):
 
 @dataclass(frozen=True)
 class Every(Trigger):
-    """Every ``period`` steps: after step t (from 0) when ``(t + 1) % period == 0``."""
+    """A trigger that fires every ``period`` steps: after step t (from 0) if ``(t + 1) % period == 0``."""
 
     period: int = 1
 
@@ -59,8 +59,8 @@ class AtSteps(Trigger):
     """After the steps ``t`` with ``t mod period`` among those that are named: a placement that is known beforehand.
 
     Args:
-        steps: from 0.
-        period: after which they come again.
+        steps: steps of each period that exchange, from 0.
+        period: number of steps after which the placement repeats.
     """
 
     steps: frozenset[int]
@@ -85,7 +85,7 @@ class RMMC(Trigger):
     a value. The first step has nothing to compare with and counts as an infinite change.
 
     Args:
-        threshold: tau; 0 fires whenever a norm that is looked at changes, infinity never.
+        threshold: tau; with 0 the trigger fires whenever one of the norms changes, with infinity never.
         form: ``paper``: ``m_t = M + G``, against the same one step before. ``code``: ``m_t = M + G`` against ``M``, the
             buffer after error feedback, where ``||M|| > 0.1``, as in the public code.
 
@@ -110,7 +110,7 @@ class RMMC(Trigger):
         return {NORM: x.new_full((x.shape[0],), -1.0)}
 
     def changes(self, rows: list[Row]) -> Tensor:
-        """RMMC of each layer, ``(R, layers)``; moves the remembered norms on."""
+        """Return RMMC of each layer, ``(R, layers)``, and replace the kept norms by the current ones."""
         out = []
         for row in rows:
             momentum = row.state[MOMENTUM]
@@ -157,8 +157,8 @@ class GradientChange(Trigger):
     the place of the flags that the source gathers.
 
     Args:
-        threshold: delta; 0 fires in every step, infinity never.
-        smoothing: weight of the newest norm, in (0, 1]; 1 compares a gradient with the one before.
+        threshold: delta; with 0 the trigger fires in every step, with infinity never.
+        smoothing: weight of the newest squared norm in s, in (0, 1]; with 1, s is the squared norm itself.
 
     Raises:
         SpecError: for a value out of range.
@@ -183,7 +183,7 @@ class GradientChange(Trigger):
         return {GRADIENT_SQUARE: x.new_full((x.shape[0],), -1.0)}
 
     def change(self, rows: list[Row]) -> Tensor:
-        """Delta of each worker ``(R,)``, over all rows together; moves what is remembered on."""
+        """Return Delta of each worker ``(R,)``, over all rows together, and update the kept averages."""
         before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
             average, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
@@ -225,7 +225,7 @@ def check_one_seed(comm: Communicator) -> None:
     """Refuse replicas side by side: each would trigger by itself.
 
     Raises:
-        SpecError: with how many there are.
+        SpecError: there are several replicas; the error gives their number.
     """
     if comm.replicas > 1:
         raise SpecError("seeds", comm.replicas, "one at a time, as each would trigger by itself")

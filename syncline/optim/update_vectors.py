@@ -84,13 +84,13 @@ def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
 
 
 def relative_spread(m: Tensor, replicas: int = 1) -> Tensor:
-    """``sqrt(mean of the entries' variances between workers) / sqrt(mean of the workers' mean squared)``: ``(S,)``."""
+    """Return ``(S,)``: the root of the mean variance between workers over the root of the mean squared mean."""
     shared = flat(m).double().unflatten(0, (replicas, -1)).mean(1)
     return (_deviation(m, replicas).square().mean(1) / shared.square().mean(1)).sqrt()
 
 
 def _deviation(m: Tensor, replicas: int) -> Tensor:
-    """Between the workers of each replica, ``(S, n)``."""
+    """Return the standard deviation between the workers of each replica, ``(S, n)``."""
     workers = flat(m).double().unflatten(0, (replicas, -1))
     return workers.std(1) if workers.shape[1] > 1 else torch.zeros_like(workers[:, 0])
 
@@ -101,10 +101,10 @@ def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Commun
     A vote whose fields are too narrow for so many workers is left out. The ledger notes nothing.
 
     Args:
-        rows: vectors in the place of gradients.
-        votes: by name.
-        comm: the group.
-        t: the step, by which ties are broken.
+        rows: rows whose ``g`` are update vectors.
+        votes: votes by name.
+        comm: the group of workers.
+        t: number of the step, on which the breaking of ties depends.
 
     Returns:
         Rates ``(S,)`` over the entries whose exact sum is not zero.

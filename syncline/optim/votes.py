@@ -44,10 +44,10 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, coin_
 
     Args:
         signs: ``(R, n)`` of -1, 0, 1.
-        ties: what becomes of a zero.
-        workers: which worker each row is.
-        t: the step.
-        coin_name: names the coins.
+        ties: value that replaces a zero.
+        workers: number of each row's worker.
+        t: number of the step.
+        coin_name: name of the stream of random signs.
 
     Source: Lion Cub, appendix B.1; its odd iterations, counted from 1, are even steps here.
     """
@@ -132,10 +132,10 @@ class OneBitVote(Vote):
     that with ``ties: zero``. A chunk is whole bytes.
 
     Args:
-        ties: what becomes of a worker's zero and of a tied vote.
+        ties: value that replaces a worker's zero and a tied vote, see ``break_zeros``.
 
     Raises:
-        SpecError: other ties.
+        SpecError: ``ties`` has another value.
 
     Source: Lion Cub, section 3 (1-bit compressed all-reduce), after Tang et al., 1-bit Adam (2021).
     """
@@ -168,8 +168,8 @@ class DirectVote(Vote):
     and 2 in ``ceil(log2(2 P + 1))`` bits. A tied vote is 0 whatever ``ties`` says.
 
     Args:
-        ties: what becomes of a worker's zero.
-        bits: width of a field; as narrow as can be if none.
+        ties: value that replaces a worker's zero, see ``break_zeros``.
+        bits: bits of a sum; by default, as few as the number of workers needs.
 
     Raises:
         SpecError: other ties; when it votes, too many workers for the width.

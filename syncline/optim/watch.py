@@ -20,7 +20,7 @@ class MeasuredValue(NamedTuple):
 
 
 class WatchedValue(NamedTuple):
-    """A value of one seed after so many completed steps."""
+    """A value of one seed after a number of completed steps."""
 
     seed: int
     step: int
@@ -30,23 +30,23 @@ class WatchedValue(NamedTuple):
 
 
 class Measure:
-    """Looks at a method on its way; each hook returns what it found there, by default nothing.
+    """A measure of a method during training; each hook returns measured values, by default none.
 
     Parameters, gradients and states have the worker axis: rows ``(S W, *s)``, replica by replica.
     """
 
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
-        """Before step ``t`` (from 0): ``p.grad`` are the workers' own gradients."""
+        """Measure before step ``t`` (from 0); ``p.grad`` are then the gradients of each worker."""
         return ()
 
     def before_average(
         self, method: Method, rows: list[Row], names: tuple[str, ...], t: int
     ) -> Iterable[MeasuredValue]:
-        """After the local update of step ``t``, before the states ``names`` of these rows are averaged."""
+        """Measure after the local update of step ``t``, before the states ``names`` of these rows are averaged."""
         return ()
 
     def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
-        """After step ``t``, averages and all."""
+        """Measure after step ``t``, including its averages."""
         return ()
 
 
@@ -54,8 +54,8 @@ class Watch:
     """Measures along one training.
 
     Args:
-        measures: who is asked.
-        every: steps from one look before and after a step to the next; before an average everybody is asked.
+        measures: measures to record.
+        every: number of steps between records before and after a step; measures before an average are always recorded.
     """
 
     def __init__(self, measures: Sequence[Measure], every: int = 1) -> None:
@@ -63,7 +63,7 @@ class Watch:
         self._found: list[tuple[int, MeasuredValue]] = []
 
     def before_step(self, method: Method, t: int) -> None:
-        """To be called with gradients that are fresh."""
+        """Record measures before a step; call it after the gradients are computed."""
         if (t + 1) % self._every == 0:
             for measure in self._measures:
                 self._keep(t, measure.before_step(method, t))
@@ -74,7 +74,7 @@ class Watch:
             self._keep(t, measure.before_average(method, rows, names, t))
 
     def after_step(self, method: Method, t: int) -> None:
-        """To be called before the next gradients."""
+        """Record measures after a step; call it before the next gradients are computed."""
         for measure in self._measures:
             values = measure.after_step(method, t)
             if (t + 1) % self._every == 0:

@@ -57,13 +57,13 @@ class ZeroOneSchedule:
         return t < self.freeze_step and (t - begin) % 2**i == 0
 
     def refreshed(self, t: int) -> int:
-        """Return how often the second moment has been updated when step ``t`` is done."""
+        """Return the number of updates of the second moment until the end of step ``t``."""
         last = min(t, self.freeze_step - 1)
         i, begin = self._interval_of_refreshes(last)
         return self.kappa * i + (last - begin) // 2**i + 1
 
     def interval(self, t: int) -> int:
-        """Return steps between averages at step ``t``."""
+        """Return the number of steps between averages at step ``t``."""
         doublings = max(0, t - self.freeze_step) // self.double_every
         return min(self.max_interval, 2 ** min(doublings, self.max_interval.bit_length()))
 
@@ -74,7 +74,7 @@ class ZeroOneSchedule:
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 
     def check(self, available: tuple[str, ...]) -> None:
-        """Nothing is named that is not always there."""
+        """Accept any rule, because the averaged states always exist."""
 
 
 class CodeSchedule(ZeroOneSchedule):
@@ -110,13 +110,13 @@ class ZeroOneAdamMethod(OneBitMethod):
     Args:
         params: parameters or parameter groups.
         lr: learning rate.
-        schedule: when the second moment is refreshed, and when workers average.
-        beta1: decay of the momentum.
-        beta2: decay of the second moment.
-        eps: added to the root.
-        bias_correction: as there; without it, the paper's form.
-        scale: as for ``OneBitMean``.
-        **options: options of ``Method``.
+        schedule: schedule of the refreshes of the second moment, and of the averages.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        bias_correction: whether learning rate and second moment are corrected; the paper has no correction.
+        scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
+        **options: further options of ``Method``.
 
     Raises:
         SpecError: for a value out of range.
@@ -222,7 +222,7 @@ class ZeroOneAdamMethod(OneBitMethod):
             group[RATE_SUMS] = {}
 
     def _average_signs(self, rows: list[Row], t: int) -> None:
-        """All workers where the mean of their momenta leads from where they last met."""
+        """Move all workers from their last common parameters by the mean of their accumulated steps."""
         sums = [row.group[RATE_SUMS][row.number] for row in rows]
         # With learning rates of 0 nothing is accumulated; the momenta are averaged all the same.
         sent = [self._sent(row, t) if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)]

@@ -57,7 +57,7 @@ class LowAndHigh(Protocol):
 
 
 def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
-    """Return the factors of each of the four times of `Varied`, for computing k and communication c."""
+    """Return the factors of each of the four variants in `StepTimeVariants`, for computing k and communication c."""
     return Factors(k.low), Factors(k.high), Factors(1.0, c.low), Factors(1.0, c.high)
 
 

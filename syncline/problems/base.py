@@ -17,10 +17,10 @@ LARGEST_SIZE = 10**8
 
 
 def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> None:
-    """Refuse sizes that no tensor has, before torch is asked for one.
+    """Refuse sizes that a tensor cannot have, before torch allocates the tensor.
 
     Raises:
-        SpecError: one is below 1 or above ``largest``.
+        SpecError: a size is below 1 or above ``largest``.
     """
     for name in fields:
         size = getattr(problem, name)
@@ -33,14 +33,14 @@ def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> N
 class Rows:
     """The workers that live in this process, one row for each worker of each replica.
 
-    A *replica* is a whole training run with its own seed; its ``world_size`` workers are numbered from 0. Rows are laid
-    replica by replica: ``row = replica * len(workers) + index of the worker``.
+    A *replica* is a whole training run with its own seed; its ``world_size`` workers are numbered from 0. Rows are
+    ordered by replica: ``row = replica * len(workers) + index of the worker``.
 
     Args:
-        seeds: one seed per replica (S of them).
-        workers: the workers that live here (W of them): all in the simulator, its own ranks in a process.
-        world_size: M, the workers in the group.
-        drawn: where tasks of one problem with other rows find what was drawn for the whole group; none: each draws it.
+        seeds: seed of each replica (S seeds).
+        workers: numbers of the W workers in this process: all workers in the simulator, else the process's own ranks.
+        world_size: M, number of workers in the group.
+        drawn: cache of the whole group's random draws, which tasks with other rows share; None for no shared cache.
 
     Raises:
         SpecError: there is no seed or no worker, or a worker is repeated or outside the group.
@@ -73,7 +73,7 @@ class Rows:
     def parameters(
         self, initial: Callable[[int], Mapping[str, Tensor]], dtype: torch.dtype, device: torch.device | str
     ) -> dict[str, torch.nn.Parameter]:
-        """Stacked parameters ``(R, *s)`` in which all workers of a replica start from ``initial(seed)``."""
+        """Return stacked parameters ``(R, *s)``; all workers of a replica start from ``initial(seed)``."""
         replicas = [initial(seed) for seed in self.seeds]
         return {
             name: torch.nn.Parameter(
@@ -102,9 +102,9 @@ class Task(Protocol):
     """Arithmetic of one worker in one ``step_gradients``; None where it says nothing about a real machine."""
 
     def step_gradients(self, step: int) -> Tensor:
-        """Losses ``(R,)`` at the present parameters; each parameter's ``.grad`` becomes a new ``(R, *s)`` tensor.
+        """Return the losses ``(R,)`` of the current parameters, and set each ``.grad`` to a new ``(R, *s)`` tensor.
 
-        What is random in it depends on the seed, the worker and ``step`` alone, so a resumed run sees the same data.
+        Random draws depend only on the seed, the worker and ``step``, so that a resumed run sees the same data.
         """
         ...
 

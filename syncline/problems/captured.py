@@ -40,12 +40,12 @@ def batched(loss: Loss) -> Pass:
 
 
 class RecordedPass:
-    """A pass that is recorded when its arguments are of a new kind, and replayed where they are of the last one's.
+    """A pass that is recorded for each new kind of arguments, and replayed while the kind stays the same.
 
     Args:
         run: the pass.
-        record: makes of a pass and its first arguments what takes its place.
-        in_place: whether what is recorded reads the parameters where they were then.
+        record: function of a pass and its first arguments, which returns the recorded pass.
+        in_place: whether the recorded pass reads the parameters at their memory addresses during recording.
     """
 
     def __init__(

@@ -30,10 +30,10 @@ class Corpus:
     """Bytes to train on and bytes to validate on.
 
     Args:
-        name: where the text is from.
+        name: source of the text.
         train: ``(n,)`` uint8.
         validation: ``(m,)`` uint8.
-        sha256: of the training bytes followed by the validation bytes; for a user's file, the file's own checksum.
+        sha256: checksum of the training bytes followed by the validation bytes; for a user's file, of the file.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Corpus:
 
 @cache
 def standard_library() -> Corpus:
-    """About 12 MB of Python: the standard library of the running interpreter, without its tests.
+    """Return about 12 MB of Python: the standard library of the running interpreter, without its tests.
 
     Files come in the order of their paths; see ``held_out`` for which of them are for validation.
 
@@ -57,7 +57,7 @@ def standard_library() -> Corpus:
 
 @cache
 def torch_source() -> Corpus:
-    """About 41 MB of Python: the source of the installed PyTorch, without its tests. No file of it is in the other.
+    """Return about 41 MB of Python: the source of the installed PyTorch, without its tests.
 
     Raises:
         SpecError: it was installed without its source.
@@ -84,7 +84,7 @@ def library_files(root: Path, skipped: Set[str] = SKIPPED_FOLDERS) -> list[str]:
     """Return the sorted paths, relative to ``root`` and with forward slashes, of the Python files in the corpus.
 
     Args:
-        root: of the library.
+        root: folder of the library.
         skipped: names of folders that are left out.
     """
     paths = []

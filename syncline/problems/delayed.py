@@ -29,10 +29,10 @@ class DelayedTask:
     """A task whose ``.grad`` at step t is of the parameters at step ``t - min(t, tau)``.
 
     Args:
-        task: what is delayed.
-        delays: tau of each parameter by name; those that are not named are not late.
-        predict: what takes the place of the weights that a forward pass would use, from a parameter's name and present
-            value: weight prediction. None for the weights themselves.
+        task: the task without delay.
+        delays: tau of each parameter by name, in updates; parameters without an entry have no delay.
+        predict: weight prediction: a function of a parameter's name and current value, which returns the weights that a
+            forward pass uses. None for no prediction.
 
     Attributes:
         stale: the parameters that the last gradient belongs to, by name.
@@ -65,7 +65,7 @@ class DelayedTask:
         self.stale: dict[str, Tensor] = {}
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the task's own."""
+        """Return any other attribute of the task without delay."""
         return getattr(self._task, name)
 
     def step_gradients(self, step: int) -> Tensor:

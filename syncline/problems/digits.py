@@ -35,11 +35,12 @@ class Digits:
 
     Args:
         hidden: width of the hidden layer.
-        batch_size: images per worker and step.
-        skew: share of each shard that is dealt by label; the rest is dealt at random. At 0 all shards look alike, at 1
-            a worker sees few labels: the images, sorted by label, are cut into M pieces. Degrees of skew as in K. Hsieh
-            et al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
-        sites: into so many equal parts of the workers it is dealt by label, and in a site at random; none: by worker.
+        batch_size: number of images per worker and step.
+        skew: share of each shard that is dealt by label; the rest is dealt at random. With 0 all shards are alike. With
+            1 the images, sorted by label, are cut into M pieces, so that a worker sees few labels. Source: K. Hsieh et
+            al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
+        sites: number of sites, which are equal parts of the workers. The images dealt by label go to sites, and within
+            a site to random workers. By default, each worker is its own site.
 
     Raises:
         SpecError: a size is below 1, ``skew`` is outside [0, 1], sites without it or more of them than workers, or
@@ -88,12 +89,12 @@ class Digits:
 
 
 def mlp(hidden: int) -> nn.Sequential:
-    """Pixels to hidden ReLUs to classes."""
+    """Return the network from pixels through hidden ReLUs to classes."""
     return nn.Sequential(nn.Linear(PIXELS, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
 
 
 def uniform_weights(module: nn.Module, source: torch.Generator) -> dict[str, Tensor]:
-    """Fresh weights and biases of linear layers, uniform in +-1/sqrt(fan in), as torch does by default."""
+    """Return fresh weights and biases of linear layers, uniform in +-1/sqrt(fan in), which is torch's default."""
     weights = {}
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):
@@ -128,11 +129,12 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     """Return one row of indices into ``labels`` per worker, ``(M, n // M)``: no image in two shards.
 
     Args:
-        labels: ``(n,)``.
-        world_size: M.
+        labels: labels of the images, ``(n,)``.
+        world_size: M, number of workers.
         skew: share of each shard that comes from the images sorted by label.
-        source: of the order in which images are dealt.
-        sites: among whose workers these are dealt at random; none: each worker has labels of its own.
+        source: random generator of the order in which images are dealt.
+        sites: number of sites; the images sorted by label are dealt at random among the workers of a site. By default,
+            each worker is its own site.
 
     Raises:
         SpecError: ``world_size`` is larger than n, or more sites than workers.

@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 class DrawnBlocks:
-    """Blocks of draws that tasks of one problem share, each of some workers: every one draws them for the whole group.
+    """A cache of random draws of the whole group, which tasks of one problem share if each has some of the workers.
 
     Args:
-        capacity: how many blocks.
+        capacity: largest number of blocks that are kept.
     """
 
     def __init__(self, capacity: int = 8) -> None:
@@ -19,7 +19,7 @@ class DrawnBlocks:
         self._blocks: dict[tuple[object, ...], Tensor] = {}
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
-        """Return the block of a stream, which is drawn if it is not there; the one not asked for the longest goes."""
+        """Return the block of a stream; draw it if it is not cached, and drop the least recently used block."""
         drawn = self._blocks.pop(key, None)
         if drawn is None:
             drawn = draw()

@@ -21,9 +21,9 @@ class Routing:
     """The routing of tokens to experts.
 
     Args:
-        experts: E.
-        per_token: k, through how many of them a token goes.
-        balance: weight of the loss that makes their loads alike.
+        experts: E, number of experts.
+        per_token: k, number of experts that each token goes through.
+        balance: weight of the loss term that balances the experts' loads.
 
     Raises:
         SpecError: fewer than two experts, more of them per token than there are, or a negative weight.
@@ -44,7 +44,7 @@ class Routing:
 
 
 def gates(logits: Tensor, per_token: int) -> Tensor:
-    """Weights of the experts ``(..., E)``: a softmax over the k largest logits of each token, 0 for the others.
+    """Return the experts' weights ``(..., E)``: a softmax over the k largest logits of each token, 0 for the others.
 
     >>> gates(torch.tensor([[1.0, 3.0, 3.0]]), 2).tolist()
     [[0.0, 0.5, 0.5]]
@@ -60,8 +60,8 @@ def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
     nothing is differentiated.
 
     Args:
-        logits: of the router, ``(..., E)``.
-        weights: what `gates` makes of them.
+        logits: the router's outputs, ``(..., E)``.
+        weights: the weights that `gates` returns for these logits.
     """
     chosen = (weights > 0).to(logits.dtype).flatten(0, -2).mean(0)
     likely = logits.softmax(-1).flatten(0, -2).mean(0)

@@ -74,12 +74,12 @@ class GPT(nn.Module):
 
     Args:
         vocabulary: number of tokens.
-        context: the longest time.
-        width: of the residual path.
+        context: largest number of tokens in a sequence.
+        width: width of the residual path.
         layers: number of blocks.
-        heads: of each attention; divides ``width``.
+        heads: number of heads of each attention, a divisor of ``width``.
         tied: whether the output layer is the token embedding.
-        routing: of experts in the place of each MLP; none: one MLP.
+        routing: routing of tokens to the experts that replace each MLP; None for one MLP per block.
 
     Raises:
         SpecError: a size is below 1, or ``heads`` does not divide ``width``.
@@ -124,7 +124,7 @@ class GPT(nn.Module):
 
 
 def gpt_weights(module: GPT, source: torch.Generator) -> dict[str, Tensor]:
-    """Fresh weights: N(0, 0.02^2), and ones for norms.
+    """Return fresh weights: draws from N(0, 0.02^2), and ones for norms.
 
     The two matrices of a block that write to the residual path are smaller by ``1 / sqrt(2 layers)``, so that the sum
     of all blocks does not grow with the depth.
@@ -141,7 +141,7 @@ def gpt_weights(module: GPT, source: torch.Generator) -> dict[str, Tensor]:
 
 
 def training_flops_per_token(module: GPT, context: int) -> float:
-    """Arithmetic of a forward and a backward pass per token.
+    """Return the FLOPs of a forward and a backward pass per token.
 
     ``6 N + 12 layers width context`` with N the weights that multiply activations: all but the norms, the positions,
     a token embedding that is not the output layer too, and experts that a token does not go through.

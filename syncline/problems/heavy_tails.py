@@ -14,12 +14,12 @@ __all__ = ["gaussian", "laplace", "log_normal", "stable"]
 
 
 def laplace(scale: float) -> Draw:
-    """Independent draws with the density ``exp(-|x| / scale) / (2 scale)``, in double precision; variance 2 scale^2."""
+    """Return a function that draws numbers with density ``exp(-|x| / scale) / (2 scale)``, in double precision."""
     return lambda source, size: scale * _signs(source, size) * _exponential(source, size)
 
 
 def log_normal(sigma: float, scale: float = 1.0) -> Draw:
-    """Independent draws ``+-scale * exp(sigma z)`` with z from N(0, 1), either sign as likely, in double precision.
+    """Return a function that draws ``+-scale * exp(sigma z)`` with z from N(0, 1), each sign with probability 1/2.
 
     Args:
         sigma: standard deviation of the logarithm of the magnitude, 0 or larger.
@@ -29,7 +29,7 @@ def log_normal(sigma: float, scale: float = 1.0) -> Draw:
 
 
 def stable(alpha: float, scale: float = 1.0) -> Draw:
-    """Independent draws ``scale * S`` from the symmetric alpha-stable law, ``E exp(i t S) = exp(-|t|^alpha)``.
+    """Return a function that draws ``scale * S``, S symmetric alpha-stable: ``E exp(i t S) = exp(-|t|^alpha)``.
 
     With V uniform on (-pi/2, pi/2) and W exponential of mean 1::
 
@@ -41,7 +41,7 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
 
     Args:
         alpha: the index of stability, above 0 and at most 2.
-        scale: what the draws are multiplied by.
+        scale: factor of the draws.
 
     Raises:
         SpecError: ``alpha`` is outside (0, 2].

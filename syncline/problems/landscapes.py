@@ -45,7 +45,7 @@ class Landscape(ABC):
 
     @abstractmethod
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
-        """f and its gradient in closed form."""
+        """Return f and its gradient in closed form."""
 
     @abstractmethod
     def start_point(self) -> Tensor:
@@ -111,10 +111,10 @@ class LandscapeTask:
 
     @torch.no_grad()
     def trace(self) -> dict[str, Tensor]:
-        """Over the local workers of each replica, and in two dimensions their mean ``position`` ``(S, 2)``.
+        """Return ``distance`` and ``spread`` of each replica's local workers; in two dimensions also ``position``.
 
-        ``distance``: of the workers' mean to the minimiser of F; ``spread``: the mean distance of a
-        worker to that mean.
+        ``distance`` is the distance of the workers' mean to the minimiser of F, ``spread`` the mean distance of a
+        worker to the workers' mean, and ``position`` the workers' mean, ``(S, 2)``.
         """
         positions = self.rows.by_replica(self.params["x"].detach())
         mean = positions.mean(1, keepdim=True)

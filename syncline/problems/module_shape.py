@@ -31,11 +31,11 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
 
     Args:
         model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of what the module is called with.
-        name: for people.
+        name: name of the model in tables and errors.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: nothing of the kind, nothing that is learned, or work that cannot be counted.
+        SpecError: the value is not a module, has no trainable parameters, or its work cannot be counted.
 
     >>> net = module_shape((nn.Linear(8, 4, bias=False), torch.zeros(2, 8)), "net")
     >>> net.parameters, net.flops_per_token, 2 * 32 + 2 * 32  # forward, and the weights' gradient
@@ -60,10 +60,17 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
 
 
 def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> int:
-    """N: parameters that a token is multiplied with once.
+    """Return the number of parameters in weights that each token is multiplied with, exactly once.
+
+    This is N of the approximation of 6 N FLOPs per token.
+
+    Args:
+        module: the model.
+        name: name of the model, for the error line.
+        path: path of the field, for the error line.
 
     Raises:
-        SpecError: there are layers that multiply with a weight several times.
+        SpecError: the module has layers that use a weight several times per token, or an unknown number of times.
     """
     for part in module.modules():
         if isinstance(part, REUSED):
@@ -79,7 +86,7 @@ def _looked_up(module: nn.Module) -> set[int]:
 
 
 def _without_memory(module: nn.Module) -> dict[str, Tensor]:
-    """Its parameters and buffers on the meta device; its own stay where they are."""
+    """Return copies of the module's parameters and buffers on the meta device, without their values."""
     learned = {name: p.detach().to("meta").requires_grad_(p.requires_grad) for name, p in module.named_parameters()}
     return learned | {name: buffer.to("meta") for name, buffer in module.named_buffers()}
 

@@ -76,11 +76,11 @@ class NetworkTask:
         data: the batches and the validation set.
         rows: the rows to train.
         matrices: names of the weights between hidden layers.
-        flops_per_step: arithmetic of one worker in one step.
-        facts: what ``describe`` adds to the parameter count.
-        execution: see ``gradients_by``.
-        dtype: of the parameters.
-        device: of the parameters.
+        flops_per_step: FLOPs of one worker in one step.
+        facts: facts that ``describe`` returns in addition to the parameter count.
+        execution: how gradients are computed, see ``gradients_by``.
+        dtype: dtype of the parameters.
+        device: device of the parameters.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class NetworkTask:
         return {"loss": loss, "accuracy": accuracy}
 
     def trace(self) -> dict[str, Tensor]:
-        """Nothing: any pass over the weights of all workers would cost as much as a method's step."""
+        """Return no diagnostics, because a pass over the weights of all workers would cost as much as a step."""
         return {}
 
     def describe(self) -> dict[str, object]:
@@ -142,5 +142,5 @@ class NetworkTask:
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean over all targets, of logits ``(..., classes)`` and targets ``(...)``."""
+    """Return the mean cross-entropy over all targets, of logits ``(..., classes)`` and targets ``(...)``."""
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten())

@@ -46,7 +46,7 @@ class GPTStage(nn.Module):
             self.norm, self.head = model.norm, model.head
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens or activations to activations or logits."""
+        """Map tokens or activations to activations, or in the last stage to logits."""
         if self.first:
             embedded: Tensor = self.token(x)
             x = embedded + self.position.weight[: x.shape[-1]]

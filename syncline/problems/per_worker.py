@@ -49,7 +49,7 @@ def per_worker_gradients(
     ``l_r = loss({name: p[r]}, inputs[r], targets[r])`` and ``p.grad[r] = d l_r / d p[r]``.
 
     Args:
-        loss: of one worker.
+        loss: function that returns the loss of one worker for its weights, inputs and targets.
         params: stacked parameters, each ``(R, *s)``; their ``.grad`` becomes a new tensor.
         inputs: ``(R, batch, ...)``.
         targets: ``(R, batch, ...)``.

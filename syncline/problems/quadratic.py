@@ -26,12 +26,14 @@ class Quadratic(Landscape):
 
     Args:
         spectrum: the d eigenvalues of H, 0 or larger.
-        start: where every worker starts, d coordinates; all ones when None.
-        start_basis: what ``start`` counts along: the ``coordinates`` or the ``eigenvectors`` of H, ``x* + Q start``.
+        start: start point of every worker, d numbers; all ones by default.
+        start_basis: basis of ``start``: ``coordinates``, or ``eigenvectors`` of H, so that the start is ``x* + Q
+            start``.
         start_jitter: half the width of the uniform draw that each replica adds to ``start``, per number; 0 for none.
-        optimum: ``x*``, d coordinates; the origin when None.
-        angle_deg: turns the eigenvectors of a two-dimensional H by this angle (degrees).
-        rotation_seed: turns them by a random orthogonal Q of this seed, in any dimension; None for no such rotation.
+        optimum: ``x*``, d coordinates; the origin by default.
+        angle_deg: angle in degrees by which the eigenvectors of a two-dimensional H are rotated.
+        rotation_seed: seed of a random orthogonal Q that rotates the eigenvectors, in any dimension; None for no random
+            rotation.
 
     Raises:
         SpecError: the spectrum is empty or negative, a point has another dimension, the rotation does not apply, or the
@@ -80,12 +82,12 @@ class Quadratic(Landscape):
         return torch.eye(dimension, dtype=torch.float64)
 
     def hessian(self) -> Tensor:
-        """H, ``(d, d)`` in double precision."""
+        """Return H, ``(d, d)`` in double precision."""
         q = self.rotation()
         return (q * torch.tensor(self.spectrum, dtype=torch.float64)) @ q.T
 
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
-        """f and its gradient ``H (x - x*)``."""
+        """Return f and its gradient ``H (x - x*)``."""
         hessian = self.hessian().to(device, dtype)
         optimum = self._point(self.optimum, 0.0).to(device, dtype)
 

@@ -13,7 +13,7 @@ from syncline.problems.landscapes import Landscape, Oracle
 
 
 def rosenbrock(point: Tensor) -> tuple[Tensor, Tensor]:
-    """Rosenbrock's function and its gradient.
+    """Return Rosenbrock's function and its gradient.
 
     ``f(x, y) = (1 - x)^2 + 100 r^2`` and ``grad f = (-2 (1 - x) - 400 x r, 200 r)`` with ``r = y - x^2``.
 
@@ -38,7 +38,7 @@ class Rosenbrock(Landscape):
     """A curved valley with minimum 0 at (1, 1): easy to enter and slow to follow.
 
     Args:
-        start: where every worker starts; (-1.2, 1) is Rosenbrock's own.
+        start: start point of every worker; (-1.2, 1) is Rosenbrock's.
 
     Raises:
         SpecError: ``start`` does not have two coordinates.
@@ -53,7 +53,7 @@ class Rosenbrock(Landscape):
             raise SpecError("problem.start", self.start, "two coordinates")
 
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
-        """Rosenbrock's function and its gradient."""
+        """Return Rosenbrock's function and its gradient."""
         return rosenbrock
 
     def start_point(self) -> Tensor:

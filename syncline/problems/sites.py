@@ -6,15 +6,15 @@ from syncline.errors import SpecError
 
 
 def check_skew(skew: float, sites: int | None, full_skew: str) -> None:
-    """Refuse a skew, or sites, that cannot be.
+    """Refuse a skew outside [0, 1], and an invalid number of sites.
 
     Args:
-        skew: share of what a worker sees that is of its own part.
-        sites: whose workers share a part; none: each worker has one.
-        full_skew: what a skew of 1 is, in words.
+        skew: share of a worker's data that is from its own part of the data.
+        sites: number of sites, whose workers share a part of the data; None if each worker has its own part.
+        full_skew: description of a skew of 1, for the error line.
 
     Raises:
-        SpecError: which of the two, and what would be accepted.
+        SpecError: names the wrong value, and what would be accepted.
     """
     if not 0 <= skew <= 1:
         raise SpecError("problem.skew", skew, f"a number from 0 (alike) to 1 ({full_skew})")
@@ -30,9 +30,10 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
     """Return the number of a worker's part, and how many there are: equal parts of the workers in their order.
 
     Args:
-        worker: which.
-        workers: M.
-        sites: whose workers share a part, as many of each but the last; none: each worker has its own.
+        worker: number of the worker, from 0.
+        workers: M, number of workers.
+        sites: number of sites, whose workers share a part. All sites but the last have equally many workers. None if
+            each worker has its own part.
 
     Raises:
         SpecError: more sites than workers.

@@ -89,8 +89,9 @@ class Spiral(Landscape):
     at the origin only in the limit along the valley's two arms.
 
     Args:
-        radius: where every worker starts, r of that point, above 0.
-        angle_deg: theta of that point in degrees; on the valley's floor, ``4 r + asin(1 / 20)`` radians, when None.
+        radius: r of the start point of every worker, above 0.
+        angle_deg: theta of the start point in degrees; by default on the valley's floor, ``4 r + asin(1 / 20)``
+            radians.
 
     Raises:
         SpecError: a radius that is not above 0, or workers whose optima are shifted: their mean has no known minimiser.

@@ -31,12 +31,12 @@ class StepStream:
     sees, and any step can be asked for first.
 
     Args:
-        rows: the rows to draw for.
-        name: of the random stream.
-        shape: of the draw of one worker in one step.
-        draw: ``draw(generator, size)``, the distribution.
-        dtype: of the result; rounds the draws and changes nothing else.
-        device: of the result.
+        rows: rows that get draws.
+        name: name of the random stream.
+        shape: shape of the draw of one worker in one step.
+        draw: function ``draw(generator, size)`` that samples the distribution.
+        dtype: dtype of the result, to which the draws are rounded.
+        device: device of the result.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class StepStream:
 
 
 def gaussian(std: float) -> Draw:
-    """Independent draws from N(0, std^2), in double precision."""
+    """Return a function that draws independent numbers from N(0, std^2), in double precision."""
     return lambda source, size: std * torch.randn(size, generator=source, dtype=torch.float64)
 
 
 def integers(stop: int) -> Draw:
-    """Independent uniform draws from 0, ..., stop - 1."""
+    """Return a function that draws independent uniform integers from 0, ..., stop - 1."""
     return lambda source, size: torch.randint(stop, size, generator=source)

@@ -36,13 +36,13 @@ class TeacherStudent:
     those inputs, so that a constant loses 1 and the teacher 0.
 
     Args:
-        inputs: of both networks.
-        hidden: width of the hidden layer, of both.
-        outputs: of both networks.
-        batch_size: inputs per worker and step.
-        alpha: index of stability of the noise: 2 is gaussian with a variance of ``2 noise_scale^2``, 1 Cauchy; the
-            smaller, the heavier its tails.
-        noise_scale: of the noise, per parameter, worker and step; 0 for none.
+        inputs: number of inputs of both networks.
+        hidden: width of the hidden layer of both networks.
+        outputs: number of outputs of both networks.
+        batch_size: number of inputs per worker and step.
+        alpha: index of stability of the noise, in (0, 2]. With 2 it is gaussian with variance ``2 noise_scale^2``, with
+            1 it is Cauchy; a smaller index gives heavier tails.
+        noise_scale: scale of the noise, per parameter, worker and step; 0 for no noise.
 
     Raises:
         SpecError: a size is below 1, ``alpha`` is outside (0, 2], or ``noise_scale`` is negative.
@@ -66,7 +66,7 @@ class TeacherStudent:
             raise SpecError("problem.noise_scale", self.noise_scale, "a finite number, 0 or larger")
 
     def module(self) -> nn.Module:
-        """Student or teacher without memory, on the meta device."""
+        """Return the network of student or teacher without memory, on the meta device."""
         return shape_only(
             lambda: nn.Sequential(nn.Linear(self.inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.outputs))
         )
@@ -163,7 +163,7 @@ class TeacherStudentTask:
         return {"loss": torch.stack([self._loss(weights, *self._data.validation) for weights in replicas])}
 
     def trace(self) -> dict[str, Tensor]:
-        """Nothing: the distance to the teacher's weights says little, as hidden units may stand in any order."""
+        """Return no diagnostics; the distance to the teacher's weights says little, because units may be permuted."""
         return {}
 
     def describe(self) -> dict[str, object]:

@@ -30,28 +30,31 @@ class TextGPT:
     """Next-byte prediction; the loss is in nats per byte, about ln 256 = 5.5 before training.
 
     Args:
-        width: of the residual path.
+        width: width of the residual path.
         layers: number of blocks.
-        heads: of each attention.
-        context: bytes that a prediction may look at.
-        batch_size: windows of ``context`` bytes per worker and step, drawn anywhere in the text.
-        validation_windows: windows of an evaluation, evenly spaced over the held-out text, always the same.
-        held_out: which bytes of the held-out text they are of: ``whole``, ``first-half`` or ``second-half``. What is
-            tuned on one half is judged on the other.
-        text: which text: the source of Python's ``standard-library``, or that of ``torch``, which shares no file with
-            it.
-        path: a text file of your own, in the place of either.
-        tied: whether the output layer is the token embedding; pipelines need it untied, as both ends have one.
-        experts: MLPs of each block, with a router before them; 1: one without.
-        experts_per_token: through how many of them a token goes.
-        balance: weight of the loss that makes the loads of experts alike; it is in gradients, and not in what is told.
-        skew: share of a batch's windows, rounded but one at least, that are of the worker's own part of the text, one
-            stretch of it; the others are drawn anywhere.
-        sites: so many equal parts of the workers share a part of the text; none: each worker has its own.
+        heads: number of heads of each attention.
+        context: largest number of bytes that a prediction depends on.
+        batch_size: number of windows of ``context`` bytes per worker and step, drawn from random places of the text.
+        validation_windows: number of windows of an evaluation, evenly spaced over the held-out text, always the same.
+        held_out: part of the held-out text that evaluations use: ``whole``, ``first-half`` or ``second-half``. A
+            replication tunes methods on one half and judges them on the other.
+        text: the text: the source code of Python's ``standard-library``, or that of ``torch``; they share no file.
+        path: path of a text file that replaces ``text``; by default none.
+        tied: whether the output layer is the token embedding. It must be false in a pipeline, whose first stage has the
+            embedding and whose last stage has the output layer.
+        experts: number of expert MLPs of each block, behind a router; with 1, a block has one MLP and no router.
+        experts_per_token: number of experts that each token goes through.
+        balance: weight of the loss term that balances the loads of experts. It is part of the gradients, but not of
+            reported losses.
+        skew: share of a batch's windows that are from the worker's own contiguous part of the text, rounded to a number
+            of at least one window if the share is not 0; other windows are from random places.
+        sites: number of sites, which are equal parts of the workers; the workers of a site share a part of the text. By
+            default, each worker has its own part.
 
     Raises:
-        SpecError: a size is below 1, a skew outside [0, 1], sites without one or more of them than workers, ``heads``
-            does not divide ``width``, experts that cannot be, or the file cannot be read or is too short.
+        SpecError: a size is below 1, ``skew`` is outside [0, 1], there are sites without a skew or more sites than
+            workers, ``heads`` does not divide ``width``, the experts are invalid, or the file cannot be read or is too
+            short.
     """
 
     name: ClassVar[str] = "text-gpt"

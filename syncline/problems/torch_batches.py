@@ -44,7 +44,7 @@ def leaves(batch: Any) -> list[Any]:
 
 
 def stacked(batches: Sequence[Any]) -> Any | None:
-    """Batches of the rows as one, leaves ``(R, ...)``; None where they hold what is no tensor, or differ in shape."""
+    """Return the rows' batches as one, with leaves ``(R, ...)``; None if a leaf is no tensor, or shapes differ."""
     columns = list(zip(*map(leaves, batches), strict=False))
     same = len({len(leaves(batch)) for batch in batches}) == 1
     if not same or not all(
@@ -65,9 +65,9 @@ class Answer(NamedTuple):
 def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Answer:
     """Call a module on a batch.
 
-    With a ``loss``, the last part of a tuple or a list is the target and what is before it the module's arguments; a
-    batch of another form, or of one part, is both. Without, the module gets all of it. A mapping is handed over by
-    keywords.
+    With a ``loss``, the last part of a tuple or list is the target, and the other parts are the module's arguments; a
+    batch of another form, or of one part, is both input and target. Without a ``loss``, the module gets the whole
+    batch. A mapping is passed as keyword arguments.
     """
     inputs = target = batch
     if isinstance(batch, list | tuple) and len(batch) == 1:
@@ -81,10 +81,10 @@ def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> An
 
 
 def loss_of(result: Answer, loss: BatchLoss | None) -> Tensor:
-    """Return the loss of an answer: by ``loss``, or what the module itself says.
+    """Return the loss of an answer: the value of ``loss``, or without it the loss that the module returned.
 
     Raises:
-        SpecError: it is not a scalar tensor, or the module says none.
+        SpecError: the loss is not a scalar tensor, or the module returned none.
     """
     if loss is not None:
         value = loss(*result)

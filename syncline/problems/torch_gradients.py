@@ -23,9 +23,9 @@ class Stacked:
     """The tensors of all rows.
 
     Attributes:
-        params: trainable parameters, ``(R, *s)``.
-        frozen: the others, one of each replica, or one of all.
-        buffers: ``(R, *s)``.
+        params: trainable parameters by name, ``(R, *s)``.
+        frozen: other parameters by name, one for each replica, or one for all.
+        buffers: buffers by name, ``(R, *s)``.
     """
 
     params: Mapping[str, torch.nn.Parameter]
@@ -87,10 +87,10 @@ def put_row(places: TensorHolders, tensors: Stacked, rows: Rows, row: int) -> di
 def by_vmap(
     places: TensorHolders, tensors: Stacked, batches: Sequence[Any], rows: Rows, loss: BatchLoss | None
 ) -> Tensor:
-    """Losses ``(R,)`` of micro-batches ``(R, batch, ...)``, all rows in one pass; ``.grad`` and buffers are new ones.
+    """Return the losses ``(R,)`` of micro-batches ``(R, batch, ...)`` in one pass; renew ``.grad`` and buffers.
 
     Raises:
-        RuntimeError: of many kinds, from torch, for a module that it cannot batch.
+        RuntimeError: torch cannot batch the module; many messages are possible.
     """
     params = {name: param.detach() for name, param in tensors.params.items()}
     frozen = {name: _over_rows(values, rows) for name, values in tensors.frozen.items()}

@@ -22,7 +22,7 @@ class ModuleProperties:
     """Measured properties of a module.
 
     Attributes:
-        flops: of the forward and backward pass of a batch; None where none were counted.
+        flops: FLOPs of the forward and backward pass of a batch; None if they were not counted.
         draws: whether the module draws from a global generator.
     """
 
@@ -32,7 +32,7 @@ class ModuleProperties:
 
 @contextmanager
 def _separate_kernels() -> Iterator[None]:
-    """Without oneDNN, whose recurrent layers are one operation that nobody counts."""
+    """Disable oneDNN, because torch does not count the FLOPs of its fused recurrent layers."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
@@ -48,7 +48,7 @@ def measure_module(places: TensorHolders, batch: Any, loss: BatchLoss | None, de
     them; what is elementwise is not. Fused kernels are taken apart, so that recurrent layers and attention count too.
 
     Raises:
-        SpecError: it fails, or there is no scalar loss.
+        SpecError: the module raises an error, or there is no scalar loss.
     """
     name = type(places.module).__name__
     before = GlobalState.capture(device)

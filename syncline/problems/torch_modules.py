@@ -21,7 +21,7 @@ def build_module(make_model: MakeModel, seed: int, device: torch.device) -> nn.M
     """Return the module with the weights that a replica starts from; global generators are left as they were.
 
     Raises:
-        SpecError: what is made is no module, or the attempt fails.
+        SpecError: the function returns no module, or raises an error.
     """
     if isinstance(make_model, nn.Module):
         return deepcopy(make_model)
@@ -49,10 +49,10 @@ def error_clause(error: Exception) -> str:
 
 
 def check_module(module: nn.Module) -> None:
-    """Refuse what cannot be trained here.
+    """Refuse a module that this package cannot train.
 
     Raises:
-        SpecError: no trainable parameters, shapes that are not known yet, or sparse gradients.
+        SpecError: the module has no trainable parameters, shapes that are not known yet, or sparse gradients.
     """
     name = type(module).__name__
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
@@ -72,11 +72,11 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
     where a linear layer's is, that layer is the head.
 
     Args:
-        module: whose parameters.
-        chosen: these instead.
+        module: the module.
+        chosen: names that the user chose instead; None for the rule above.
 
     Raises:
-        SpecError: a chosen one that is none of the module's, or not of two dimensions.
+        SpecError: a chosen name is not a parameter of the module, or the parameter has fewer than two dimensions.
     """
     tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
     wide = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() >= 2}
@@ -94,10 +94,10 @@ class TensorHolders:
     """The holders of a module's tensors.
 
     Attributes:
-        module: it.
-        trained: its trainable parameters by name; a tied one once.
-        frozen: the others.
-        buffers: its buffers by name; a tied one once.
+        module: the module.
+        trained: trainable parameters by name; a tied parameter occurs once.
+        frozen: other parameters by name.
+        buffers: buffers by name; a tied buffer occurs once.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -115,13 +115,13 @@ class TensorHolders:
         ]
 
     def put(self, tensors: Mapping[str, Tensor]) -> None:
-        """Let the module work with these parameters, trainable or not: what it does in place is done to them."""
+        """Let the module use these parameters, trainable or not; in-place operations of the module change them."""
         for name, parameter in (self.trained | self.frozen).items():
             if name in tensors:
                 parameter.data = tensors[name]
 
     def put_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        """Let it work with these buffers."""
+        """Let the module use these buffers."""
         for part, key, name in self._holders:
             part._buffers[key] = buffers[name]
 

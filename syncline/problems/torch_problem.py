@@ -51,30 +51,29 @@ class TorchProblem:
     """A torch module, trained on data by minimising a loss.
 
     Args:
-        make_model: a function that makes the module with fresh weights, which it draws from torch's global generator as
-            any module does; here that stands on the seed of a replica, and is put back. Or a module, whose weights
-            every seed starts from.
-        train_set: a data set with a length, an iterable that can be gone through again, a DataLoader of either, or a
-            tuple of tensors. Of the batches, all but the last part are the module's arguments and the last is the
-            target; mappings are handed over by keywords.
+        make_model: a function that makes the module with fresh weights from torch's global generator, which is set to
+            the seed of the replica and restored afterwards; or a module, from whose weights all seeds start.
+        train_set: a data set with a length, an iterable that can be repeated, a DataLoader of either, or a tuple of
+            tensors. The last part of a batch is the target, and the other parts are the module's arguments; a mapping
+            is passed as keyword arguments.
         loss: ``loss(output, target)``, the mean over a batch. None: the module gets the whole batch and returns an
             object with ``.loss``, as those of Hugging Face do, or the loss itself.
-        evaluate: ``evaluate(output, target)`` of a batch of the validation data: a number, which is called by the
-            function's name, or a dictionary of numbers. They are averaged over batches by their items.
-        batch_size: items of a worker's batch; of a DataLoader it is the loader's own.
-        validation: data of evaluations; without, the same 1,024 items at most of ``train_set`` for all seeds.
-        accumulate: batches (micro-batches) of a step, whose gradients are averaged.
+        evaluate: function ``evaluate(output, target)`` of a batch of the validation data. It returns a metric, which
+            gets the function's name, or a dictionary of metrics. A metric is averaged over all items.
+        batch_size: number of items in a worker's batch; a DataLoader has its own batch size.
+        validation: data of evaluations; by default at most 1,024 items of ``train_set``, the same for all seeds.
+        accumulate: number of batches (micro-batches) per step, whose gradients are averaged.
         shuffle: whether the order of a data set is drawn anew for each epoch.
-        drop_last: whether the last batch of an epoch is left out when it is not full.
-        name: for tables; that of ``make_model`` if none.
-        how: ``loop`` goes through the workers of this process one by one, ``vmap`` computes all in one batched pass;
-            ``auto`` chooses.
-        buffers: ``auto``: after a step in which gradients are averaged all workers have those of worker 0, as torch's
-            ``broadcast_buffers`` has it before the next forward pass; where parameters are averaged, the buffers that
-            are floating-point numbers are, too. ``own``: each worker keeps its own.
-        matrices: names of the parameters that rules for matrices take. None: trainable ones of two dimensions or more,
-            but for tables of embeddings and the last of the others by order of registration, the output head, unless
-            that is tied to a table.
+        drop_last: whether the last batch of an epoch is left out if it is not full.
+        name: name in tables; by default that of ``make_model``.
+        how: how gradients are computed: ``loop``, for one worker of this process after another; ``vmap``, for all in
+            one batched pass; ``auto``, the better of both.
+        buffers: how workers share the module's buffers. ``auto``: after a step that averages gradients, all workers
+            adopt the buffers of worker 0, as with torch's ``broadcast_buffers``; when parameters are averaged,
+            floating-point buffers are averaged too. ``own``: each worker keeps its own buffers.
+        matrices: names of the parameters that rules for matrices update. By default, all trainable parameters of two
+            dimensions or more, except tables of embeddings and the output head. The head is the last of the others in
+            order of registration, unless it is tied to a table.
 
     Raises:
         SpecError: a value out of range, or data that cannot be read.
@@ -176,12 +175,12 @@ class TorchTask:
 
     Attributes:
         params: trainable parameters, ``(R, *s)``.
-        buffers: what the module keeps beside parameters, ``(R, *s)``, as each worker's batches leave it.
-        shares_buffers: whether workers send each other buffers where they send parameters or gradients.
-        matrices: see `TorchProblem`.
-        flops_per_step: as torch counts operations, see `syncline.problems.torch_look`.
-        how: ``loop`` or ``vmap``.
-        why: the reason.
+        buffers: the module's buffers, ``(R, *s)``, after each worker's batches.
+        shares_buffers: whether workers exchange buffers in steps in which they exchange parameters or gradients.
+        matrices: names of the parameters that rules for matrices update, see `TorchProblem`.
+        flops_per_step: FLOPs of one worker in one step, see `syncline.problems.torch_look`.
+        how: how gradients are computed, ``loop`` or ``vmap``.
+        why: reason for this choice.
     """
 
     def __init__(self, problem: TorchProblem, rows: Rows, dtype: torch.dtype, device: torch.device) -> None:
@@ -225,7 +224,7 @@ class TorchTask:
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """``loss`` and one's own metrics of mean parameters and buffers ``(S, *s)``, means over the validation data."""
+        """Return ``loss`` and the user's metrics of mean parameters and buffers ``(S, *s)`` on the validation data."""
         replicas = range(len(self.rows.seeds))
         sums = [Means() for _ in replicas]
         like = next(iter(self.params.values()))
@@ -244,7 +243,7 @@ class TorchTask:
         return {name: torch.stack([mean[name] for mean in values]) for name in values[0]}
 
     def trace(self) -> dict[str, Tensor]:
-        """Nothing: any pass over the weights of all workers would cost as much as a method's step."""
+        """Return no diagnostics, because a pass over the weights of all workers would cost as much as a step."""
         return {}
 
     def describe(self) -> dict[str, object]:
@@ -279,10 +278,10 @@ class TorchTask:
         return looks[place]
 
     def _chosen(self, properties: ModuleProperties) -> tuple[str, str]:
-        """Loop or vmap, and why.
+        """Return ``loop`` or ``vmap``, and the reason.
 
         Raises:
-            SpecError: vmap is asked for, and the module cannot be batched.
+            SpecError: the user requests vmap, and the module cannot be batched.
         """
         option = self._problem.how
         if option == "loop":
@@ -302,7 +301,7 @@ class TorchTask:
         return "loop", obstacle
 
     def _tried(self) -> str | None:
-        """Why the rows cannot be computed in one batched pass; None if they can."""
+        """Return the reason why the rows cannot be computed in one batched pass; None if they can."""
         if len(self.rows) == 1:
             return None
         workers = min(len(self.rows.workers), TRIAL_ROWS)

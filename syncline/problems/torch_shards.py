@@ -58,9 +58,9 @@ def _too_few(reading: Reading, items: int, world_size: int) -> SpecError:
 class MapShards:
     """Batches of a data set whose items have numbers.
 
-    The order of an epoch is one for all workers, drawn anew from the seed; worker ``w`` of ``M`` takes places
-    ``w, w + M, ...`` of it. So M workers with batches of B see together, step by step, what one worker with batches of
-    ``M B`` sees. What is left when M does not divide the number of items is left out of the epoch.
+    Each epoch has a new random order, which is the same for all workers. Worker ``w`` of ``M`` takes the items at the
+    places ``w, w + M, ...``, so that in each step M workers with batches of B items see together the same items as one
+    worker with batches of ``M B`` items. If M does not divide the number of items, the last items are left out.
 
     Raises:
         SpecError: more workers than items, or a batch that is larger than a shard and must be full.
@@ -126,8 +126,8 @@ class MapShards:
 class StreamShards:
     """Batches of a stream: of the items, worker ``w`` of ``M`` takes number ``w``, ``w + M``, and so on.
 
-    A process goes through the whole stream and keeps its own part. A step that is asked for out of turn, as by a run
-    that goes on where another ended, is reached by going through what is before it.
+    A process reads the whole stream and keeps its own part. If a run resumes at a later step, the process first reads
+    all items before this step.
     """
 
     def __init__(

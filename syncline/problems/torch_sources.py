@@ -31,14 +31,14 @@ class Reading:
     """The way to read data.
 
     Args:
-        data: items by number, or to be gone through.
-        field: what the data is called in errors.
-        batch_size: items in a batch.
-        shuffle: whether the order is drawn anew for each epoch.
+        data: a data set whose items have indices, or an iterable of items.
+        field: name of the data in errors.
+        batch_size: number of items in a batch.
+        shuffle: whether each epoch has a new random order.
         drop_last: whether a batch that is not full is left out.
-        sampler: what gives the order instead.
-        collate: makes a batch of items.
-        notes: what of a DataLoader took the place of arguments, a line each.
+        sampler: sampler that gives the order instead; None for none.
+        collate: function that makes a batch from a list of items.
+        notes: settings of a DataLoader that replaced arguments, one line each.
     """
 
     data: Any
@@ -88,7 +88,7 @@ class Reading:
         return self.batch_of(items)
 
     def batch_of(self, items: list[Any]) -> Any:
-        """Items as a batch.
+        """Return items as a batch.
 
         Raises:
             SpecError: they make none.
@@ -110,7 +110,7 @@ def reading_of(data: Any, field: str, batch_size: int, shuffle: bool, drop_last:
     """Return the way to read ``data``; a DataLoader's settings replace the arguments.
 
     Raises:
-        SpecError: it is no data, can be gone through once alone, or its batches are not ours to make.
+        SpecError: the value is not data, can be read only once, or is a DataLoader whose batches cannot be rebuilt.
     """
     if isinstance(data, DataLoader):
         return _of_loader(data, field, batch_size, shuffle, drop_last)

@@ -27,8 +27,9 @@ class Validation:
     """Batches that all evaluations share.
 
     Args:
-        reading: of the validation data, all of which is used in its order; or of the training data.
-        is_training_data: of which then the same items are used for every seed, 1,024 at most.
+        reading: the way to read the validation data, which is used completely and in order; or the training data.
+        is_training_data: whether ``reading`` is of the training data, of which at most 1,024 items are used, the same
+            for every seed.
     """
 
     def __init__(self, reading: Reading, is_training_data: bool, device: torch.device, dtype: torch.dtype) -> None:
@@ -49,7 +50,7 @@ class Validation:
         return every[torch.randperm(len(every), generator=torch_generator(0, "evaluation"))][:PART_OF_TRAINING]
 
     def batches(self) -> Iterator[tuple[Any, int]]:
-        """Each with how many items it has. For inside of `preserved`."""
+        """Yield each batch with its number of items. Call it inside `preserved`."""
         seed_all(self._device, 0, "evaluation")
         size = self._reading.batch_size
         if self._numbers is None:
@@ -70,10 +71,10 @@ class Validation:
 def metrics_of(
     module: Callable[..., Any], batch: Any, loss: BatchLoss | None, evaluate: Evaluate | None, like: Tensor
 ) -> dict[str, Tensor]:
-    """Return ``loss`` and one's own metrics of a batch, scalars.
+    """Return ``loss`` and the user's metrics of a batch, as scalars.
 
     Raises:
-        SpecError: they are no numbers, or have a name that is taken.
+        SpecError: a metric is not a number, or has the name of another metric.
     """
     result = answer(module, batch, loss)
     metrics = {"loss": loss_of(result, loss)}

@@ -68,14 +68,25 @@ OptimizerTimeField = Annotated[float | Literal["counted"] | dict[str, float], pa
 
 
 class SlowWorkerSpec(Spec):
-    """A slow worker: each of its steps takes ``factor`` times as long."""
+    """A slow worker: each of its steps takes ``factor`` times as long.
+
+    Args:
+        worker: number of the worker, from 0.
+        factor: factor of the worker's compute time.
+    """
 
     worker: int = Field(ge=0)
     factor: float = Field(ge=1e-6, le=1e6)
 
 
 class PauseSpec(Spec):
-    """A pause: a worker stops for ``seconds`` in one step."""
+    """A pause: a worker stops for ``seconds`` in one step.
+
+    Args:
+        worker: number of the worker, from 0.
+        step: number of the step, from 0.
+        seconds: duration of the pause.
+    """
 
     worker: int = Field(ge=0)
     step: int = Field(ge=0)
@@ -83,7 +94,7 @@ class PauseSpec(Spec):
 
 
 def fields_from_shorthand(value: str | float) -> dict[str, Any]:
-    """Return the fields of `ComputeSpec` for which ``measure`` or a time is short."""
+    """Return the fields of `ComputeSpec` for its short forms, ``measure`` or a time."""
     return {"measure": True} if value == "measure" else {"seconds": value}
 
 

@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 
 
 class ScheduleSpec(Spec):
-    """A learning-rate schedule: linear warmup, constant rate, ``1 - sqrt`` cooldown; constant if both are zero."""
+    """A learning-rate schedule: linear warmup, constant rate, ``1 - sqrt`` cooldown; constant if both are zero.
+
+    Args:
+        warmup_steps: number of first steps, in which the rate grows linearly to the method's learning rate.
+        cooldown_steps: number of last steps, in which the rate falls to 0.
+    """
 
     warmup_steps: int = Field(default=0, ge=0)
     cooldown_steps: int = Field(default=0, ge=0)

@@ -33,7 +33,14 @@ EXAMPLE = "a published rate's name, the mean time between failures of a worker a
 
 
 class FailureRateSpec(Spec):
-    """A failure rate of a worker, node or site: exponential, or Weibull with a ``shape``; repairs take ``repair``."""
+    """A failure rate of each worker, node or site: exponential, or Weibull with a ``shape``.
+
+    Args:
+        per: unit that fails: ``worker``, ``node`` or ``site``.
+        mtbf: mean time between failures of one unit, in seconds.
+        shape: shape of the Weibull distribution; 1 is the exponential distribution.
+        repair: seconds until a failed machine can be used again; by default ``FailuresSpec.repair``.
+    """
 
     per: Per = "worker"
     mtbf: Annotated[float, parsed(parse_seconds), Field(gt=0)]
@@ -42,7 +49,15 @@ class FailureRateSpec(Spec):
 
 
 class OutageSpec(Spec):
-    """An outage of a worker, node or site from ``leaves`` until ``returns``; without ``returns``, to the end."""
+    """An outage of a worker, node or site from ``leaves`` until ``returns``; without ``returns``, to the end.
+
+    Args:
+        worker: number of the worker, from 0; exactly one of ``worker``, ``node`` and ``site`` is set.
+        node: number of the node, from 0.
+        site: number of the site, from 0.
+        leaves: start of the outage, in seconds from the beginning of the training.
+        returns: end of the outage, in seconds from the beginning of the training; by default it does not end.
+    """
 
     worker: int | None = Field(default=None, ge=0)
     node: int | None = Field(default=None, ge=0)

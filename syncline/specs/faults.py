@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class SlowdownsSpec(Spec):
-    """Random slowdowns: a step takes ``factor`` times as long with this ``probability``."""
+    """Random slowdowns: a step takes ``factor`` times as long with this ``probability``.
+
+    Args:
+        probability: probability that a worker's step is slow, from 0 to 1.
+        factor: factor of the compute time of a slow step.
+    """
 
     probability: Annotated[float, Field(ge=0, le=1)]
     factor: Positive
@@ -64,7 +69,13 @@ class StragglersSpec(Spec):
 
 
 class SlowLinkSpec(Spec):
-    """A slow link: a worker's link with ``1 / factor`` of its bandwidth and ``latency_factor`` times its latency."""
+    """A slow link: a worker's link with ``1 / factor`` of its bandwidth and ``latency_factor`` times its latency.
+
+    Args:
+        worker: number of the worker, from 0.
+        factor: divisor of the bandwidth.
+        latency_factor: factor of the latency.
+    """
 
     worker: int = Field(ge=0)
     factor: Positive = 1.0
@@ -85,7 +96,13 @@ def _jitter(value: Any) -> Any:
 
 
 class AbsenceSpec(Spec):
-    """An absence of a worker in the steps from ``leaves`` to ``returns - 1``; without ``returns``, to the end."""
+    """An absence of a worker in the steps from ``leaves`` to ``returns - 1``; without ``returns``, to the end.
+
+    Args:
+        worker: number of the worker, from 0.
+        leaves: first step of the absence, from 0.
+        returns: first step after the absence; by default the worker does not return.
+    """
 
     worker: int = Field(ge=0)
     leaves: int = Field(default=0, ge=0)

@@ -74,7 +74,15 @@ class Grid:
 
     @classmethod
     def from_values(cls, path: str, values: Any) -> Grid:
-        """Return the grid of a field and its values from Python."""
+        """Return a grid over one field, from values that are Python objects instead of text.
+
+        Args:
+            path: path of the field, with ``METHOD:`` before it if only one method's field is swept.
+            values: values of the field, in the order of the grid.
+
+        Raises:
+            SpecError: ``values`` is a text, a mapping, or not iterable.
+        """
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise SpecError(f"grid[{path!r}]", values, "a list of values")
         method, field = of_method(path)

@@ -188,7 +188,14 @@ def _model_of_call(mapping: Mapping[str, Any], path: str) -> Model:
 
 
 def _resolve_registered(value: Any, name: str, reference: str, path: str) -> Model:
-    """Return the model of a named shape, a description of a shape, or a function that returns a module."""
+    """Return the model that a registered value stands for.
+
+    Args:
+        value: a model; the name, file or description of a shape; or a function that returns a module or a shape.
+        name: name of the model if the value does not name it.
+        reference: text with which the user named the value.
+        path: the field's name, for the error line.
+    """
     if isinstance(value, Model):
         return replace(value, reference=reference) if isinstance(value, ModuleShape) else value
     if isinstance(value, Mapping | str | Path) and not is_reference(value):
@@ -209,7 +216,7 @@ def _of_object(value: Any, path: str) -> Model:
 
 
 def _shape_of(make: Callable[[], Any], name: str, path: str) -> Model:
-    """Return the model of a call that returns a shape, a description of a shape, or a module."""
+    """Return the model from the result of ``make()``: a shape, a description of a shape, or a module."""
     from syncline.problems.module_shape import module_shape  # imported late because torch is slow to load
     from syncline.problems.network import shape_only
 

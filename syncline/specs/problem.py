@@ -130,7 +130,7 @@ def check_available(problem: Any) -> None:
     """Refuse a problem of which only the name is left, before a training starts.
 
     Raises:
-        SpecError: the problem is a `LostProblem`.
+        SpecError: the problem is an `UnavailableProblem`.
     """
     if isinstance(problem, UnavailableProblem):
         problem.build()

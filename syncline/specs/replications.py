@@ -180,7 +180,7 @@ class ReplicationSpec(Experiment):
         again: repetition of the best trials on other seeds; None if the search alone chooses.
         finals: trainings with the chosen hyperparameters.
         extras: trainings in other settings, see `ExtraStage`.
-        along: trainings that record measures, see `AlongStage`.
+        along: trainings that record measures, see `MeasuredStage`.
         crossings: pairs of cells whose losses are compared step by step.
         claims: claims to test.
         least_seeds: smallest number of seeds for a verdict.

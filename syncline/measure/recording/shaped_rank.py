@@ -193,7 +193,13 @@ class Objects:
 
 
 def peer(rank: int | None, in_group: int | None, group: Any) -> int:
-    """Return the global rank that the arguments of a call mean."""
+    """Return the global rank of the peer of a send or receive.
+
+    Args:
+        rank: global rank of the peer; None if the call gives the rank in the group.
+        in_group: rank of the peer in the group; None means 0.
+        group: the process group; None for the default group.
+    """
     if rank is not None:
         return rank
     world: Any = dist.group.WORLD

@@ -1,4 +1,4 @@
-"""Workers that wait for nobody, as a spec: when they send to a server, and what it does with what arrives."""
+"""Specs of asynchronous training: when workers send updates to a server, and how the server applies them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ def _adapts(value: Any) -> Any:
 
 
 class HierarchySpec(Spec):
-    """A server above local ones, as HALoS has it: workers have a local server each group, with the method's momentum.
+    """A global server over local servers, as in HALoS: each group of workers has a local server.
 
-    A local server begins with the model y from above. After ``every`` versions x of its own it sends ``y - x``, and
-    goes on meanwhile. The server above takes it as a pseudo-gradient into a delayed Nesterov step, and sends its model
-    z back; then ``x <- (1 - merge) x + merge z`` and ``y <- x``.
+    The local servers use the outer optimizer of the method. A local server starts from the global model y. When it has
+    made ``every`` versions x, it sends the difference ``y - x`` to the global server, and continues to apply its
+    workers' updates. The global server uses the difference as a pseudo-gradient in a delayed Nesterov step, and returns
+    its new model z. The local server then sets ``x <- (1 - merge) x + merge z`` and ``y <- x``.
 
     Args:
-        groups: local servers; the workers are shared out to them in their order, nearly equally.
-        every: K, versions of a local server between a merge and what it sends.
-        merge: alpha, how much of the model from above a local one becomes.
-        lr: of the server above.
-        momentum: of the server above.
-        buffer: N of its delayed momentum.
+        groups: number of local servers. Consecutive workers form a group; the sizes of groups differ by at most one.
+        every: K, number of versions that a local server makes after a merge before it sends its difference.
+        merge: alpha, weight of the global model when a local server merges it into its own, in (0, 1].
+        lr: learning rate of the global server.
+        momentum: momentum coefficient of the global server.
+        buffer: N, number of pseudo-gradients between two steps of the global server's delayed momentum.
 
-    Source: HALoS (Kim et al., 2025), with the names of its public code (utnslab/halos) for what it leaves open.
+    Source: HALoS (Kim et al., 2025); details that the paper does not give are as in its public code (utnslab/halos).
     """
 
     groups: Annotated[int, Field(ge=1, le=MANY)]
@@ -44,7 +45,7 @@ class HierarchySpec(Spec):
     buffer: Annotated[int, Field(ge=1, le=MANY)] = 2
 
     def groups_of(self, workers: int) -> tuple[int, ...]:
-        """Return the workers of each local server.
+        """Return the number of workers of each local server.
 
         >>> HierarchySpec(groups=3).groups_of(8)
         (3, 3, 2)
@@ -54,32 +55,39 @@ class HierarchySpec(Spec):
 
 
 class AsynchronousSpec(Spec):
-    """A server in the place of the collective: each worker sends to it when it is ready, and goes on from its model.
+    """Asynchronous training through a server: each worker sends an update when ready, and continues from its model.
 
-    A version of the model is made of ``buffer`` updates u, each of some age (versions made since its worker's model):
+    The server replaces the collective. It combines ``buffer`` updates u_k into a version of its model. The age of an
+    update is the number of versions that the server made after the worker got the model from which it started:
 
         U = sum_k s_k (1 + age_k)^-discount u_k / sum_k s_k
 
-    U then takes the place of the mean over the workers: of their gradients, or of their pseudo-gradients.
+    The optimizer then uses U as it uses the mean over all workers in synchronous training: the mean gradient, or for
+    DiLoCo the mean pseudo-gradient. The weight s_k is given by ``weights``.
 
     Args:
-        buffer: K, updates of a version. 1: as each arrives. More: FedBuff; of delayed momentum its N. The quorum, where
-            workers wait.
-        grace: seconds after the K-th in which further updates come into the version, too.
-        waits: whether a worker waits for the version that its update is in (K-async SGD) instead of going on at once.
-        participants: workers that take part at a time, drawn anew from the idle whenever some have become so: with
-            ``waits`` the clients of a round of FedAvg, else FedBuff's concurrency. All if none.
-        weights: s: ``equal``, 1; ``tokens``, those that the update is of (FedAvg); ``token-rate``, tokens times tokens
-            per step (Decoupled DiLoCo).
-        start: from where a pseudo-gradient leads to the worker's end: its ``own`` begin, or the ``server``'s model when
-            it arrives (Decoupled DiLoCo).
-        above: a server above, where the workers have local ones; none: they all have the same.
-        discount: exponent by which late updates count less; FedBuff has 0.5, FedAsync's polynomial any.
-        momentum: ``every``: of each version, as DiLoCo's outer optimizer; ``delayed``: delayed Nesterov, of every
-            ``buffer`` updates, while each moves the model as it arrives.
-        activation: c of delayed Nesterov: how much of the momentum moves the model with each update, at most 1 / N.
-        adapt: whether slower workers make fewer local steps, so that all send at about the same time (dynamic local
-            updates); or, with ``batch``, steps of smaller batches.
+        buffer: K, number of updates per version. With 1 the server applies each update when it arrives; with more,
+            this is FedBuff. With ``momentum: delayed`` it is N, the number of updates per momentum step. With
+            ``waits`` it is the quorum that the workers wait for.
+        grace: time after the K-th update, in seconds, in which later updates still enter the version.
+        waits: whether a worker waits for the version that contains its update (K-async SGD). By default, it continues
+            at once from the server's current model.
+        participants: number of workers that take part at a time; by default, all. When participants become idle, the
+            server draws their successors from all idle workers. With ``waits``, these are the clients of a round of
+            FedAvg; otherwise, their number is FedBuff's concurrency.
+        weights: the weight s_k of an update: ``equal``, 1; ``tokens``, the number of tokens that the update was
+            computed from (FedAvg); ``token-rate``, this number times the tokens of one step (Decoupled DiLoCo).
+        start: the model from which the worker's final model is subtracted to give a pseudo-gradient: ``own``, the model
+            that the worker started from; ``server``, the server's model when the update arrives (Decoupled DiLoCo).
+        above: settings of a global server over several local servers; by default, all workers share one server.
+        discount: exponent of the age in the weight of an update; 0 gives all ages the same weight, FedBuff uses 0.5,
+            and FedAsync's polynomial weight has any exponent.
+        momentum: ``every``, the outer momentum is updated in each version, as in DiLoCo; ``delayed``, delayed Nesterov:
+            the server moves its model with each update, and updates the momentum once per ``buffer`` updates.
+        activation: c of delayed Nesterov, the share of the momentum that moves the model with each update, at most
+            1 / N.
+        adapt: ``yes``, slower workers make fewer local steps, so that all workers send at about the same time (dynamic
+            local updates); ``batch``, slower workers use smaller batches instead; ``no``, all workers do equal work.
 
     Source: FedBuff (Nguyen et al., 2022), Algorithm 1; Asynchronous Local-SGD (Liu et al., 2024), Algorithm 4 and
     section 5.2; FedAsync (Xie et al., 2019), section 5.2; K-async SGD (Dutta et al., 2018), section 2; FedAvg
@@ -100,11 +108,11 @@ class AsynchronousSpec(Spec):
 
     @property
     def of_a_version(self) -> int:
-        """Return updates of a version of the model; delayed momentum makes one of each."""
+        """Return the number of updates per version of the model; it is 1 with delayed momentum."""
         return 1 if self.momentum == "delayed" else self.buffer
 
     def weight(self, age: int) -> float:
-        """Return the weight of an update of this age.
+        """Return ``(1 + age)^-discount``, the factor by which an update of this age is multiplied.
 
         >>> AsynchronousSpec(discount=0.5).weight(3)
         0.5
@@ -112,7 +120,7 @@ class AsynchronousSpec(Spec):
         return float((1 + age) ** -self.discount)
 
     def share(self, steps: int, tokens: float = 1.0) -> float:
-        """s of an update of so many local steps, of so many tokens (or samples) each.
+        """Return s, the weight of an update from ``steps`` local steps of ``tokens`` tokens (or samples) each.
 
         >>> AsynchronousSpec(weights="tokens").share(8, 2.0), AsynchronousSpec(weights="token-rate").share(8, 2.0)
         (16.0, 32.0)
@@ -120,7 +128,9 @@ class AsynchronousSpec(Spec):
         return float({"equal": 1, "tokens": steps * tokens, "token-rate": steps * tokens * tokens}[self.weights])
 
     def local_steps(self, period: int, speeds: Sequence[float]) -> tuple[int, ...]:
-        """Each worker's, from one model to the next: ``H v_m / max v`` rounded down, at least 1, if they adapt.
+        """Return each worker's number of local steps per update: H, or ``H v_m / max v`` if they adapt.
+
+        The quotient is rounded down to a whole number of at least 1; v_m is the speed of worker m.
 
         >>> AsynchronousSpec(adapt=True).local_steps(8, (1.0, 0.5, 0.3))
         (8, 4, 2)
@@ -129,7 +139,9 @@ class AsynchronousSpec(Spec):
         return tuple(max(1, int(period * v / fastest)) if self.adapt is True else period for v in speeds)
 
     def batches(self, batch: int, speeds: Sequence[float]) -> tuple[int, ...]:
-        """Each worker's samples of a step: ``B v_m / max v`` rounded down, at least 1, if batches adapt.
+        """Return each worker's number of samples per step: B, or ``B v_m / max v`` if batches adapt.
+
+        The quotient is rounded down to a whole number of at least 1; v_m is the speed of worker m.
 
         >>> AsynchronousSpec(adapt="batch").batches(32, (1.0, 0.5, 0.3))
         (32, 16, 9)
@@ -138,10 +150,10 @@ class AsynchronousSpec(Spec):
         return tuple(max(1, int(batch * v / fastest)) if self.adapt == "batch" else batch for v in speeds)
 
     def check(self, method: MethodBase) -> None:
-        """Refuse what makes no sense beside a method's other fields.
+        """Refuse asynchronous settings that contradict the other fields of the method.
 
         Raises:
-            PydanticCustomError: with the path from the method.
+            PydanticCustomError: names the wrong field by its path in the method's spec.
         """
         outer = hasattr(method, "outer_momentum")
         if getattr(method, "compressor", None) is not None:
@@ -170,10 +182,10 @@ class AsynchronousSpec(Spec):
             raise refusal("asynchronous.start", self.start, "own, as only diloco has pseudo-gradients")
 
     def check_workers(self, workers: int, path: str) -> None:
-        """Refuse a group that cannot be, or a quorum that it never has.
+        """Refuse more local servers or participants than workers, and a quorum that waiting workers cannot reach.
 
         Raises:
-            PydanticCustomError: below ``path``.
+            PydanticCustomError: names the wrong field below ``path``.
         """
         group, members = workers, "the workers"
         if self.above is not None:
@@ -197,10 +209,10 @@ def asynchronous_of(method: Any) -> AsynchronousSpec | None:
 
 
 def check_synchronous(method: Any, path: str) -> None:
-    """Refuse an asynchronous method where nothing plays who comes when.
+    """Refuse an asynchronous method in a command that does not simulate when updates arrive.
 
     Raises:
-        SpecError: below ``path``.
+        SpecError: the method is asynchronous; the error names the field below ``path``.
     """
     if asynchronous_of(method) is not None:
         expected = "a method without it: only 'run', 'compare' and 'launch' know who comes when"

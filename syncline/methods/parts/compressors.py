@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
 
 class CompressorBase(Spec):
-    """The base of compressors. ``error_feedback``: the unsent remainder is sent later."""
+    """The base of compressors.
+
+    Args:
+        error_feedback: whether each worker keeps what the compressor left out, and adds it to the next tensor.
+    """
 
     source: ClassVar[str]
     """The paper that it is from."""
@@ -45,9 +49,9 @@ class CompressorBase(Spec):
 
     @abstractmethod
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """Label, collective and bytes of what one worker sends for a tensor, call by call.
+        """Return the label, the collective, and one worker's bytes, for each call that averages a tensor.
 
-        Labels may be empty: what is sent has a name.
+        A label may be empty, because the tensor has a name.
         """
 
     @property
@@ -86,7 +90,14 @@ class CompressorBase(Spec):
 
 
 class TopKCompressor(CompressorBase):
-    """The largest entries of each tensor, as pairs of index and value."""
+    """The largest entries of each tensor, as pairs of index and value.
+
+    Args:
+        error_feedback: whether each worker adds the entries that it did not send to the next tensor.
+        fraction: share of the entries that are sent, in (0, 1].
+        index_bits: bits of an index; 0 for as few bits as the tensor's size needs.
+        value: number format of a value.
+    """
 
     source: ClassVar[str] = "top-k (Stich et al., 2018)"
 
@@ -127,7 +138,13 @@ class TopKCompressor(CompressorBase):
 
 
 class LpCompressor(CompressorBase):
-    """Integers in one scale per tensor that all workers share, summed on the way."""
+    """Integers with one scale per tensor, which all workers share, so that an all-reduce can add the integers.
+
+    Args:
+        error_feedback: whether each worker adds its rounding error to the next tensor.
+        bits: bits of a sum of integers, 2 to 31.
+        p: exponent of the power mean of magnitudes that gives the scale; ``inf`` for their maximum.
+    """
 
     source: ClassVar[str] = "Lion Cub, equation 1"
 
@@ -166,7 +183,12 @@ class LpCompressor(CompressorBase):
 
 
 class QSGDCompressor(CompressorBase):
-    """Levels of each tensor's norm, rounded at random without bias."""
+    """Multiples of a fraction of each tensor's norm, rounded at random without bias.
+
+    Args:
+        error_feedback: must be false, because the rounding noise can be larger than the tensor.
+        bits: bits of an integer with its sign, 2 to 16.
+    """
 
     source: ClassVar[str] = "QSGD (Alistarh et al., 2017)"
 
@@ -197,7 +219,16 @@ class QSGDCompressor(CompressorBase):
 
 
 class BlockTopKCompressor(CompressorBase):
-    """The largest coefficients of each tensor's blocks in an orthonormal basis: what DeMo sends of a momentum."""
+    """The largest coefficients of each tensor's blocks in an orthonormal basis, as DeMo sends them.
+
+    Args:
+        error_feedback: whether each worker adds the coefficients that it did not send to the next tensor.
+        k: number of coefficients that are sent per block.
+        chunk: largest length of a block along each dimension, in elements.
+        basis: ``dct``; ``random``, which changes in each step; or ``identity``, which sends elements.
+        index_bits: bits of an index; 0 for as few bits as the block's size needs.
+        value: number format of a value.
+    """
 
     source: ClassVar[str] = "DeMo, section 2.1"
 
@@ -242,7 +273,11 @@ class BlockTopKCompressor(CompressorBase):
 
 
 class OneBitCompressor(CompressorBase):
-    """Signs and one scale per tensor."""
+    """Signs and one scale per tensor.
+
+    Args:
+        error_feedback: whether each worker adds what signs and scale left out to the next tensor.
+    """
 
     source: ClassVar[str] = "EF-SignSGD (Karimireddy et al., 2019)"
 
@@ -283,7 +318,7 @@ CompressorSpec = Annotated[
 
 
 def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
-    """Refuse two formats for the same thing, and a feedback that would grow."""
+    """Refuse a wire format beside a compressor, and error feedback with QSGD, whose error can grow without bound."""
     if compressor is None:
         return
     if wire != "dense":
@@ -294,7 +329,11 @@ def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
 
 
 def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
-    """Return the bytes per step of compressed tensors, from what each of them is sent through, and how often."""
+    """Return the formula of the bytes per step of compressed tensors.
+
+    Args:
+        terms: for each compressed copy of the tensors, its compressor, and its period in steps.
+    """
     counts = Counter((compressor.formula, period) for compressor, period in terms)
     return " + ".join(
         (f"{n} " if n > 1 else "") + f"Σ {formula}" + (f" / {period}" if period > 1 else "")

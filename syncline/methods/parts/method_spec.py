@@ -1,4 +1,4 @@
-"""The base of all methods: hyperparameters, traffic in closed form, kept state, and the optimizer to build.
+"""The base class of method specs: hyperparameters, traffic in closed form, state sizes, and the optimizer.
 
 Reading a spec or projecting its clock needs no torch; only ``build`` imports it.
 """
@@ -43,7 +43,7 @@ SIZES = ((1, 1), (2, 1), (1, 2))
 
 
 def tensors_of(model: Tensors) -> Sequence[TensorShape]:
-    """Shapes of what can be sent or kept, so none that is empty; a bare number is one vector of that length."""
+    """Return the shapes of all nonempty tensors of a model; a number means one vector of that length."""
     return [TensorShape("parameters", (model,))] if isinstance(model, int) else [t for t in model if t.elements]
 
 
@@ -65,22 +65,34 @@ def _wire_name(value: Any) -> Any:
 
 
 class MethodBase(Spec):
-    """The base of all methods. ``other_lr`` is for non-matrix parameters, where a rule makes the difference."""
+    """The base of all methods.
+
+    Args:
+        kind: name of the method in specs.
+        label: name in tables and figures; by default the kind.
+        lr: learning rate.
+        other_lr: learning rate of parameters that are not matrices, if the update rule treats matrices differently;
+            by default ``lr``.
+        weight_decay: coefficient of decoupled weight decay, as in AdamW.
+        clip_norm: largest norm of each worker's gradient; by default, gradients are not clipped.
+        wire: number format in which tensors travel; by default fp32, or for gradients the format in which they are
+            computed.
+    """
 
     family: ClassVar[str]
-    """Methods of one family save in the same way."""
+    """Name of the family; methods of a family reduce communication in the same way."""
 
     source: ClassVar[str]
-    """The paper that it is from."""
+    """The paper that describes the method."""
 
     presets: ClassVar[Presets] = {}
-    """Named starting points: a spec may say ``method: mt-dao`` and change fields from there."""
+    """Fields of each preset by name. A spec may name a preset, as ``method: mt-dao``, and change single fields."""
 
     means_alone: ClassVar[bool] = False
-    """Whether it sends nothing but means, unless through a compressor, so that workers may be absent."""
+    """Whether the method's traffic is means only, unless compressed, so that it can train while workers are absent."""
 
     averages_states: ClassVar[bool] = False
-    """Whether states of an update rule can travel with its averages."""
+    """Whether the method can average states of its update rule together with the parameters."""
 
     _written: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
     _computed_in: str = PrivateAttr(default="fp32")
@@ -103,7 +115,7 @@ class MethodBase(Spec):
 
     @property
     def sends_gradients(self) -> bool:
-        """Return whether it averages only gradients, which travel in the format in which they are computed."""
+        """Return whether the method averages only gradients, which travel in the format in which they are computed."""
         return False
 
     @property
@@ -112,10 +124,10 @@ class MethodBase(Spec):
         return False
 
     def in_precision(self, precision: str) -> Self:
-        """Return the same method where gradients are computed in ``fp32``, ``bf16`` or ``fp16``.
+        """Return a copy of the method for gradients that are computed in ``fp32``, ``bf16`` or ``fp16``.
 
-        If they are what it sends they travel in that format, unless it names a ``wire`` of its own. Everything else,
-        as averages of parameters and momenta, which optimizers keep in fp32, travels as ``wire`` says.
+        If the method sends only gradients, they travel in this format unless the method has a ``wire``. Parameters and
+        momenta, which optimizers keep in fp32, travel in the format ``wire``.
         """
         if precision == self._computed_in or not self.sends_gradients:
             return self
@@ -125,7 +137,7 @@ class MethodBase(Spec):
 
     @property
     def travels_as(self) -> str:
-        """Return the wire format of what it sends, where no compressor or vote says otherwise."""
+        """Return the wire format of tensors that do not go through a compressor or a vote."""
         computed_in = "dense" if self._computed_in == "fp32" else self._computed_in
         return self.wire or computed_in
 
@@ -168,15 +180,14 @@ class MethodBase(Spec):
         """Return the exchanges of a training of ``steps`` steps that averaged after the steps ``averaged``, from 0.
 
         The result is None unless the method's averages are known only after the training.
-
-        Of a method whose averages are known only afterwards; none of others.
         """
         return None
 
     def traffic_formula(self, workers: int) -> str:
-        """Bytes per worker and step, with N for the model's parameters and N' for those that are no matrices.
+        """Return the formula of the bytes per worker and step.
 
-        Of exchanges whose bytes grow with the numbers of both; a method with others has a formula of its own.
+        N is the number of the model's parameters, and N' of those that are not in matrices. The formula is for
+        exchanges whose bytes are linear in both; methods with other exchanges override it.
         """
         probes = [[TensorShape("", (matrix, 1), is_matrix=True), TensorShape("", (other,))] for matrix, other in SIZES]
         base_bytes, more_matrix, more_other = (self._bytes_by_period(probe, workers) for probe in probes)
@@ -196,9 +207,9 @@ class MethodBase(Spec):
 
     @abstractmethod
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the elements that one of ``workers`` keeps besides its parameters: momenta, anchors, errors.
+        """Return the number of elements that each worker keeps besides its parameters: momenta, anchors, errors.
 
-        What is under way in a stream is not counted.
+        Fragments that are in transit are not counted.
         """
 
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
@@ -209,7 +220,7 @@ class MethodBase(Spec):
         """Refuse a model that the method cannot train.
 
         Raises:
-            SpecError: with what is missing.
+            SpecError: the model lacks something that the method needs; the error says what.
         """
 
     @abstractmethod
@@ -218,22 +229,22 @@ class MethodBase(Spec):
 
     @property
     def sends_in_backward(self) -> bool:
-        """Return whether it sends tensors that are ready before the backward pass ends."""
+        """Return whether the method sends tensors that are ready before the backward pass ends."""
         return False
 
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds per step of an update's matrix products and decompositions; 0 for one that is elementwise.
+        """Return the seconds per step of an update's matrix products and decompositions; 0 for an elementwise update.
 
         Args:
-            model: the parameters of a model, or of a stage of it.
-            hardware: where they are updated.
-            delay: updates by which the stage's gradients are late.
-            stages: of the pipeline.
+            model: shapes of the parameters of a model, or of one stage of a pipeline.
+            hardware: the device that updates the parameters.
+            delay: number of updates by which the gradients of the stage are late.
+            stages: number of stages of the pipeline.
         """
         return self._update_work(tensors_of(model)).seconds(hardware, 1)
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the rule's work, if it multiplies matrices."""
+        """Return the work of the update rule's matrix products; empty if it has none."""
         work = getattr(getattr(self, "rule", None), "update_work", None)
         return work(tensors) if work else UpdateWork()
 
@@ -245,7 +256,7 @@ class MethodBase(Spec):
         return count * BYTES_PER_ELEMENT[self.travels_as]
 
     def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
-        """Return an exchange of so many numbers in the method's wire format; dense ones need no encoding."""
+        """Return an exchange of ``count`` numbers in the method's wire format; fp32 needs no encoding."""
         encoded = FP32_BYTES * count if self.encodes else 0
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 

@@ -20,10 +20,10 @@ MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
 
 
 def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
-    """Refuse weights that are not one per momentum, or more than one together.
+    """Refuse another number of weights than of momenta, and weights whose sum is above 1.
 
     Raises:
-        PydanticCustomError: with the field ``omegas``.
+        PydanticCustomError: names the field ``omegas``.
     """
     if len(omegas) != len(betas):
         raise refusal("omegas", omegas, f"one weight per beta ({len(betas)})")
@@ -36,7 +36,12 @@ def _numbers(tensors: Sequence[TensorShape], states: int) -> int:
 
 
 class QHMRule(Spec, defer_build=False):
-    """Quasi-hyperbolic momentum, in the ema form, with its recommended rates."""
+    """Quasi-hyperbolic momentum, in the ema form, with its recommended rates.
+
+    Args:
+        momentum: decay rate of the momentum, an exponential moving average of gradients.
+        nu: weight of the momentum in the direction; the gradient has weight ``1 - nu``.
+    """
 
     kind: Literal["qhm"] = "qhm"
     momentum: Rate = 0.999
@@ -54,7 +59,15 @@ class QHMRule(Spec, defer_build=False):
 
 
 class QHAdamRule(Spec, defer_build=False):
-    """QHAdam, with its recommended rates; MT-DAO's baseline has ``beta1`` 0.999 and ``nu1`` 0.95 to 0.98."""
+    """QHAdam, with its recommended rates; MT-DAO's baseline has ``beta1`` 0.999 and ``nu1`` 0.95 to 0.98.
+
+    Args:
+        beta1: decay rate of the first moment.
+        beta2: decay rate of the second moment.
+        nu1: weight of the first moment in the numerator; the gradient has weight ``1 - nu1``.
+        nu2: weight of the second moment under the root; the squared gradient has weight ``1 - nu2``.
+        eps: number added to the root.
+    """
 
     kind: Literal["qhadam"] = "qhadam"
     beta1: Rate = 0.995
@@ -75,7 +88,14 @@ class QHAdamRule(Spec, defer_build=False):
 
 
 class QHAdoptRule(Spec, defer_build=False):
-    """QHADOPT, with the rates of MT-DAO's baseline."""
+    """QHADOPT, with the rates of MT-DAO's baseline.
+
+    Args:
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        nu: weight of the momentum in the direction; the normalised gradient has weight ``1 - nu``.
+        eps: lower bound of the root, as in ADOPT.
+    """
 
     kind: Literal["qhadopt"] = "qhadopt"
     beta1: Rate = 0.999
@@ -95,7 +115,11 @@ class QHAdoptRule(Spec, defer_build=False):
 
 
 class AggMoRule(Spec, defer_build=False):
-    """Aggregated momentum: the mean of several heavy-ball momenta."""
+    """Aggregated momentum: the mean of several heavy-ball momenta.
+
+    Args:
+        betas: decay rate of each momentum; a momentum of decay 0 is the gradient and needs no state.
+    """
 
     kind: Literal["aggmo"] = "aggmo"
     betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.0, 0.9, 0.99)
@@ -117,7 +141,18 @@ class AggMoRule(Spec, defer_build=False):
 
 
 class AdEMAMixRule(Spec, defer_build=False):
-    """AdEMAMix, with its public code's rates; its authors warm alpha and beta3 up over a whole training."""
+    """AdEMAMix, with its public code's rates; its authors warm alpha and beta3 up over a whole training.
+
+    Args:
+        beta1: decay rate of the fast momentum.
+        beta2: decay rate of the second moment.
+        beta3: decay rate of the slow momentum.
+        alpha: weight of the slow momentum, which is added to the fast one; with 0 the rule is Adam.
+        eps: number added to the root.
+        alpha_warmup_steps: number of steps in which alpha grows linearly from 0; with 0 it is constant.
+        beta3_warmup_steps: number of steps in which the slow momentum's decay rate grows from ``beta1`` to ``beta3``;
+            with 0 it is constant.
+    """
 
     kind: Literal["ademamix"] = "ademamix"
     beta1: Rate = 0.9
@@ -166,7 +201,7 @@ class MultiMomentumRule(Spec, defer_build=False):
         return len(self.betas)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold: Muon's matrices have no second moment."""
+        """Return the number of elements of the states of these parameters; Muon's matrices have no second moment."""
         scaled = [t for t in tensors if self.base != "sgdm" and not (self.base == "muon" and t.is_matrix)]
         return _numbers(tensors, self.momenta) + _numbers(scaled, 1)
 

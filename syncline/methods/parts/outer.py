@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 
 
 class NesterovOuter(Spec):
-    """Nesterov momentum on the averaged pseudo-gradient."""
+    """Nesterov momentum on the averaged pseudo-gradient.
+
+    Args:
+        lr: outer learning rate.
+        momentum: momentum coefficient.
+    """
 
     kind: Literal["nesterov"] = "nesterov"
     lr: Positive = 0.7
     momentum: Rate = 0.9
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements in where the period started and in the momentum."""
+        """Return the number of elements of the parameters at the start of the period and of the momentum."""
         return 2 * elements(tensors)
 
     def build(self) -> OuterOptimizer:
@@ -35,7 +40,14 @@ class NesterovOuter(Spec):
 
 
 class FedAdamOuter(Spec):
-    """Adam on the averaged pseudo-gradient."""
+    """Adam on the averaged pseudo-gradient.
+
+    Args:
+        lr: outer learning rate.
+        beta1: decay rate of the first moment.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+    """
 
     kind: Literal["fedadam"] = "fedadam"
     lr: Positive = 0.01
@@ -44,7 +56,7 @@ class FedAdamOuter(Spec):
     eps: Positive = 1e-3
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements in where the period started and in both moments."""
+        """Return the number of elements of the parameters at the start of the period and of both moments."""
         return 3 * elements(tensors)
 
     def build(self) -> OuterOptimizer:

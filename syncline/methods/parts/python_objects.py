@@ -12,12 +12,17 @@ from pydantic import BaseModel, ValidatorFunctionWrapHandler, WrapValidator
 from syncline.costmodel import TensorShape
 
 PLAIN = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
-"""What a file can say, or what was read from one."""
+"""Types of values in a spec file, or of values that were read from a spec file."""
 
 
 @dataclass(frozen=True)
 class ObjectPart:
-    """A rule, an outer optimizer or a compressor that somebody made."""
+    """A rule, an outer optimizer or a compressor that the user passes as a Python object.
+
+    Args:
+        part: the Python object.
+        error_feedback: whether the part that a compressor leaves out is sent later.
+    """
 
     part: Any
     error_feedback: bool = True

@@ -15,10 +15,14 @@ BackwardWeights = Literal["stashed", "current", "corrected"]
 
 
 class RemedySpec(Spec):
-    """A correction for delayed gradients, besides the method's usual step.
+    """A correction for delayed gradients, in addition to the method's usual step.
 
-    ``discount``: a smaller rate, ``tau^-(1 - t / anneal_steps)``, until ``anneal_steps``. ``compensation``: the
-    gradient moved by ``strength * g * g * (x - x_stale)``. ``look-ahead``: forward passes at predicted weights.
+    Args:
+        kind: ``discount`` multiplies the learning rate by ``tau^-(1 - t / anneal_steps)`` in step t, for a delay of tau
+            steps, until step ``anneal_steps``. ``compensation`` adds ``strength * g * g * (x - x_stale)`` to the
+            gradient g. ``look-ahead`` computes forward passes at predicted weights.
+        anneal_steps: number of steps until the discount has ended; only for ``discount``, which needs it.
+        strength: coefficient of the compensation; only for ``compensation``, which needs it.
     """
 
     kind: Literal["discount", "compensation", "look-ahead"]
@@ -36,10 +40,12 @@ class RemedySpec(Spec):
         return self
 
     def check_weights(self, weights: BackwardWeights, path: str) -> None:
-        """Refuse weights beside which it cannot be: only a stash tells at which weights a gradient was taken.
+        """Refuse backward weights for which the correction is not defined.
+
+        Compensation and look-ahead need stashed weights, because only a stash keeps the weights of each forward pass.
 
         Raises:
-            PydanticCustomError: for ``path``.
+            PydanticCustomError: the weights do not suit the correction; the error names ``path``.
         """
         if self.kind != "discount" and weights != "stashed":
             raise refusal(path, self.kind, f"none, or a discount, where weights are {weights}")
@@ -56,10 +62,10 @@ def remedy_of(method: Any) -> RemedySpec | None:
 
 
 def check_punctual(method: MethodBase, path: str) -> None:
-    """Refuse a remedy where no gradient is late.
+    """Refuse a correction for delayed gradients in a training that has no delayed gradients.
 
     Raises:
-        SpecError: below ``path``.
+        SpecError: the method has such a correction; the error names the field below ``path``.
     """
     remedy = remedy_of(method)
     if remedy is not None:

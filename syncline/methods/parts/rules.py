@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 
 class SGDMRule(Spec, defer_build=False):
-    """SGD with momentum; heavy-ball is torch's ``SGD``, ema is MT-DAO's form."""
+    """SGD with momentum; heavy-ball is torch's ``SGD``, ema is MT-DAO's form.
+
+    Args:
+        momentum: decay rate of the momentum; with 0 the rule is plain SGD.
+        form: ``heavy-ball``, ``u <- momentum u + g``; ``ema``, ``u <- momentum u + (1 - momentum) g``.
+    """
 
     kind: Literal["sgdm"] = "sgdm"
     momentum: Rate = 0.9
@@ -45,7 +50,14 @@ class SGDMRule(Spec, defer_build=False):
 
 
 class AdamRule(Spec, defer_build=False):
-    """Adam; AdamW with the method's ``weight_decay``."""
+    """Adam; AdamW with the method's ``weight_decay``.
+
+    Args:
+        beta1: decay rate of the first moment.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        bias_correction: whether both moments are corrected for their start at zero.
+    """
 
     kind: Literal["adam"] = "adam"
     beta1: Rate = 0.9
@@ -65,7 +77,13 @@ class AdamRule(Spec, defer_build=False):
 
 
 class AdaSGDRule(Spec, defer_build=False):
-    """AdaSGD: Adam with one second moment per tensor, blind to coordinates."""
+    """AdaSGD: Adam with one second moment per tensor instead of one per element.
+
+    Args:
+        beta1: decay rate of the first moment.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+    """
 
     kind: Literal["ada-sgd"] = "ada-sgd"
     beta1: Rate = 0.9
@@ -73,7 +91,7 @@ class AdaSGDRule(Spec, defer_build=False):
     eps: Positive = 1e-8
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold; the second moment is kept once per entry."""
+        """Return the number of elements of the states of these parameters; the second moment is kept once per entry."""
         return 2 * elements(tensors)
 
     def build(self) -> UpdateRule:
@@ -84,7 +102,14 @@ class AdaSGDRule(Spec, defer_build=False):
 
 
 class NesterovAdamRule(Spec, defer_build=False):
-    """NAdam, with the rates of asynchronous Nesterov pipelines."""
+    """NAdam, with the rates of asynchronous Nesterov pipelines.
+
+    Args:
+        beta1: decay rate of the first moment.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        momentum_decay: psi, which sets how fast the momentum's weight grows to ``beta1``; see ``NesterovAdam``.
+    """
 
     kind: Literal["nadam"] = "nadam"
     beta1: Rate = 0.99
@@ -104,7 +129,13 @@ class NesterovAdamRule(Spec, defer_build=False):
 
 
 class AdoptRule(Spec, defer_build=False):
-    """ADOPT, with its published defaults."""
+    """ADOPT, with its published defaults.
+
+    Args:
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: lower bound of the root of the second moment.
+    """
 
     kind: Literal["adopt"] = "adopt"
     beta1: Rate = 0.9
@@ -123,7 +154,12 @@ class AdoptRule(Spec, defer_build=False):
 
 
 class LionRuleSpec(Spec, defer_build=False):
-    """Lion, with its published rates."""
+    """Lion, with its published rates.
+
+    Args:
+        beta1: weight of the momentum in the update vector; the gradient has weight ``1 - beta1``.
+        beta2: decay rate of the momentum.
+    """
 
     kind: Literal["lion"] = "lion"
     beta1: Rate = 0.9
@@ -148,7 +184,14 @@ OTHER_RULES: dict[str, AdamRule | LionRuleSpec] = {"adam": AdamRule(), "lion": L
 
 
 class MuonRule(Spec, defer_build=False):
-    """Muon for matrices; for everything else Adam, or another rule, with its defaults."""
+    """Muon for matrices; for everything else Adam, or another rule, with its defaults.
+
+    Args:
+        momentum: decay rate of the momentum.
+        nesterov: whether the gradient is mixed into the momentum before the orthogonalisation.
+        adjust: factor of the update that depends on a matrix's shape, see ``shape_scale`` in ``syncline.optim``.
+        other: rule of the parameters that are not matrices.
+    """
 
     kind: Literal["muon"] = "muon"
     momentum: Rate = 0.95
@@ -174,7 +217,15 @@ class MuonRule(Spec, defer_build=False):
 
 
 class ScionRule(Spec, defer_build=False):
-    """Scion without its constraint; with it at the method's ``weight_decay: 1``."""
+    """Scion without its constraint; the method's ``weight_decay: 1`` adds the constraint.
+
+    Args:
+        momentum: decay rate of the momentum.
+        radius: radius of the norm ball of matrices and of vectors.
+        table_radius: radius of the norm ball of tables, such as embeddings and the output head; by default
+            ``60 radius`` with ``tables: sign``, and ``radius`` with ``tables: rows``.
+        tables: norm of tables: ``sign`` limits each entry, ``rows`` limits the root mean square of each row.
+    """
 
     kind: Literal["scion"] = "scion"
     momentum: Rate = 0.9
@@ -233,5 +284,5 @@ def state_names(rule: Any) -> tuple[str, ...]:
 
 
 def averaged_of(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
-    """Names and shapes of the states that a rule itself asks to be averaged: none, but of an optimizer of torch's."""
+    """Return the states that a rule asks to be averaged, by name and shape; only torch optimizers ask for any."""
     return (rule.average_states, rule.averaged(tensors)) if isinstance(rule, TorchRuleSpec) else ((), [])

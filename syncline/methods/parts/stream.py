@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 class StreamSpec(Spec):
-    """Streaming of a model: the number of fragments, the delay of a merge in steps, and its weight."""
+    """Streaming of a model: fragments of each state are averaged in turn while the workers train on.
+
+    Args:
+        fragments: number of fragments into which each state is cut.
+        tau: number of steps between the start of a fragment's average and its merge into the workers' state.
+        alpha: weight of the workers' own values when they merge the average, as in `streaming`.
+    """
 
     fragments: int = Field(default=4, ge=1)
     tau: int = Field(default=1, ge=0)
@@ -33,7 +39,10 @@ class StreamSpec(Spec):
         count: Callable[[str, Sequence[TensorShape]], int],
         plain: Callable[..., Exchange],
     ) -> list[Exchange]:
-        """One exchange per state and fragment, each on its own schedule, in its own call, and needed ``tau`` later."""
+        """Return one exchange per state and fragment.
+
+        Each exchange has its own offset within the period and its own call, and may take ``tau`` steps.
+        """
         parts = balanced_parts([tensor.elements for tensor in tensors], self.fragments)
         return [
             plain(

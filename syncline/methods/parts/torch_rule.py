@@ -34,10 +34,10 @@ class TorchRuleSpec(Spec):
     """An optimizer of torch's kind, by anybody: ``{kind: torch, target: "torch.optim:AdamW", betas: [0.9, 0.95]}``.
 
     Args:
-        target: ``module:name`` of a class, or of a function from a list of parameters to an optimizer; in Python the
-            class or function itself, or ``functools.partial`` of it.
-        average_states: names of its states that travel with the parameters, where these are averaged.
-        **options: what it is made with, beside the parameters and the method's learning rate.
+        target: ``module:name`` of an optimizer class, or of a function that returns an optimizer for a list of
+            parameters. In Python also the class or function, or a ``functools.partial`` of either.
+        average_states: names of the optimizer's states that are averaged whenever the parameters are averaged.
+        **options: further arguments of ``target``; the parameters and the method's learning rate are passed anyway.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -65,7 +65,7 @@ class TorchRuleSpec(Spec):
 
     @model_validator(mode="after")
     def _works(self) -> Self:
-        """Before anything trains it takes a step of two small tensors."""
+        """Check that the optimizer can be made and can take a step, on two small tensors."""
         _check_options(self._make, self._options)
         try:
             self.built.hyperparameters()
@@ -85,7 +85,7 @@ class TorchRuleSpec(Spec):
 
     @cached_property
     def built(self) -> TorchRule:
-        """Return the update rule, which knows what the optimizer keeps."""
+        """Return the update rule, which has the names and shapes of the optimizer's states."""
         from syncline.optim.torch_rule import TorchRule
 
         return TorchRule(partial(self._make, **self._options) if self._options else self._make, self.average_states)
@@ -96,10 +96,10 @@ class TorchRuleSpec(Spec):
         return self.built.probe.name
 
     def check(self, method: MethodBase) -> None:
-        """Refuse what is the optimizer's own matter, and averages where a method has none.
+        """Refuse method fields that the optimizer itself sets, and averaged states if the method averages no states.
 
         Raises:
-            PydanticCustomError: names the field of the method.
+            PydanticCustomError: names the wrong field of the method.
         """
         if self.average_states and not method.averages_states:
             raise refusal("rule.average_states", self.average_states, "none: this method averages no states of a rule")
@@ -113,7 +113,7 @@ class TorchRuleSpec(Spec):
             raise refusal("other_lr", method.other_lr, "none: this rule takes all parameters")
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Numbers that the states of these parameters hold, as it makes them; step counters are not counted."""
+        """Return the number of elements of the states that the optimizer makes, without step counters."""
         return sum(state.elements for tensor in tensors for state in self._states(tensor))
 
     def averaged(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
@@ -129,7 +129,7 @@ class TorchRuleSpec(Spec):
 
 
 def from_optimizer(value: Any) -> Any:
-    """Return fields of an optimizer that is given as ``module:name``, a class, a function, or a rule made of these."""
+    """Return the fields of `TorchRuleSpec` for ``module:name``, a class, a function, or a rule made of these."""
     if hasattr(value, "make") and hasattr(value, "average_states"):
         return _fields(value.make) | {"average_states": value.average_states}
     if is_reference(value) or isinstance(value, type) or callable(value) or hasattr(value, "param_groups"):
@@ -158,7 +158,7 @@ def _import_target(target: str) -> Any:
 
 
 def options_of(target: Any) -> list[str] | None:
-    """Names of what a class or function takes beside the parameters and ``lr``; None where it takes any, or is unknown.
+    """Return the names of a target's other arguments than parameters and ``lr``; None if unknown or unlimited.
 
     Raises:
         SpecError: of a ``module:name`` that is none.

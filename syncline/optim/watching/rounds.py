@@ -74,10 +74,10 @@ def measured(
     """Yield the measured values of one round.
 
     Args:
-        start: parameters and momenta after the average that it began with.
-        end: the same before the average that it ended with.
-        outer: momenta of the outer optimizer, none if there is none.
-        replicas: S.
+        start: parameters and momenta after the average at the beginning of the round.
+        end: parameters and momenta before the average at the end of the round.
+        outer: momenta of the outer optimizer; empty without an outer optimizer.
+        replicas: S, number of replicas.
     """
 
     def mean(value: Tensor) -> Tensor:

@@ -27,16 +27,18 @@ DATA_PARALLEL = "ddp-adam"
 
 @dataclass(frozen=True)
 class TokensNeeded:
-    """The tokens that a loss takes.
+    """The number of tokens that a training needs to reach a loss.
 
     Attributes:
         tokens: tokens of the training.
-        factor: tokens over those of data parallelism; 1 for the same training.
+        factor: tokens divided by the tokens of data parallelism; 1 for the same training.
         factor_low: lower bound of the factor, exceeded in nine of ten cases, by the uncertainty of the loss ratio;
-            None: unknown.
-        factor_high: upper bound likewise; None: unknown, or no number of tokens is enough.
-        base_low: lower bound of data parallelism's tokens, as a factor, if a target decides them; 1 if they are given.
-        base_high: upper bound likewise.
+            None if unknown.
+        factor_high: upper bound of the factor, not exceeded in nine of ten cases; None if it is unknown, or if no
+            number of tokens is enough.
+        base_low: lower bound of data parallelism's tokens, as a factor of the expected number, if they follow from a
+            target loss; 1 if they are given.
+        base_high: upper bound of data parallelism's tokens, as a factor of the expected number.
         loss: the loss that a fit predicts for these tokens; None: unknown.
         unknown: the reason why no fit gives the tokens, if so; then ``tokens`` are those of data parallelism.
         ratio: loss over that of data parallelism, on as many tokens.

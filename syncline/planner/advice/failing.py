@@ -43,7 +43,7 @@ def plan_goodput(
 ) -> Goodput | None:
     """Return a plan's goodput, or None without failures or a known step time.
 
-    The arguments are those of `as_failing`.
+    The arguments are those of `failing_training`.
     """
     if question.failures is None or step_s is None:
         return None
@@ -56,7 +56,7 @@ def time_with_failures_s(
 ) -> float:
     """Return the seconds of a training with failures, infinite without progress.
 
-    The arguments are those of `as_failing`.
+    The arguments are those of `failing_training`.
     """
     if question.failures is None or not math.isfinite(step_s):
         return steps * step_s

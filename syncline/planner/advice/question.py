@@ -168,10 +168,10 @@ def advice_question(
         sequence: tokens of a sequence; the model's by default.
         budget: ``50e3``, ``"50k"``, in the currency of the prices.
         deadline: ``"30d"``, or seconds.
-        prices: see `syncline.specs.prices.parse_prices`.
-        extrapolate: see `AdviceQuestion`.
+        prices: price list, see `syncline.specs.prices.parse_prices`.
+        extrapolate: whether fits are used outside the range of their measurements, see `AdviceQuestion`.
         methods: names or fields; all that are tried by default.
-        failures: see `syncline.specs.failures.parse_failures`; None: nothing fails.
+        failures: failures of machines, see `syncline.specs.failures.parse_failures`; None if nothing fails.
 
     Raises:
         SpecError: an input is invalid; the error names it and the accepted values.

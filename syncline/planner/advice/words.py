@@ -242,7 +242,7 @@ def unknown(question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[
 
 
 def _beyond(rows: Sequence[PlanRow]) -> dict[str, list[str]]:
-    """Return, by fit, the fields outside the range that it has seen, with their largest factors."""
+    """Return the fields outside each fit's range of measurements, with their largest factors, by fit."""
     largest: dict[str, dict[str, float]] = {}
     for row in rows:
         for text in (row["beyond"] or "").split(", "):

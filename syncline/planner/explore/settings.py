@@ -121,7 +121,7 @@ class Field:
         read: function from a text to the value.
         write: function from a value to its text, which ``read`` turns into the same value.
         stops: values of a slider, in order; or the options of a list.
-        told: texts of the stops on the page, where they differ from those of ``write``.
+        told: texts of the stops on the page, if they differ from the results of ``write``.
         help: a line of explanation.
     """
 

@@ -1,4 +1,4 @@
 """``syncline goodput``: the cost of failures and the best checkpoint interval.
 
-Read `question` (the inputs), `answered` (the rows), then `tables`.
+Read `question` (the inputs), `rows` (the rows of results), then `tables`.
 """

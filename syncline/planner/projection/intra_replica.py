@@ -114,12 +114,12 @@ def carried_by_groups(
     If it has no closed form, its time is nan and its ``ways`` give the reason.
 
     Args:
-        kind: one of ``COLLECTIVES``.
+        kind: the collective, one of ``COLLECTIVES``.
         groups: the first group of each setting.
-        workers: P of each setting.
-        nbytes: n, one for all or one for each.
+        workers: P, number of workers in each setting.
+        nbytes: n, number of bytes, one for all settings or one for each.
         network: network that joins all workers.
-        wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
+        wanted: algorithm or policy, see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: condition under which a message starts.
     """
     sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), (len(groups),)).tolist()

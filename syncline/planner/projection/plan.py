@@ -62,14 +62,14 @@ class StepSchedule(NamedTuple):
 
 
 class ProjectionPlan:
-    """Computing and traffic of every method in every setting, whatever the network.
+    """Computing and traffic of every method in every setting; neither depends on the network.
 
     Args:
         specs: specs of the settings; they differ in workers, in computing, and in the methods that are left out.
         methods: the methods of all settings; those of the first spec by default.
 
     Raises:
-        SpecError: a method cannot serve so many workers.
+        SpecError: a method does not support the number of workers.
     """
 
     def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:

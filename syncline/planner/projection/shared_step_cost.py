@@ -40,7 +40,7 @@ class StepTimeCache:
             buckets: buckets in which gradients travel.
             step_s: seconds of computing in a step.
             exchanges: exchanges of every step.
-            timed: prices a call, equally for calls with the same `told_apart_by`.
+            timed: prices a call, equally for calls with the same `cost_key`.
         """
         sent = buckets, *map(id, exchanges)  # the cache keeps the exchanges, so that their ids stay unique
         if sent not in self._sent:

@@ -30,7 +30,7 @@ def simulated_s(
     """Return the seconds of a collective whose workers start together, and the evaluator; or nan, and the reason.
 
     Args:
-        kind: one of `syncline.costmodel.COLLECTIVES`.
+        kind: the collective, one of `syncline.costmodel.COLLECTIVES`.
         workers: P, the number of workers.
         nbytes: n, the bytes of the collective.
         network: network that joins the workers.
@@ -70,7 +70,7 @@ def simulated_groups_s(
     """Return the seconds of a collective among all parts like ``part`` at once, and the evaluator, or nan and a reason.
 
     Args:
-        kind: one of `syncline.costmodel.COLLECTIVES`.
+        kind: the collective, one of `syncline.costmodel.COLLECTIVES`.
         part: the first part, see `syncline.costmodel.traffic.call.groups_like`.
         workers: P, the number of workers.
         nbytes: n, the bytes of the collective.

@@ -142,7 +142,10 @@ def model_note(specs: Sequence[ProjectSpec]) -> str:
 
 
 def memory_plan_lines(rows: Iterable[Record]) -> list[str]:
-    """Return a line for each memory plan with micro-batches or sharded states, with its methods."""
+    """Return one line for each memory plan that uses micro-batches or sharded states.
+
+    The line names the training methods that have this plan.
+    """
     methods_by_text: dict[str, dict[str, None]] = {}
     for row in rows:
         parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []

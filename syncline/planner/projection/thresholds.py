@@ -80,8 +80,8 @@ def of_links(
 
     Args:
         plan: plan that prices the methods.
-        links: links whose fields but the bandwidth hold; ``(1, n)`` each, or numbers.
-        triples: the setting, the link and the number of each method, those of a method together.
+        links: links of which all fields except the bandwidth are used; each field is a number or ``(1, n)``.
+        triples: number of the setting, of the link and of the method, for each speedup, grouped by method.
         factors: factor of each method's communication, ``(E, 1)``.
     """
     settings, link_index, numbers = triples

@@ -38,13 +38,14 @@ SEARCHES = 2
 
 @dataclass(frozen=True)
 class RoughPlan:
-    """A plan with the approximate value at which it meets a deadline.
+    """A plan, with an estimate of the bandwidth or latency at which the plan just meets the deadline.
 
     Args:
         plan: the plan.
         tokens: number of tokens that the plan trains on.
-        list: one of `KNOWN` and `UNKNOWN`.
-        value: approximate value; None if the plan never meets the deadline.
+        list: the list of answers in which the plan appears: `KNOWN` if the plan's loss is known, else `UNKNOWN`.
+        value: estimated bandwidth in bytes per second, or latency in seconds; None if the plan never meets the
+            deadline.
     """
 
     plan: TrainingPlan

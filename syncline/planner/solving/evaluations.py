@@ -22,7 +22,7 @@ from syncline.specs import ProjectSpec
 
 
 class Evaluation(NamedTuple):
-    """A value that was tried.
+    """The projection at a value of the variable that the solver tried.
 
     Attributes:
         row: row of the projection, with the whole training if the question has one.

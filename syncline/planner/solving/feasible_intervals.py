@@ -114,7 +114,7 @@ class SolvedValue(NamedTuple):
 
 
 def solved_value(by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: float) -> SolvedValue:
-    """Return the wanted one of the values that meet a target.
+    """Return the value that answers the question, among the values that meet a target.
 
     For a bandwidth it is the least from which all higher ones meet the target, for a latency the longest up to which
     all shorter ones do, for workers the fewest, and for a period the longest, or the shortest if every longer one
@@ -122,7 +122,7 @@ def solved_value(by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: float)
 
     Args:
         by_bound: the values that meet the target at each of `BOUNDS`.
-        sense: the kind of the wanted value.
+        sense: the value that is the answer: the ``least``, ``most``, ``fewest`` or ``longest``.
         lowest: the least value of the grid.
     """
     upward = _upward(by_bound, sense)

@@ -62,14 +62,15 @@ class DecisionVariable:
     """A variable to solve for.
 
     Args:
-        name: bandwidth, latency, period or workers.
-        sense: the wanted one of the values that meet a target.
+        name: name of the variable: bandwidth, latency, period or workers.
+        sense: the value that is the answer, among those that meet a target: the ``least``, ``most``, ``fewest`` or
+            ``longest``.
         unit: unit of the values.
         of: the thing that has the variable, for people.
         grid: values that are tried first, ascending.
         whole: all possible values, ascending, if they are whole numbers; else None.
-        at: returns the setting to project at a value.
-        text: returns a value for people.
+        at: function from a value to the setting that is projected.
+        text: function from a value to its text for people.
         now: current value in the question.
         place: the link that has the variable, if one does.
     """

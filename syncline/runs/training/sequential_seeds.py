@@ -16,7 +16,14 @@ T = TypeVar("T")
 def sequential_results(
     train_seed: Callable[[int, Report | None], T], seeds: Sequence[int], steps: int, on_step: Report | None
 ) -> Iterator[T]:
-    """Yield the result of each seed's training; ``on_step`` gets the steps of all together, from 0 to T once."""
+    """Train the seeds one after another, and yield the result of each.
+
+    Args:
+        train_seed: function that trains one seed; its second argument reports the number of finished steps.
+        seeds: seeds, in the order in which they train.
+        steps: number of steps of each training.
+        on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
+    """
     for number, seed in enumerate(seeds):
         # Each training counts to T by itself.
         report = on_step and (lambda done, n=number: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
@@ -26,7 +33,7 @@ def sequential_results(
 def histories_in_turn(
     train_seed: Callable[[int, Report | None], History], seeds: Sequence[int], steps: int, on_step: Report | None
 ) -> History:
-    """Return the histories side by side, up to the first that was interrupted."""
+    """Train the seeds one after another, and return their histories as one; stop after an interrupted training."""
     from syncline.training import History
 
     parts: list[History] = []

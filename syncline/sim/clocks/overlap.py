@@ -58,9 +58,9 @@ def data_parallel(
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
         calls: the collectives of the training.
-        trigger_s: seconds in which a worker decides whether to send, one for all steps or one per step, ``(T,)``.
-        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None: in no time.
-        optimizer_s: seconds of a worker's update in each step, one for all workers or one per worker, ``(P,)``.
+        trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
+        optimizer_s: seconds of a worker's update in each step, one number for all workers or one per worker, ``(P,)``.
 
     Returns:
         One program per worker.

@@ -51,15 +51,15 @@ def phased_clock(
     counted.
 
     Args:
-        present: ``(T, P)``, at least one worker in each step.
+        present: whether each worker takes part in each step, ``(T, P)``; at least one worker does.
         calls: the collectives of the training.
         compute_s: seconds that each worker computes in each step in which it takes part, ``(T, P)``.
         network: the network of the P workers.
         starts_s: earliest beginning of each worker, ``(P,)`` seconds; 0 by default.
-        overlap: see `clock`.
+        overlap: whether and how calls overlap with computing: ``none``, ``ddp`` or ``async``, see `clock`.
         buckets: buckets of a gradient.
-        trigger_s: as for `clock`.
-        optimizer_s: as for `clock`.
+        trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
+        optimizer_s: seconds of a worker's update in each step, one number for all workers or ``(P,)``.
         keep_steps: number of steps to keep in the timeline.
         delay: lateness of each message.
         options: other options of `clock`.

@@ -41,15 +41,16 @@ def collective_finish_s(
     """Return the time at which each worker has received and sent its last message of a collective.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
-        workers: P, at least 1.
-        nbytes: n, with the meaning the closed form gives it.
+        kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`.
+        workers: P, number of workers, at least 1.
+        nbytes: n, bytes with the meaning that the collective's closed form gives them.
         network: the link that every worker has, one link per worker, or a larger network.
-        algorithm: one of ``ALGORITHMS[kind]`` there, or on a network of nodes or sites one of ``HIERARCHICAL[kind]``;
-            or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``, to which no rule applies. For None
-            see ``first_on`` there.
+        algorithm: one of ``ALGORITHMS[kind]`` in `syncline.costmodel.collectives.table`; on a network of nodes or sites
+            also one of ``HIERARCHICAL[kind]``; or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or
+            ``OF_NCCL[kind]``, to which no rule applies. For None see ``first_on`` in the same module.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
-        evaluator: ``lockstep``, ``events``, or ``auto``: lockstep if it can follow, else the events.
+        evaluator: ``events``, the event simulation; ``lockstep``, recurrences over rounds; or ``auto``, lockstep if it
+            supports the collective, else the events.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Returns:

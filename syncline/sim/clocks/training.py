@@ -39,11 +39,12 @@ class Clock:
     Args:
         step_end_s: time at which the last worker is through with each step, ``(T,)`` seconds.
         end_s: time at which each worker is through with the last step, ``(P,)`` seconds.
-        step_time_s: the mean, ``wall_s / T``.
-        compute_s: seconds of computing, mean per step and worker, without the next three.
-        encode_s: seconds of encoding and decoding, likewise.
-        trigger_s: seconds of deciding whether to send, likewise.
-        optimizer_s: seconds of updates that take time of their own, likewise.
+        step_time_s: mean seconds of a step, ``wall_s / T``.
+        compute_s: seconds of computing without ``encode_s``, ``trigger_s`` and ``optimizer_s``, mean per step and
+            worker.
+        encode_s: seconds of encoding and decoding, mean per step and worker.
+        trigger_s: seconds of deciding whether to send, mean per step and worker.
+        optimizer_s: seconds of updates in addition to ``compute_s``, mean per step and worker.
         communication_s: seconds in a collective before the training ends, mean per step and worker.
         exposed_communication_s: seconds of waiting for the network with nothing to compute, mean per step and worker.
         bytes_per_worker: payload bytes that a worker hands to collectives, mean per step and worker.
@@ -94,10 +95,11 @@ def clock(
         calls: the collectives of the training, each among all workers or its ``group``.
         compute_s: seconds that each worker computes in each step, anything that broadcasts to ``(steps, workers)``.
         network: the link that every worker has, one link per worker, or a larger network.
-        workers: P, at least 1.
-        steps: T, at least 1.
+        workers: P, number of workers, at least 1.
+        steps: T, number of steps, at least 1.
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
-        evaluator: ``events``; ``lockstep``; or ``auto``: lockstep if it can follow, else the events.
+        evaluator: ``events``, the event simulation; ``lockstep``, recurrences over rounds; or ``auto``, lockstep if it
+            supports the training, else the events.
         overlap: ``none``: compute, then communicate; ``ddp``: calls that are ready during the backward pass are sent in
             ``buckets``; ``async``: a call that is sent after a step is awaited one step later. The fields ``ready`` and
             ``wait_steps`` of a call hold in any case.
@@ -105,10 +107,10 @@ def clock(
         algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; with
             ``auto``, calls of some of the workers, whose links differ, are carried as if no algorithm were named.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
-        trigger_s: seconds in which a worker decides whether to send, one for all steps or one per step, ``(T,)``.
-        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None: in no time.
-        optimizer_s: seconds of a worker's update in each step, after all its waits; one for all workers or one per
-            worker, ``(P,)``.
+        trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
+        encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
+        optimizer_s: seconds of a worker's update in each step, after all its waits; one number for all workers or one
+            per worker, ``(P,)``.
         keep_steps: number of steps to keep in the timeline.
         delay: lateness of each message, as in `run_events`; only the events can follow it.
 

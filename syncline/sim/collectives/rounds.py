@@ -62,14 +62,15 @@ def rounds(
     The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, those of gloo in
     `syncline.sim.collectives.gloo`, and those of NCCL in `syncline.sim.collectives.nccl`. Hierarchical (all-reduce): in
     each node of ``group`` workers a ring reduce-scatter; then an all-reduce of n/group among the workers of each local
-    rank; then a ring all-gather. Leader: up a binomial tree to the first worker of each node, an all-reduce among
-    these, down again. With more levels likewise at each.
+    rank; then a ring all-gather. Leader: each node reduces along a binomial tree to its first worker, these workers
+    all-reduce, and each of them broadcasts down its tree. With more levels, this happens at each level.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`.
-        workers: P.
-        nbytes: n, with the meaning the closed form gives it.
-        algorithm: one of ``ALGORITHMS[kind]`` there, by default the first, or of ``HIERARCHICAL[kind]``.
+        kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`.
+        workers: P, number of workers.
+        nbytes: n, bytes with the meaning that the collective's closed form gives them.
+        algorithm: one of ``ALGORITHMS[kind]`` or ``HIERARCHICAL[kind]`` in `syncline.costmodel.collectives.table`; by
+            default the first of ``ALGORITHMS[kind]``.
         group: number of workers of a node, which are consecutive, or the sizes of all levels but the outermost; only
             for hierarchical algorithms.
         nccl: sizes of NCCL's pieces; its defaults if None.

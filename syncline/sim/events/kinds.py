@@ -37,7 +37,7 @@ class CollectiveKind(NamedTuple):
 
     Attributes:
         collective: the first collective of this kind.
-        group: its workers; all if None.
+        group: the workers of the collective; all if None.
         places: place of each worker in the group.
     """
 
@@ -53,7 +53,7 @@ class CollectiveKinds:
         state: the core's tables.
         topology: the topology.
         routes: routes between workers.
-        workers: P.
+        workers: P, number of workers.
     """
 
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:

@@ -29,7 +29,7 @@ class Messages:
     """A numbering of messages by sender, receiver and tag.
 
     Args:
-        workers: P.
+        workers: P, number of workers.
     """
 
     def __init__(self, workers: int) -> None:

@@ -32,8 +32,8 @@ class Plan(NamedTuple):
         places: a record per rank.
         entries: entries of all ranks.
         sendings: sendings of all ranks; the route of each is that of its place in ``senders``.
-        senders: ``(N,)`` ranks, round by round.
-        receivers: likewise.
+        senders: rank of each message's sender, ``(N,)``, round by round.
+        receivers: rank of each message's receiver, ``(N,)``, round by round.
     """
 
     places: Records

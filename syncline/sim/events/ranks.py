@@ -120,7 +120,7 @@ def free_port_in(addresses, r):
 
 @core_function("boolean", "int64")
 def process_departure(addresses, r):
-    """Process that a message of a rank has left; return whether the rank has nothing more to do."""
+    """Handle the event that a message has left its sender r; return whether rank r has nothing more to do."""
     rank = views.rank_table(addresses)[r]
     rank.unsent -= 1
     send_next(addresses, r)
@@ -129,7 +129,7 @@ def process_departure(addresses, r):
 
 @core_function("boolean", "int64, int64")
 def note_arrival(addresses, r, turn):
-    """Note that a message to a rank has arrived; return whether all before it have."""
+    """Record that message ``turn`` to rank r has arrived; return whether all earlier messages have arrived."""
     rank = views.rank_table(addresses)[r]
     if turn != rank.have:
         views.slots(addresses)[rank.place0 + turn] = -1
@@ -147,6 +147,6 @@ def note_arrival(addresses, r, turn):
 
 @core_function("boolean", "int64, int64")
 def process_arrival(addresses, r, turn):
-    """Process that a message to a rank has arrived; return whether the rank has nothing more to do."""
+    """Handle the event that message ``turn`` has arrived at rank r; return whether rank r has nothing more to do."""
     rank = views.rank_table(addresses)[r]
     return note_arrival(addresses, r, turn) and rank.have + rank.ahead >= rank.need and advance(addresses, r)

@@ -46,16 +46,16 @@ def run_events(
     events happen in one fixed order.
 
     Args:
-        programs: one per worker; `Queued` for a worker with several streams.
+        programs: one program per worker; a `Queued` for a worker with several streams.
         network: the link that every worker has, or one link per worker; a network; or a topology.
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
         rule: ``eager`` or ``rendezvous``.
-        delay: seconds by which a message from one worker to another is late on top of its latency, no less than minus
-            that; called as ``delay(sender, receiver)`` once per message, in the order in which they start.
+        delay: function ``delay(sender, receiver)`` of the extra latency of a message in seconds, at least minus the
+            latency. It is called once per message, in the order in which messages start.
 
     Raises:
-        SpecError: an argument that cannot be used.
-        SynclineError: programs that cannot finish, or that disagree about a collective.
+        SpecError: an argument is out of range or does not fit the others.
+        SynclineError: a program cannot finish, or programs disagree about a collective.
     """
     return _simulation(programs, network, starts_s, rule, delay).run()
 

@@ -242,12 +242,12 @@ class Simulation:
     """Tables to which both Python and the core add records."""
 
     def _take(self) -> None:
-        """Take over the tables' sizes from the core before Python adds records."""
+        """Copy the tables' numbers of used rows from the compiled core, so that Python appends behind them."""
         for name in self.SHARED:
             self.state.used[name] = int(self.core[name])
 
     def _give(self) -> None:
-        """Hand the tables' sizes and rooms to the core before it adds records."""
+        """Copy the tables' numbers of used and allocated rows to the compiled core, so that it can append rows."""
         state, core = self.state, self.core
         for name in self.SHARED:
             core[name] = state.used[name]

@@ -37,7 +37,7 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
 
     Args:
         rate: failure rate of one worker, node or site.
-        workers: P.
+        workers: P, number of workers.
         node: number of workers of a node.
         sites: number of equal groups of the workers.
         rng: random generator of the draws.

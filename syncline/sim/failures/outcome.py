@@ -15,10 +15,10 @@ class Stretch(NamedTuple):
     Attributes:
         what: ``steps``, ``checkpoint``, ``lost`` (steps that were repeated), ``down`` (until the failure is noticed and
             a machine is available), ``restart``.
-        start_s: seconds from the beginning.
-        end_s: likewise.
-        first: step with which it begins.
-        steps: number of steps completed in it.
+        start_s: start of the period, in seconds from the beginning of the training.
+        end_s: end of the period, in seconds from the beginning of the training.
+        first: step with which the period begins.
+        steps: number of steps completed in the period.
     """
 
     what: str
@@ -33,7 +33,7 @@ class FailureCosts:
     """The shares of the time of a training. The seconds of all P workers below add up to ``wall_s`` times P.
 
     Attributes:
-        workers: P.
+        workers: P, number of workers.
         wall_s: time at which the last step is done and saved, or at which the simulation stopped.
         steps: completed steps, as of all P workers.
         useful_s: worker seconds in steps that count.

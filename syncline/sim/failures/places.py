@@ -17,8 +17,8 @@ class FilledPlaces:
     the first empty one, or becomes a spare.
 
     Args:
-        workers: P.
-        spares: S.
+        workers: P, number of workers.
+        spares: S, number of spare machines.
     """
 
     def __init__(self, workers: int, spares: int = 0) -> None:

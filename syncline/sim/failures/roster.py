@@ -23,7 +23,7 @@ class FailingGroup:
     """The workers of a training, and the costs of a restart.
 
     Args:
-        workers: P.
+        workers: P, number of workers.
         spares: number of spare machines.
         timeout_s: seconds from a failure until the others notice.
         restart_s: seconds to start processes on a machine, without loading a checkpoint or a model.

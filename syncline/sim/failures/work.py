@@ -43,7 +43,7 @@ class SavedSteps:
     """The end times of steps and checkpoints, counted from the end of the checkpoint from which training goes on.
 
     Args:
-        steps: T.
+        steps: T, number of steps.
         until_s: seconds of the first n steps without checkpoints, as an increasing function of n.
         saving: settings of the checkpoints; the end is always saved.
     """

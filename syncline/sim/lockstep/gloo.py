@@ -31,7 +31,7 @@ def run_gloo(
 
     Args:
         kind: kind of the collective.
-        rounds: its rounds.
+        rounds: rounds of the collective.
         topology: the network of the workers.
         entry_s: time at which each worker enters, ``(P,)`` seconds.
         message_s: seconds that every message and clear-to-send takes besides its route.

@@ -22,7 +22,7 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
     """Move the ports on to the end of a collective of NCCL's.
 
     Args:
-        rounds: its rounds on a topology.
+        rounds: rounds of the collective on a topology.
         ports: times at which each worker joins and its ports are free, ``(..., P)`` seconds; changed in place.
         rounds_ahead: a round starts when all messages up to this number of rounds before have arrived; None: no wait.
         call_s: seconds that every worker takes before its first round.

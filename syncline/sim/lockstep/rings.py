@@ -60,9 +60,10 @@ def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, time
 
     Args:
         x: ``(G, M, N)`` seconds along each of M rings of G, N times.
-        occupied_s: c, of the message to the next worker in the ring, one for all or ``(G, M, 1)``.
-        latency_s: alpha, likewise.
-        times: K.
+        occupied_s: c, seconds that the message to the next worker in the ring occupies a port, one number for all or
+            ``(G, M, 1)``.
+        latency_s: alpha, seconds of latency to the next worker, one number for all or ``(G, M, 1)``.
+        times: K, number of rounds.
     """
     if isinstance(occupied_s, float) and isinstance(latency_s, float):
         reach = 0

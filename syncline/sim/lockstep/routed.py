@@ -27,13 +27,13 @@ class Contention(SynclineError):
 
 
 class RoutedRound(NamedTuple):
-    """A round on a topology; numbers are one for all messages, or ``(M,)``.
+    """A round on a topology; each number is one value for all messages, or an array ``(M,)``.
 
     Attributes:
         of: the round.
         overhead_s: o, seconds that the sender is busy before the bytes flow.
         flow_s: n / R, seconds that the bytes flow, R being the narrowest channel of the route.
-        latency_s: alpha.
+        latency_s: alpha, seconds of latency of the route.
         shared: whether one of its channels carries messages of several senders to several receivers.
         rings: the workers ``(G, M)`` along the rings that the messages make, if the round is repeated and makes rings.
         source: ``(P,)`` sender to each worker, if all workers send, in their order, and all receive.

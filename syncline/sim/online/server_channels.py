@@ -20,8 +20,8 @@ class ServerTopology(DerivedTopology):
     messages share its channels max-min fairly, as the connections of one machine do.
 
     Args:
-        whole: see `DerivedTopology`.
-        own: P.
+        whole: the topology of the whole network, see `DerivedTopology`.
+        own: P, number of workers.
         places: place of each lane in the whole network; a message between equal places takes no time.
     """
 
@@ -74,7 +74,7 @@ def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tup
     """Return the place of each lane: the server's place, or the machine of the first worker of each group.
 
     Args:
-        workers: P.
+        workers: P, number of workers.
         place: place of the only server, or of the server above.
         groups: number of workers of each local server, in order; empty: there is one server.
     """

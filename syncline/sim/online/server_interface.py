@@ -19,9 +19,9 @@ from syncline.sim.program.timeline import Timeline
 class UpperServer:
     """A server above local servers, each of which serves a group of workers.
 
-    After every ``every`` versions of its own, a local server sends the difference since it last received the model from
-    above, and goes on meanwhile. The server above makes a version of each such update and sends its model back. The
-    local server merges that model into its own.
+    After every ``every`` versions, a local server sends the difference since it last received the upper server's model,
+    and continues to serve its workers. The upper server makes a version from each such update and sends its model back.
+    The local server merges this model into its own.
 
     Args:
         groups: number of workers of each local server, in order.
@@ -51,7 +51,7 @@ class ServerSettings:
     participants from the idle workers.
 
     Args:
-        workers: P.
+        workers: P, number of workers.
         steps: number of steps that all workers make together; the server hands them out, so a fast worker makes more.
         local_steps: number of steps of each worker between two models, ``(P,)``, each at least 1.
         buffer: number of updates per version, the quorum; the updates that remain at the end make the last version.
@@ -118,7 +118,7 @@ class EndSimulation(Exception):
 
 
 class EventObserver(Protocol):
-    """An observer of the events, called in their order: the math. It may raise `EndPlay`."""
+    """An observer of the events, called in their order: the math. It may raise `EndSimulation`."""
 
     def step(self, worker: int, number: int) -> None:
         """Process that a worker has made its local step of this number, from 0."""
@@ -275,7 +275,7 @@ class AsyncResult:
         workers received another model count.
 
         Args:
-            workers: P.
+            workers: P, number of workers.
             groups: number of workers of each local server, in order; empty: there is one server.
         """
         server = [s for s, size in enumerate(groups or (workers,)) for _ in range(size)]

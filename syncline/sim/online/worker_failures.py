@@ -19,7 +19,7 @@ class WorkerFailures:
     """The failures of workers at work, and their costs.
 
     Args:
-        workers: P.
+        workers: P, number of workers.
         pace: seconds of a worker's step of a given number.
         absences: absences of the workers; None: no machine fails.
     """

@@ -49,8 +49,8 @@ class PipelineMath:
         parts: the model's parts in order; with v chunks stage k has parts k, K + k, ...
         inputs: function that returns the input of a micro-batch.
         loss: function of the last part's output and the micro-batch that returns the loss.
-        optimizers: one per stage, with its parts' parameters.
-        weights: one of ``WEIGHTS``.
+        optimizers: one optimizer per stage, for the parameters of its parts.
+        weights: weights of the backward passes, one of ``WEIGHTS``.
         after_update: function called after each update with the stage and its number of updates, for learning-rate
             schedules or evaluations.
 

@@ -63,7 +63,7 @@ class Pipeline:
 
     Args:
         schedule: the order of each stage's tasks.
-        stages: K.
+        stages: K, number of stages.
         durations: durations of tasks.
         activation_bytes: bytes that one micro-batch sends from one stage to the next, and bytes of its gradient back.
         replicas: D pipelines side by side; worker ``r K + k`` is stage k of replica r.

@@ -17,9 +17,9 @@ class StageReport:
     """The report about the history of one stage.
 
     Args:
-        utilisation: the fraction of the makespan in which it computes.
-        delays: per micro-batch, updates between its forward and the update by its gradient (0: none came between).
-        delay_steady: the delay of the last micro-batch.
+        utilisation: the fraction of the makespan in which the stage computes.
+        delays: per micro-batch, number of updates between its forward and the update by its gradient.
+        delay_steady: the delay of the last micro-batch, in updates.
         peak_activations: largest number of micro-batches (of one chunk each) between forward and last use.
         weight_versions: largest number of versions of the weights that are needed at once, with stashing.
     """
@@ -36,7 +36,7 @@ class PipelineReport:
     """The report about the history of a pipeline.
 
     Args:
-        makespan_s: from the first forward to the end of the last task, in seconds.
+        makespan_s: seconds from the first forward to the end of the last task.
         bubble: the fraction of all stages' time in which nothing computes.
         microbatches_per_s: throughput over the makespan.
         stages: one report per stage.

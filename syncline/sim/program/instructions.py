@@ -99,17 +99,18 @@ class Collective:
     Collectives of one stream run one after another, those of different streams at the same time.
 
     Args:
-        kind: one of `syncline.costmodel.collectives.table.COLLECTIVES`; only a name if there are rounds.
-        nbytes: bytes, with the meaning the closed form gives them.
+        kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`; any name if there are rounds.
+        nbytes: bytes, with the meaning that the collective's closed form gives them.
         key: unique key of this collective.
-        label: for people.
-        step: training step, from 0; -1 if none.
-        algorithm: algorithm that carries it; the kind's first if None.
+        label: description for people.
+        step: number of the training step, from 0; -1 if none.
+        algorithm: algorithm of the collective; by default the first for this kind.
         group: the workers that take part, in the order in which the algorithm numbers them; all in their order if None.
-        stream: network stream on which it runs.
+        stream: network stream on which the collective runs.
         rounds: rounds to run instead of those of the algorithm; workers 0, 1, ... in them stand for those of the group.
-        takes_s: seconds that it takes, instead of a simulation message by message: it begins when the last of its group
-            has come to it and is over for all at once. It shares no channel, and its spans have its size.
+        takes_s: seconds of the collective, instead of a simulation message by message. The collective then begins when
+            the last worker of the group enters it, ends for all workers at once, and shares no channel; its spans have
+            ``nbytes`` bytes.
     """
 
     kind: str

@@ -120,7 +120,7 @@ class Timeline:
     """Spans as columns of one length, by worker, then stream, then time.
 
     Args:
-        workers: P.
+        workers: P, number of workers.
         worker: worker of each span, from 0.
         stream: one of ``STREAMS``, or a name from the program; the name of a stream that computes is ``compute``, or
             begins with that and a space. The waits of such another stream are left out.
@@ -128,9 +128,9 @@ class Timeline:
             ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
             pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
             a send stream, as long as the message occupies its port.
-        label: for people.
-        start_s: seconds from the beginning of the simulation.
-        end_s: likewise.
+        label: description for people.
+        start_s: start of the span, in seconds from the beginning of the simulation.
+        end_s: end of the span, in seconds from the beginning of the simulation.
         nbytes: bytes that the worker puts on the wire in the span (for a ``recv``: takes off it).
         step: training step, from 0; -1 if none was named.
     """

@@ -81,7 +81,7 @@ class SlowWorker:
 
     Args:
         worker: number of the worker, from 0.
-        factor: at least 0; below 1 the worker is fast.
+        factor: factor of the compute time, at least 0; below 1 the worker is fast.
 
     Raises:
         SpecError: a factor that is negative or not finite, or, when sampled, no such worker.

@@ -25,8 +25,8 @@ class SlowLink:
 
     Args:
         worker: number of the worker, from 0.
-        factor: positive; 1 leaves the bandwidth as it is.
-        latency_factor: at least 0; 1 leaves the latency as it is.
+        factor: divisor of the bandwidth, above 0; 1 leaves the bandwidth as it is.
+        latency_factor: factor of the latency, at least 0; 1 leaves the latency as it is.
 
     Raises:
         SpecError: a field out of range or not finite.

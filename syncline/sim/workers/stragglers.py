@@ -76,8 +76,8 @@ class Slowdowns:
     ``1 - (1 - probability)^P``.
 
     Args:
-        probability: from 0 to 1.
-        factor: at least 0.
+        probability: probability that a worker's step is slow, from 0 to 1.
+        factor: factor of the compute time of a slow step, at least 0.
 
     Raises:
         SpecError: a field out of range or not finite.

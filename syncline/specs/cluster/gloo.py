@@ -78,7 +78,7 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     """Return the costs that a user describes.
 
     Args:
-        value: a mapping, see `GlooDescribed`, where a missing field costs nothing; or ``GlooCosts``.
+        value: a mapping, see `GlooDescription`, where a missing field costs nothing; or ``GlooCosts``.
         path: the field's name, for the error line.
 
     Raises:

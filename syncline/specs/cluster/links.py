@@ -112,7 +112,7 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
     """Return the link that a user describes.
 
     Args:
-        value: a preset's name; ``"50us,10Gbit/s"``; a mapping, see `LinkDescribed`; or a ``Link``.
+        value: a preset's name; ``"50us,10Gbit/s"``; a mapping, see `LinkDescription`; or a ``Link``.
         path: the field's name, for the error line.
         uplink: whether the link is a site's uplink, which is half of the way to another site. A preset's latency is
             from site to site, so that the uplink takes half of it.

@@ -30,7 +30,7 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
 
     Args:
         value: ``true`` for NCCL's defaults; ``false`` for none, with textbook collectives; a mapping, see
-            `NcclDescribed`; or ``NcclCosts``.
+            `NcclDescription`; or ``NcclCosts``.
         path: the field's name, for the error line.
 
     Raises:

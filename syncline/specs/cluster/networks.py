@@ -203,8 +203,8 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
             latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
             one, or has it as its section ``network``; ``module:name`` of any of these; ``{kind: python, target:
             module:name, ...}``, which is called with the other keys; or a network. The mapping
-            describes a link (`LinkDescribed`), nodes, sites, levels or a graph (`SEVERAL`), or the workers of regions
-            by their names (`RegionsDescribed`). All may have a ``name``.
+            describes a link (`LinkDescription`), nodes, sites, levels or a graph (`SEVERAL`), or the workers of regions
+            by their names (`RegionsDescription`). All may have a ``name``.
         path: the field's name, for the error line.
 
     Raises:
@@ -332,7 +332,7 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
 
     Args:
         graph: a ``Graph`` or a ``DiGraph``. Its edges have the fields of a link as attributes, in text or numbers:
-            ``latency``, ``bandwidth``, and optionally the others (see `LinkDescribed`).
+            ``latency``, ``bandwidth``, and optionally the others (see `LinkDescription`).
         hosts: nodes of the workers in the order of their ranks; by default those with a true attribute ``host``.
         name: name for people; by default the graph's own.
 

@@ -38,7 +38,7 @@ def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
 
     Args:
         value: ``true`` for Linux's defaults; ``false`` for none, so that no window limits the bandwidth, as with RDMA;
-            a mapping, see `TcpDescribed`; or ``Tcp``.
+            a mapping, see `TcpDescription`; or ``Tcp``.
         path: the field's name, for the error line.
 
     Raises:

@@ -112,7 +112,7 @@ def schedule(
     """Return the schedule of this name for these stages and micro-batches.
 
     Args:
-        name: one of ``SCHEDULES``, or ``module:name``.
+        name: name of the schedule, one of ``SCHEDULES``, or ``module:name``.
         stages: K, at least 1.
         microbatches: M, at least 1.
         chunks: v, of a schedule that takes chunks, at least 2 there; 1 for all others.

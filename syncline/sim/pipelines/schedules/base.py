@@ -34,7 +34,7 @@ class Schedule(NamedTuple):
         name: usual name in the literature.
         orders: per stage, from the first to the last: lists of tasks, or `Orders`; empty for a schedule whose order
             depends on timing.
-        microbatches: M.
+        microbatches: M, number of micro-batches.
         chunks: v, parts of the model per stage.
         splits_backward: whether weight gradients are tasks of their own.
         updates: ``flush``: one update after the last micro-batch; ``every``: one per micro-batch, at once.

@@ -21,8 +21,8 @@ class Numbering(NamedTuple):
     """The numbering of a schedule's tasks.
 
     Attributes:
-        microbatches: M.
-        chunks: v.
+        microbatches: M, number of micro-batches.
+        chunks: v, number of chunks per stage.
     """
 
     microbatches: int
