@@ -14,7 +14,7 @@ import numpy as np
 from syncline.measure.validation.cluster_files import BUNDLED, predicted_rows
 
 ROOT = Path(__file__).parents[1]
-MEASURED = ROOT / "syncline" / "experiments" / "validation" / "measured"
+MEASURED = ROOT / "syncline" / "measure" / "validation" / "measured"
 HEAD = "| predicted, then measured | points | median error | worst |\n|---|---|---|---|\n"
 
 

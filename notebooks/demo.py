@@ -285,12 +285,12 @@ with figure_style():
             for t, (_, largest) in zip(STEPS, runs, strict=True)
         ]  # fmt: skip
         found = [norm for norm, _ in runs]
-        axes.loglog(STEPS, [of.whole for of in parts_of], color=color)
+        axes.loglog(STEPS, [of.total for of in parts_of], color=color)
         axes.loglog(STEPS, found, marker, color=color, fillstyle="none", label=rf"k = {k}, $\beta$ = {beta}")
         last = parts_of[-1]
         print(f"k {k}, beta {beta}: found", ", ".join(f"{norm:.2f}" for norm in found), f"at T = {STEPS};", end=" ")
         print(f"bound at the last {last.descent:.2f} + {last.noise:.2f} + {last.left_out:.0f}")
-        assert np.all(np.array(found) < [of.whole for of in parts_of])
+        assert np.all(np.array(found) < [of.total for of in parts_of])
     axes.loglog(STEPS, [of.descent for of in parts_of], color="grey", linestyle="dotted", label="descent alone")
     axes.set(xlabel="steps T", ylabel=r"mean of $\|\nabla f\|_1$")
     axes.legend()

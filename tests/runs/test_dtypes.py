@@ -82,5 +82,5 @@ def test_a_problem_that_takes_no_type_is_refused_only_where_one_is_asked_for():
 
 def test_processes_take_the_device_of_the_spec_where_nobody_says_another():
     spec = bowl_run(device="cuda")
-    assert (Launch().for_spec(spec).device, Launch("cpu").of(spec).device) == ("cuda", "cpu")
+    assert (Launch().for_spec(spec).device, Launch("cpu").for_spec(spec).device) == ("cuda", "cpu")
     assert Launch().for_spec(bowl_run()).device == "auto"

@@ -335,7 +335,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
 LABELS = {
     "model": lambda spec: spec.model.name,
     "hardware": lambda spec: spec.compute.hardware.name if spec.compute.hardware else "",
-    "layout": lambda spec: spec.layout.made().describe() if spec.layout.made().workers > 1 else "",
+    "layout": lambda spec: spec.layout.build().describe() if spec.layout.build().workers > 1 else "",
     "workers": lambda spec: f"{spec.workers:,} workers",
 }
 """Labels that distinguish projections."""
