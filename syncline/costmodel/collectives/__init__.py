@@ -1,6 +1,6 @@
-"""What collectives cost in closed form, and which algorithm carries one.
+"""Closed forms of the cost of collectives, and the choice of an algorithm.
 
-In which order to read: ``algorithms/`` (a file each: its rounds and its closed form), ``cost`` (times on a link),
-``hierarchical`` (in two levels), ``policies`` (which one a library picks), ``opening`` (what TCP adds after idling),
-``votes``, ``measured`` (from tables), and what libraries run: ``gloo/``, ``nccl/``.
+Read in this order: ``algorithms/`` (a file has the rounds and the closed form of an algorithm), ``cost`` (times on a
+link), ``hierarchical`` (times on several levels), ``policies`` (the algorithm that a library picks), ``tcp_slow_start``
+(the time that TCP adds after idling), ``votes`` (majority votes), and the libraries' algorithms: ``gloo/``, ``nccl/``.
 """

@@ -1,4 +1,4 @@
-"""Which link each channel of a topology is of, and what messages leave on the channels that they pass."""
+"""Link names of the channels of a topology, and the bytes that a collective sends through each channel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from syncline.costmodel.network.two_level import Nodes
 
 
 def channel_links(topology: Topology) -> list[str]:
-    """The name of the link that each channel is of, ``(C,)``; of a star with one link that of the network.
+    """Return the name of each channel's link, a list of C names.
+
+    All channels of a star with one link have the network's name. A channel of a graph has the names of its two ends.
 
     >>> from syncline.costmodel import Link, Sites
     >>> from syncline.costmodel.network.topology import topology
@@ -30,8 +32,8 @@ def channel_links(topology: Topology) -> list[str]:
         inner, outer = link_words(topology.network.inner), link_words(topology.network.outer)
         return [inner] * (2 * topology.workers) + [outer] * (count - 2 * topology.workers)
     if isinstance(topology, SitesTopology):
-        ups = [link_words(link) for link in topology.network.uplinks]
-        return [link_words(topology.network.lan)] * (2 * topology.workers) + 2 * ups
+        uplinks = [link_words(link) for link in topology.network.uplinks]
+        return [link_words(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks
     if isinstance(topology, LevelTopology):
         names = [""] * count
         for number, level in enumerate(topology.network.levels):
@@ -41,31 +43,31 @@ def channel_links(topology: Topology) -> list[str]:
     if isinstance(topology, Routed):
         names = []
         for edge in topology.network.edges:
-            ends = f"{edge.source}-{edge.target}"
-            names += [ends] if edge.directed or edge.link.duplex == "half" else [ends, f"{edge.target}-{edge.source}"]
+            name = f"{edge.source}-{edge.target}"
+            names += [name] if edge.directed or edge.link.duplex == "half" else [name, f"{edge.target}-{edge.source}"]
         return names
     return [topology.name] * count
 
 
 def link_words(link: Link) -> str:
-    """What people call a link."""
+    """Return the name of a link, or its description if it has no name."""
     return link.name or link.describe()
 
 
 def carried_bytes(of: Iterable[Round], members: Sequence[int], topology: Topology) -> Floats:
-    """Bytes that each channel carries in the rounds of a collective, ``(C,)``.
+    """Return the bytes that each channel carries in the rounds of a collective, ``(C,)``.
 
     Args:
-        of: senders and receivers as places in the group.
-        members: of the group, workers of the topology.
-        topology: whose channels.
+        of: the rounds; their senders and receivers are ranks in the group.
+        members: the topology's worker number of each rank of the group.
+        topology: the topology that has the channels.
     """
-    total = np.zeros(len(topology.bandwidth_bytes_per_s) + 1)  # what lies beyond a way's end is thrown away
+    total = np.zeros(len(topology.bandwidth_bytes_per_s) + 1)  # the last entry collects the padding of paths
     ranks = np.asarray(members)
-    known: dict[int, tuple[Round, int]] = {}
-    for one in of:  # a ring's rounds are one and the same
-        known[id(one)] = one, known.get(id(one), (one, 0))[1] + 1
-    for (senders, receivers, nbytes), times in known.values():
+    repeats: dict[int, tuple[Round, int]] = {}
+    for step in of:  # all rounds of a ring are the same object, so count its repeats
+        repeats[id(step)] = step, repeats.get(id(step), (step, 0))[1] + 1
+    for (senders, receivers, nbytes), times in repeats.values():
         if not len(senders):
             continue
         channels = topology.paths(ranks[senders], ranks[receivers]).channels

@@ -1,4 +1,4 @@
-"""How many messages a collective is, to tell what playing it would take."""
+"""An upper bound on the messages of a collective, which bounds the cost of simulating it message by message."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from syncline.costmodel.network.topology import Network, Topology
 
 
 def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topology, nbytes: float = 0.0) -> int:
-    """At least as many messages as there are: in a tree 4 per worker; else all workers send in each round.
+    """Return an upper bound on the number of messages of a collective.
+
+    An algorithm with few messages, such as a tree, has at most 4 per worker on average. In any other flat algorithm
+    every worker counts as a sender in each round.
 
     Args:
         kind: one of ``COLLECTIVES``.
-        algorithm: one of its names.
+        algorithm: the name of one of its algorithms.
         workers: P.
-        on: the network, of which a hierarchical algorithm has levels.
-        nbytes: n, which gloo and NCCL cut into pieces.
+        on: the network; a hierarchical algorithm uses its levels.
+        nbytes: n, the size that gloo and NCCL cut into pieces.
     """
     if algorithm in HIERARCHIES:
         *inner, last = level_sizes(on, workers) or (workers, 1)

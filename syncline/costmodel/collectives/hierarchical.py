@@ -1,4 +1,4 @@
-"""All-reduces level by level: inside each node, between the nodes, and inside again.
+"""Hierarchical all-reduces: inside each node, then between the nodes, then inside each node again.
 
 For P workers in m nodes of g consecutive workers:
 
@@ -9,16 +9,17 @@ For P workers in m nodes of g consecutive workers:
 | `hierarchical-rabenseifner`| of the sum       | Rabenseifner of n/g                          | worker           |
 | `leader`                   | tree to the first| recursive doubling of n, among the first ones| tree broadcast   |
 
-Each takes the sum of its three parts, with the inner link inside and the link that a message between nodes finds
-while all g (the first) workers of each node send and receive.
+The time of each is the sum of its three parts. The parts inside use the inner link. The part between nodes uses the
+link that one message has while all g workers of each node send and receive (for `leader`: while the first worker does).
 
-With more levels, of g_1, g_2, ..., g_L units from the inside out, what is between nodes is done so again: a ring
-reduce-scatter among the g_i of each level but the outermost, of n / (g_1 ... g_(i-1)); the all-reduce of what is left,
-n / (g_1 ... g_(L-1)), among the outermost g_L; all-gathers back inside. So each sends what a ring of all would,
+With more levels, of g_1, g_2, ..., g_L units from the innermost to the outermost, the part between nodes is itself
+hierarchical: a ring reduce-scatter of n / (g_1 ... g_(i-1)) among the g_i units of each level but the outermost; the
+all-reduce of the remaining n / (g_1 ... g_(L-1)) among the outermost g_L; then all-gathers back inside. So each worker
+sends as many bytes as in a ring of all workers,
 
     n sum_i 2 (g_i - 1) / (g_1 ... g_i) = 2 n (P - 1) / P,
 
-by far the most of it inside. (`leader`: trees up to the first of each unit, level by level, and down again.)
+and most of them stay inside. (`leader` uses trees up to the first worker of each unit, level by level, and down again.)
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
 
 
 class Hierarchy(NamedTuple):
-    """An all-reduce level by level.
+    """A hierarchical all-reduce: its outermost algorithm and its participants.
 
     Attributes:
         between: the all-reduce among the units of the outermost level.
-        leaders: whether only the first worker of a unit takes part in it, with all n bytes; else every worker does,
-            with its g-th.
+        leaders: whether only the first worker of each unit joins ``between``, with all n bytes; otherwise every worker
+            joins with the g-th part of the bytes.
     """
 
     between: str
@@ -61,13 +62,13 @@ HIERARCHIES: dict[str, Hierarchy] = {
 
 
 class Peers(NamedTuple):
-    """Those who exchange at one level: of several units of the level below one worker each, of the same number there.
+    """A group of workers that exchange at one level: the workers of equal rank in several units of the level below.
 
     Attributes:
-        size: how many they are, or an array of several numbers.
-        link: what each finds while all workers of the units send and receive.
-        alone: while the first worker of each unit does.
-        exchanges: whether ``link`` holds only if everybody sends and receives: a half-duplex one that is shared.
+        size: number of workers in the group, or an array of such numbers.
+        link: the link of each worker while all workers of the units send and receive.
+        alone: the link of each worker while only the first worker of each unit sends and receives.
+        exchanges: whether ``link`` is a shared half-duplex link, which is right only if all workers send and receive.
     """
 
     size: IntOrArray
@@ -77,51 +78,54 @@ class Peers(NamedTuple):
 
 
 Inner: TypeAlias = int | tuple[int, ...] | None
-"""Workers of a node; of more levels the sizes of all but the outermost, from the inside out."""
+"""The number of workers in a node; with more levels the sizes of all but the outermost, from the inside out."""
 
 
 def level_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
-    """How many units of the level below one of each level holds, from the inside out, where all are of one size.
+    """Return the number of lower units in a unit of each level, from the innermost level to the outermost.
 
-    Of nodes and sites g and m; None of a network (or topology) that has no such.
+    For nodes and sites these are g and m. The result is None if the network (or topology) has no levels, or if its
+    nodes or sites differ in size.
     """
-    network = getattr(of, "network", of)
-    if isinstance(network, MultiLevel):
-        return network.sizes(workers)
-    if not isinstance(network, (TwoLevel, Sites)):
+    bare_network = getattr(of, "network", of)
+    if isinstance(bare_network, MultiLevel):
+        return bare_network.sizes(workers)
+    if not isinstance(bare_network, (TwoLevel, Sites)):
         return None
-    sizes = network.sizes(workers)
+    sizes = bare_network.sizes(workers)
     return (sizes[0], workers // sizes[0]) if len(set(sizes)) == 1 else None
 
 
 def inner_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
-    """The sizes of all levels but the outermost."""
+    """Return the sizes of all levels but the outermost, or None if `level_sizes` is None."""
     sizes = level_sizes(of, workers)
     return None if sizes is None else sizes[:-1]
 
 
 def node_size(of: Network | Topology | Any, workers: int) -> int | None:
-    """g, the workers of a node or a site, where the network (or topology) has such, all of one size."""
+    """Return g, the number of workers in a node or a site, or None if the network has none of equal size."""
     sizes = level_sizes(of, workers)
     return None if sizes is None else sizes[0]
 
 
 def has_levels(of: Network | Topology | Any, workers: int) -> bool:
-    """Whether there are several units of several each."""
+    """Return whether at least two levels hold several units each."""
     return sum(size > 1 for size in level_sizes(of, workers) or ()) > 1
 
 
 def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tuple[Peers, ...]:
-    """Who exchanges at each level of a network; of a flat one, at levels with the same link throughout.
+    """Return the group of peers at each level of a network, from the innermost level to the outermost.
+
+    A flat link with ``inner`` sizes gets levels that all have this link.
 
     Args:
-        network: of nodes, sites or levels; or a link.
+        network: a network of nodes, sites or levels; or a link.
         workers: P.
-        inner: the sizes of the inner levels on a link.
+        inner: the sizes of the inner levels, if the network is a link.
 
     Raises:
-        SpecError: a network without nodes of one size.
-        NoClosedForm: sites with different uplinks; rails that messages share unevenly.
+        SpecError: a network without nodes or sites of equal size.
+        NoClosedForm: sites with different uplinks, or rails that messages share unevenly.
     """
     if isinstance(network, Link) and inner is not None:
         return tuple(Peers(size, network, network) for size in all_sizes(workers, inner))
@@ -130,8 +134,9 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
     return _peers_on(network, workers)
 
 
-@lru_cache(maxsize=1024)  # every algorithm asks
+@lru_cache(maxsize=1024)  # every algorithm on the network calls it
 def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Peers, ...]:
+    """Return the groups of peers of a network of nodes, sites or levels."""
     if isinstance(network, MultiLevel):
         return _peers_of_levels(network, workers)
     size = node_size(network, workers)
@@ -148,22 +153,23 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
 
 
 def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
+    """Return the groups of peers of a network of levels."""
     inside = network.levels[0].link
-    found = [Peers(network.sizes(workers)[0], inside, inside)]
+    levels = [Peers(network.sizes(workers)[0], inside, inside)]
     for number, size in enumerate(network.sizes(workers)[1:], start=1):
         if size > 1 and not network.shares_evenly(number, workers):
             expected = "a number that divides the workers of a unit below: with others there is no closed form"
             raise NoClosedForm(f"network.levels.{number}.rails", network.levels[number].rails, expected)
-        link, alone = (network.crossing(number, workers, everybody) for everybody in (True, False))
-        found.append(Peers(size, link, alone, network.is_half_duplex(number, workers)))
-    return tuple(found)
+        link, alone = (network.crossing(number, workers, all_send) for all_send in (True, False))
+        levels.append(Peers(size, link, alone, network.is_half_duplex(number, workers)))
+    return tuple(levels)
 
 
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
-    """The sizes of all levels, whose product is P.
+    """Return the sizes of all levels; their product is P.
 
     Raises:
-        SpecError: no such levels, or a number of workers that does not fill them.
+        SpecError: no inner sizes, a size below 1, or a number of workers that their product does not divide.
     """
     if inner is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
@@ -176,7 +182,7 @@ def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
 
 
 def flat_link(network: Network | Topology, workers: int) -> Link | None:
-    """The link that every worker has to all others, where the network is as good as that; else None."""
+    """Return the link that every worker has to all others if the network is equivalent to one link, else None."""
     if isinstance(network, Link):
         return network
     if isinstance(network, MultiLevel):
@@ -193,12 +199,12 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
 
 
 def _flat_level(network: MultiLevel, workers: int) -> Link | None:
-    """The link of the only level that has several units, where nothing but it is between two workers."""
+    """Return the effective link of the only level with several units, or None if one link cannot stand for all."""
     several = [number for number, size in enumerate(network.sizes(workers)) if size > 1]
     if len(several) > 1:
         return None
     level = max(several, default=0)
     if level == 0 or not network.is_half_duplex(level, workers):
         return network.levels[0].link if level == 0 else network.crossing(level, workers, all_send=False)
-    passed = network.shape(workers).begins[level] < level or network.levels[level].is_pooled
-    return None if passed else network.levels[level].link
+    passes_other_channels = network.shape(workers).begins[level] < level or network.levels[level].is_pooled
+    return None if passes_other_channels else network.levels[level].link

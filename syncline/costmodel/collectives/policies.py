@@ -1,4 +1,4 @@
-"""Which algorithm a library chooses: the names that stand for a choice, where an algorithm's name could stand.
+"""Policies that choose the algorithm of a collective. A policy's name may stand wherever an algorithm's name may.
 
 | policy | all-reduce                                | reduce-scatter    | others                                     |
 |--------|-------------------------------------------|-------------------|--------------------------------------------|
@@ -8,27 +8,27 @@
 |        | on a link with `nccl`: `nccl-ring` or     | `nccl-ring`       | `nccl-ring`, `nccl-chain`, `nccl-posted`   |
 |        | double binary tree, by its tables         |                   |                                            |
 
-**gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size: those of
+**gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size: the algorithms of
 `syncline.costmodel.collectives.gloo.times`, whose messages wait for their receiver's notice.
 
 **NCCL** estimates the time of each algorithm and protocol for an all-reduce from constants for the hardware, and takes
-the least; `nccl_estimates_s` is that model as far as a network's description can feed it:
+the fastest; `nccl_estimates_s` is that model with the inputs that a network's description has:
 
     time = lat + n / bw,   ring: lat = base + (steps - inter) intra + inter net,      bw = bus x P / steps
                            tree: lat = base + 2 ((P / nodes - 1) intra + log2(nodes) net),  bw = bus x correction / 2
 
-Not modelled: channel counts and their caps, NVLS and CollNet (switches that reduce), PAT, what the tables say of other
-GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are. Where a
-link says what NCCL cuts tensors into (``Link.nccl``), rings and chains are those of
-`syncline.costmodel.collectives.nccl.sockets`, in pieces that follow one another. Elsewhere, and where the tables say
-tree, what it runs is named by the nearest algorithm without pieces: a broadcast is a scatter and an all-gather; its
-double tree is pipelined in chunks, ours is not. On nodes its rings take turns over all network cards, so that the
-nearest is `hierarchical`, with fewer latencies; and its tree, a chain inside each node, is
+The model leaves out channel counts and their caps, NVLS and CollNet (switches that reduce), PAT, and the constants of
+other GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are.
+If a link carries NCCL's piece sizes (``Link.nccl``), its rings and chains are those of
+`syncline.costmodel.collectives.nccl.sockets`, which pipeline the pieces. On other networks, and if the tables choose a
+tree, the nearest algorithm without pieces stands for NCCL's: a broadcast is a scatter and an all-gather; NCCL pipelines
+its double tree in chunks, and ours is not pipelined. On nodes NCCL's rings alternate over all network cards, so that
+the nearest algorithm is `hierarchical`, with fewer latencies; NCCL's tree, a chain inside each node, becomes
 `hierarchical-rabenseifner`, with the same bytes and latencies between nodes. Nodes, sites and links inside nodes
-(NVLink) carry no ``nccl``: their pieces are not those over sockets.
+(NVLink) carry no ``nccl``, because their pieces differ from those over sockets.
 
 Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's
-constants, about 2.25), without the parts named above.
+constants, about 2.25), without the parts that the model leaves out.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from syncline.costmodel.network.topology import Network, Topology
 
 Algorithms: TypeAlias = str | Mapping[str, str] | None
-"""What carries collectives: an algorithm's or a policy's name, for all or by kind; see `algorithm_for`."""
+"""An algorithm's or a policy's name, for all collectives or by kind of collective; see `algorithm_for`."""
 
 POLICIES = ("auto", "gloo", "nccl")
 """The names of the policies."""
@@ -86,25 +86,25 @@ STEP_US = {
 """NCCL's latencies of a collective and of a step, in microseconds, by protocol."""
 
 LL_BYTES_PER_S = (141e9, 39e9, 20.4e9)
-"""The most that protocol LL carries on one, two and more nodes (Hopper; Intel)."""
+"""The maximum bytes per second of protocol LL on one, two and more nodes (Hopper; Intel)."""
 
 TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""What part of its bandwidth a tree gets by NCCL's tables, per protocol, for 64 B, 128 B, ..., 256 MB."""
+"""The fraction of its bandwidth that a tree reaches in NCCL's tables, per protocol, for 64 B, 128 B, ..., 256 MB."""
 
 
 def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """The algorithm that carries a collective.
+    """Return the algorithm that carries a collective, after resolving a policy.
 
     Args:
-        name: an algorithm, which stands for itself, or for the collective's first where it is another collective's; a
-            policy; or None, the collective's first, or gloo's or NCCL's on a link that knows what these take.
+        name: an algorithm, a policy or None. An algorithm of another collective means this collective's first. None
+            means the collective's first, or gloo's or NCCL's on a link that carries the costs of that library.
         kind: one of ``COLLECTIVES``.
         workers: P.
-        nbytes: n, with the meaning the closed form gives it.
+        nbytes: n, with the meaning that the closed form gives.
         network: a link or another network.
 
     Raises:
@@ -126,34 +126,35 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         return nccl_names(kind, network)[0] if kind in NCCL else _nccl_all_reduce(workers, nbytes, network)
     if name in TABLE[kind]:
         return name
-    known = {each for of in TABLE.values() for each in of}
-    if name not in known:
-        raise SpecError("algorithm", name, one_of({*known, *POLICIES}, name))
+    names = {algorithm for algorithms in TABLE.values() for algorithm in algorithms}
+    if name not in names:
+        raise SpecError("algorithm", name, one_of({*names, *POLICIES}, name))
     return first
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
-    """What the policy ``nccl`` may take on a flat network: one algorithm; of an all-reduce its ring and its tree."""
+    """Return the algorithms that policy ``nccl`` may choose on a flat network; an all-reduce has two."""
     ring = NCCL.get(kind, "ring") if nccl_on(network) is None else NCCL_RUNS[kind]
     return (ring,) if kind in NCCL else (ring, "double-binary-tree")
 
 
 def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
-    """What is wanted for this kind of collective, a policy's name included."""
+    """Return the algorithm or policy that ``wanted`` names for a kind of collective, or None."""
     return wanted if wanted is None or isinstance(wanted, str) else wanted.get(kind)
 
 
 def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, network: Network | Topology) -> str | None:
-    """The algorithm that carries a collective; None for its first, which nobody has to look up.
+    """Return the algorithm that carries a collective, or None for the collective's first.
 
     Args:
-        wanted: an algorithm; one that this collective does not have, or none, stands for the collective's first, and
-            none for gloo's or NCCL's where the network knows theirs. Or a policy, that chooses by what the other
-            arguments are: ``auto``, ``gloo`` or ``nccl``. Or one of these for each collective, by its kind.
+        wanted: an algorithm, a policy, None, or a mapping from kinds of collectives to these. An algorithm that this
+            collective lacks means the collective's first. A policy (``auto``, ``gloo`` or ``nccl``) chooses by the
+            other arguments. None means the collective's first, or gloo's or NCCL's if the network carries the costs
+            of that library.
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n.
-        network: a link, or what else the workers are joined by.
+        network: a link or another network that joins the workers.
 
     Raises:
         SpecError: no such algorithm or policy.
@@ -165,14 +166,18 @@ def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, netw
 
 
 def unless_named(name: str | None, network: Network | Topology) -> str | None:
-    """What carries collectives: what is named; else a library's own on a network that knows one, else ``auto``."""
+    """Return the name if there is one, else None on a network with library costs, else ``auto``.
+
+    None means the algorithms of the library whose costs the network carries.
+    """
     return name or (None if knows_library(network) else "auto")
 
 
 def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
-    """Whether gloo or NCCL carries every collective as it runs, so that no start rule applies."""
+    """Return whether gloo's or NCCL's own algorithm carries every collective, so that no start rule applies."""
 
     def by_library(kind: str) -> bool:
+        """Return whether a library's own algorithm carries this kind of collective."""
         name = algorithm_of(wanted, kind)
         unnamed = name is None and knows_library(network)
         return unnamed or name == "gloo" or is_a_library_s(kind, name)
@@ -181,6 +186,7 @@ def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
 
 
 def _nccl_all_reduce(workers: int, nbytes: float, network: Network | Topology) -> str:
+    """Return the all-reduce algorithm nearest to the one with NCCL's least estimate."""
     names = nccl_names("all_reduce", network)
     if workers < 2:
         return names[0]
@@ -192,17 +198,17 @@ def _nccl_all_reduce(workers: int, nbytes: float, network: Network | Topology) -
 
 
 def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], FloatOrArray]:
-    """Seconds that NCCL's model gives an all-reduce, by algorithm (``ring``, ``tree``) and protocol.
+    """Return the seconds of an all-reduce in NCCL's model, by algorithm (``ring``, ``tree``) and protocol.
 
-    Workers with a plain link are nodes of one GPU each, unless its ``fabric`` is ``nvlink`` or ``pcie``: then they are
-    one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Protocol LL128 is left out where
-    NCCL does by default: without NVLink.
+    Workers with a plain link are nodes of one GPU each; if the link's ``fabric`` is ``nvlink`` or ``pcie``, they are
+    one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Without NVLink there is no
+    estimate for protocol LL128, because NCCL disables it by default.
 
     Args:
         workers: P, at least 2.
         nbytes: n.
-        network: a link, whose fields may be arrays, or nodes; of another network no bandwidth is known, so the
-            latencies alone count.
+        network: a link, whose fields may be arrays, or nodes. The bandwidth of any other network counts as infinite,
+            so that only the latencies count.
 
     Raises:
         SpecError: a number of workers that the network cannot join.
@@ -214,8 +220,8 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
     for p, protocol in enumerate(PROTOCOLS):
         if protocol == "LL128" and inside != "nvlink":
             continue
-        inner = {name: of[p] for name, of in STEP_US[inside].items()}
-        net = {name: of[p] for name, of in STEP_US["net"].items()}
+        inner = {name: row[p] for name, row in STEP_US[inside].items()}
+        net = {name: row[p] for name, row in STEP_US["net"].items()}
         ring_us = max(inner["ring"], (3.0 if protocol == "Simple" else 1.0) if nodes > 1 else 0.0)
         ring_net_us = net["tree" if local == 1 else "ring"]
         ring_s = 1e-6 * (BASE_US["ring"][p] + (steps - between) * ring_us + between * ring_net_us)
@@ -224,20 +230,20 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
         tree_s = 1e-6 * (
             BASE_US["tree"][p] + 2 * ((local - 1) * inner["tree"] + (nodes.bit_length() - 1) * net["tree"])
         )
-        most = LL_BYTES_PER_S[min(nodes, 3) - 1]
-        ring_rate = {"LL": np.minimum(most, bus / 2), "LL128": 0.92 * bus, "Simple": bus}[protocol]
+        ll_limit = LL_BYTES_PER_S[min(nodes, 3) - 1]
+        ring_rate = {"LL": np.minimum(ll_limit, bus / 2), "LL128": 0.92 * bus, "Simple": bus}[protocol]
         tree_part = 7 / 9 if nodes == 1 else 120 / 128
         tree_rate = 0.92 * bus * {"LL": 1 / 3.8, "LL128": tree_part, "Simple": 1.0}[protocol]
         size = int(np.log2(max(nbytes, 64.0) / 64))
         correction = TREE_CORRECTION[p][size] if nbytes >= 64 and size < len(TREE_CORRECTION[p]) else 1.0
-        tree_rate = (np.minimum(most, tree_rate) if protocol == "LL" else tree_rate) * correction / 2
+        tree_rate = (np.minimum(ll_limit, tree_rate) if protocol == "LL" else tree_rate) * correction / 2
         estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
         estimates["tree", protocol] = tree_s + nbytes / tree_rate
     return estimates
 
 
 def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, FloatOrArray]:
-    """Nodes, what joins the GPUs of one, and bytes per second of all channels of one."""
+    """Return the number of nodes, the fabric inside a node and the bytes per second of all channels of a node."""
     if isinstance(network, TwoLevel):
         local = network.group(workers)
         nodes, inner = workers // local, float(network.inner.goodput_bytes_per_s)

@@ -1,8 +1,8 @@
-"""The one table of all algorithms: those of any network, those that need nodes, gloo's and NCCL's.
+"""The table of all algorithms: for any network, for networks of nodes, and those of gloo and NCCL.
 
-What an algorithm is says how it is timed: an `Algorithm` by its messages and bytes, a `Hierarchy` by its parts, a
-`GlooAlgorithm` and an `NcclAlgorithm` by their libraries' forms. Whoever asks which one carries a collective that names
-none asks `first_on`.
+The class of an algorithm decides its closed form: an `Algorithm` is timed by its messages and bytes, a `Hierarchy` by
+its parts, a `GlooAlgorithm` and an `NcclAlgorithm` by the form of their library. `first_on` returns the default
+algorithm of a collective on a network.
 """
 
 from __future__ import annotations
@@ -31,36 +31,37 @@ TABLE: dict[str, dict[str, AnyAlgorithm]] = {
     }
     for kind, flat in FLAT.items()
 }
-"""By collective and name."""
+"""The algorithms by collective and name."""
 
 
-def _names_of(which: type[AnyAlgorithm]) -> dict[str, tuple[str, ...]]:
-    return {kind: tuple(name for name, one in of.items() if isinstance(one, which)) for kind, of in TABLE.items()}
+def _names_of(form: type[AnyAlgorithm]) -> dict[str, tuple[str, ...]]:
+    """Return the names of each collective's algorithms of a class."""
+    return {kind: tuple(name for name, entry in row.items() if isinstance(entry, form)) for kind, row in TABLE.items()}
 
 
 ALGORITHMS = _names_of(Algorithm)
-"""The names of each collective's algorithms for any network; the first is taken if none is named."""
+"""The names of each collective's algorithms for any network; the first is the default."""
 
 HIERARCHICAL = _names_of(Hierarchy)
-"""The names of those that need nodes."""
+"""The names of each collective's algorithms that need nodes."""
 
 OF_GLOO = _names_of(GlooAlgorithm)
-"""The names of what gloo runs. Its messages wait for their receiver's notice, whatever the rule; nobody chooses one for
-its speed, so `best_algorithm` leaves them out."""
+"""The names of gloo's algorithms. Their messages wait for the receiver's notice, whatever the start rule.
+`best_algorithm` leaves them out, because users do not choose gloo for its speed."""
 
 OF_NCCL = _names_of(NcclAlgorithm)
-"""The names of what NCCL runs over sockets, in pieces. No rule applies, and `best_algorithm` leaves them out."""
+"""The names of NCCL's algorithms over sockets, in pieces. No start rule applies; `best_algorithm` leaves them out."""
 
 SERVERS = ("server-naive", "server-efficient")
-"""All-reduces by a parameter server. Nobody chooses one for its speed, so neither does `best_algorithm`: where messages
-cost no overhead, a server's many short ones would look free."""
+"""All-reduces by a parameter server. `best_algorithm` leaves them out: if messages cost no overhead, the many short
+messages of a server would look free."""
 
 COLLECTIVES = tuple(TABLE)
 """The names of the collectives, as the traffic ledger writes them."""
 
 
 def algorithm_name(kind: str, algorithm: str | None = None) -> str:
-    """The algorithm's name: of none, the collective's first.
+    """Return the name of an algorithm after a check; the default is the collective's first.
 
     Raises:
         SpecError: an unknown collective, or an algorithm that it does not have.
@@ -75,32 +76,34 @@ def algorithm_name(kind: str, algorithm: str | None = None) -> str:
 
 
 def is_gloo(kind: str, algorithm: str | None) -> bool:
-    """Whether gloo carries it: each message waits until its receiver has posted a buffer."""
+    """Return whether an algorithm is gloo's; its messages wait until the receiver has posted a buffer."""
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm)
 
 
 def is_nccl(kind: str, algorithm: str | None) -> bool:
-    """Whether NCCL carries it, in pieces that are sent on while the next ones come in."""
+    """Return whether an algorithm is NCCL's; it forwards a piece while the next piece arrives."""
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), NcclAlgorithm)
 
 
 def is_a_library_s(kind: str, algorithm: str | None) -> bool:
-    """Whether gloo or NCCL carries it as it runs: no start rule applies."""
+    """Return whether an algorithm is gloo's or NCCL's, so that no start rule applies."""
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm | NcclAlgorithm)
 
 
 def nccl_on(network: Network | Topology) -> NcclCosts | None:
-    """What NCCL cuts tensors into on a network, where that is known: of a link to everybody alone."""
+    """Return NCCL's piece sizes on a network, or None; only a link to all workers carries them."""
     return getattr(network, "nccl", None)
 
 
 def knows_library(network: Network | Topology) -> bool:
-    """Whether the network says which library runs what nobody names."""
+    """Return whether a network carries the costs of gloo or NCCL, which then runs the default algorithms."""
     return network.gloo is not None or nccl_on(network) is not None
 
 
 def first_on(kind: str, network: Network | Topology) -> str:
-    """What carries a collective if nothing is named: its first algorithm, or that of the library that a network knows.
+    """Return the default algorithm of a collective on a network.
+
+    It is gloo's or NCCL's if the network carries the costs of that library, and else the collective's first.
 
     Raises:
         SpecError: an unknown collective.
@@ -112,7 +115,9 @@ def first_on(kind: str, network: Network | Topology) -> str:
 
 
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
-    """The algorithms that can run on a network: the hierarchical ones where it has several nodes of several workers.
+    """Return the algorithms that can run on a network.
+
+    They include the hierarchical algorithms if the network has several nodes of several workers.
 
     Raises:
         SpecError: an unknown collective, or a number of workers that the network cannot join.

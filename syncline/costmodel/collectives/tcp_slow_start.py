@@ -1,8 +1,8 @@
-"""What a collective takes longer where TCP's windows have closed while its workers sent nothing.
+"""Extra seconds of a collective if TCP's windows have closed while its workers sent nothing.
 
-A worker whose network has been idle for longer than a retransmission timeout opens its connections' windows again
-(`syncline.costmodel.network.tcp.Tcp.opening_s`), and **the whole of that is paid before its first message of the
-collective**. So a group that starts together takes its closed form's time and the opening, whatever the algorithm:
+If a worker's network stream has been idle for longer than a retransmission timeout, the worker opens its connections'
+windows again (`syncline.costmodel.network.tcp.Tcp.opening_s`). **It spends all of this time before its first message of
+the collective**. So a group that starts together takes the time of the closed form plus the opening, for any algorithm:
 
 | algorithm                            | connections that open one after another | bytes on each                |
 |--------------------------------------|-----------------------------------------|------------------------------|
@@ -11,9 +11,9 @@ collective**. So a group that starts together takes its closed form's time and t
 | `nccl-posted`, `gloo-posted`         | 1: all at once                          | of a message                 |
 | others                               | as many as messages wait for each other | of a message, the mean       |
 
-Windows are taken to have grown, to ``2 rate r``, when a collective ends and when a training begins. What is idle is a
-worker's network stream, not each of its connections. Where links differ, the slowest and farthest say what all pay.
-Nodes, sites and graphs, and messages between a pipeline's stages, open no windows.
+The model assumes that windows have grown to ``2 rate r`` when a collective ends and when a training begins. It counts
+the idle time of a worker's network stream, not of each connection. If links differ, all workers pay for the lowest
+bandwidth and the highest latency. Nodes, sites and graphs, and messages between a pipeline's stages, open no windows.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ ON_ONE_CONNECTION = ("ring", "all-reduce", "gloo-ring", "gloo-all-reduce", "nccl
 
 
 class AfterIdling(NamedTuple):
-    """What a call takes longer after idling.
+    """The extra seconds of a call as a function of the idle seconds before it.
 
     Attributes:
-        opening_s: of so many seconds of idling.
-        longest_s: of which more make no difference.
+        opening_s: function of the idle seconds that returns the extra seconds.
+        longest_s: idle seconds beyond which the extra seconds no longer grow.
     """
 
     opening_s: Callable[[FloatOrArray], FloatOrArray]
     longest_s: float
 
     def times(self, factor: FloatOrArray) -> AfterIdling:
-        """The same of a network that is slower by a factor."""
+        """Return the extra seconds on a network that is slower by a factor."""
         return self._replace(opening_s=lambda idle_s: factor * self.opening_s(idle_s))
 
 
 class Opening(NamedTuple):
-    """What connections of one collective take to open, by how long they have idled.
+    """The seconds that a collective's connections take to open, by the number of timeouts that they have idled.
 
     Attributes:
-        timeout_s: after so long a window is halved.
-        seconds: ``(K,)``, after 1 to K timeouts; more of them change nothing.
+        timeout_s: idle seconds after which TCP halves a window.
+        seconds: opening seconds after 1 to K timeouts, ``(K,)``; more timeouts change nothing.
     """
 
     timeout_s: float
     seconds: Floats
 
     def after_s(self, idle_s: Floats) -> Floats:
-        """What each worker waits, that was idle for so long."""
+        """Return the seconds that each worker waits after its idle seconds."""
         timeouts = np.floor(idle_s / self.timeout_s + TOGETHER).astype(np.int64)
         return np.append(0.0, self.seconds)[np.minimum(timeouts, len(self.seconds))]
 
@@ -72,13 +72,13 @@ class Opening(NamedTuple):
 def opening_connections(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str
 ) -> tuple[IntOrArray, FloatOrArray]:
-    """How many connections of a collective open one after another, and the bytes on each.
+    """Return the number of connections that open one after another, and the bytes on each of them.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n.
-        algorithm: one of a flat network's, gloo's or NCCL's.
+        algorithm: name of an algorithm of flat networks, of gloo or of NCCL.
     """
     if algorithm in ON_ONE_CONNECTION:
         return 1, wire_bytes(kind, workers, nbytes, algorithm)
@@ -97,15 +97,15 @@ def collective_opening_s(
     algorithm: str | None,
     idle_s: FloatOrArray,
 ) -> FloatOrArray:
-    """Seconds that a collective takes longer after idling; 0 on a link without ``tcp``.
+    """Return the extra seconds of a collective after idling, 0 on a link without ``tcp``.
 
     Args:
         kind: one of ``COLLECTIVES``.
-        workers: P; it, n, the fields of the link and the time broadcast.
+        workers: P; P, n, the fields of the link and ``idle_s`` broadcast.
         nbytes: n.
-        link: that every worker has.
-        algorithm: that carries it; see ``first_on`` for none.
-        idle_s: since the end of the last collective.
+        link: the link of every worker.
+        algorithm: name of the collective's algorithm; None for that of ``first_on``.
+        idle_s: seconds since the end of the last collective.
     """
     if link.tcp is None:
         return 0.0
@@ -116,28 +116,28 @@ def collective_opening_s(
 def after_idling(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network, names: Sequence[str], chosen: Indices
 ) -> AfterIdling | None:
-    """What a collective takes longer, of which an algorithm is chosen in each setting; None where windows are open.
+    """Return the extra seconds after idling, with an algorithm for each setting; None if windows never close.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P, n and the fields of a link broadcast.
         nbytes: n.
-        network: a link; nothing else opens windows.
-        names: of algorithms.
-        chosen: which of the names carries it.
+        network: a link; other networks open no windows.
+        names: names of algorithms.
+        chosen: index into ``names`` of each setting's algorithm.
     """
     if not isinstance(network, Link) or network.tcp is None:
         return None
     link, tcp, used = network, network.tcp, np.unique(chosen).tolist()
-    least_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TOGETHER)
+    shortest_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TOGETHER)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
         seconds: FloatOrArray = 0.0
-        if np.max(idle_s) < least_s:
+        if np.max(idle_s) < shortest_s:
             return seconds
-        for at in used:
-            of_name = collective_opening_s(kind, workers, nbytes, link, names[at], idle_s)
-            seconds = np.where(chosen == at, of_name, seconds) if len(used) > 1 else of_name
+        for index in used:
+            name_s = collective_opening_s(kind, workers, nbytes, link, names[index], idle_s)
+            seconds = np.where(chosen == index, name_s, seconds) if len(used) > 1 else name_s
         return seconds
 
     far_s, rate = 2 * float(np.max(link.latency_s)), float(np.max(link.goodput_bytes_per_s))
@@ -147,14 +147,14 @@ def after_idling(
 def opening_of(
     kind: str, workers: int, nbytes: float, network: Network | Topology, algorithm: str | None
 ) -> Opening | None:
-    """What a collective's connections take to open on a link or a star; None where they open at once.
+    """Return the opening seconds of a collective's connections on a link or a star; None if they open at once.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n.
-        network: what joins the workers.
-        algorithm: that carries it; see ``first_on`` for none.
+        network: network or topology that joins the workers.
+        algorithm: name of the collective's algorithm; None for that of ``first_on``.
     """
     tcp: Tcp | None = getattr(network, "tcp", None)
     if tcp is None or workers < 2 or not nbytes or not isinstance(network, Link | Star):
@@ -182,6 +182,7 @@ def _opening_s(
     far_s: FloatOrArray,
     idle_s: FloatOrArray,
 ) -> FloatOrArray:
-    count, on_each = opening_connections(kind, workers, nbytes, name)
-    seconds = count * tcp.opening_s(on_each, rate, far_s, idle_s)
+    """Return the seconds that the connections open one after another, 0 for a single worker."""
+    count, connection_bytes = opening_connections(kind, workers, nbytes, name)
+    seconds = count * tcp.opening_s(connection_bytes, rate, far_s, idle_s)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]

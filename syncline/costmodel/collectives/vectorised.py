@@ -1,7 +1,8 @@
-"""Collectives of many numbers of workers on many links at once: what each takes, and which algorithm carries it.
+"""Times and algorithms of collectives for many numbers of workers and many links at once.
 
-`collective_s` prices one algorithm on arrays; here a policy may choose another one in each setting, and what has no
-closed form somewhere may be asked of somebody else, who plays it.
+`collective_s` prices a single algorithm on arrays. In this module a policy may choose another algorithm in each
+setting, and the caller may pass a function that times the settings without a closed form, for example by simulating
+them.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.errors import SpecError
 
 CLOSED_FORM = "closed form"
-"""How a time is known, where nothing else is needed."""
+"""Source of a time that a closed form gives."""
 
 _FIRST = np.zeros((), dtype=np.int64)
 
 
 class PricedMany(NamedTuple):
-    """Collectives of one kind in many settings.
+    """Times of one kind of collective in many settings, with the algorithms and the sources of the times.
 
     Attributes:
-        seconds: what each takes.
-        names: of algorithms.
-        chosen: which of the names carries each; broadcasts with ``seconds``.
-        ways: ways of knowing the time: ``CLOSED_FORM``, or what somebody else said who was asked.
-        known_by: which of the ways of each; broadcasts with ``seconds``.
+        seconds: time of the collective in each setting.
+        names: names of algorithms.
+        chosen: index into ``names`` of each setting's algorithm; broadcasts with ``seconds``.
+        ways: sources of times: ``CLOSED_FORM``, or the text that a ``TimedOtherwise`` function returns.
+        known_by: index into ``ways`` of each setting's source; broadcasts with ``seconds``.
     """
 
     seconds: FloatOrArray
@@ -56,7 +57,7 @@ class PricedMany(NamedTuple):
 
 
 TimedOtherwise: TypeAlias = Callable[[str, int, float, Network, str, Rule], tuple[float, str]]
-"""What a collective of P workers takes, by its kind, n, network, algorithm and rule, and how that is known."""
+"""A function of a collective's kind, P, n, network, algorithm and rule that returns its seconds and their source."""
 
 
 def carried(
@@ -68,51 +69,50 @@ def carried(
     rule: Rule = "eager",
     otherwise: TimedOtherwise | None = None,
 ) -> PricedMany:
-    """What a collective takes in each of many settings, and what carries it there.
+    """Return a collective's seconds and its algorithm in each of many settings.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P of each setting, along the first axis.
-        nbytes: n, one for all or one for each P.
-        network: a link, whose fields may be arrays with the settings along the first axis, too, or one for all; or
-            another network.
+        nbytes: n, the same for all settings or one value for each P.
+        network: a link, or another network. A link's fields may be arrays with the settings along the first axis.
         wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts; ``auto`` chooses as if eager.
-        otherwise: who is asked where there is no closed form. Then a P that the network cannot join has no time, and
-            its way says why.
+        otherwise: times a collective that has no closed form. With this function, a P that the network cannot join
+            has the time NaN, and its entry of ``ways`` gives the reason.
 
     Raises:
-        SpecError: no such algorithm, or, where nobody is asked, a P that the network cannot join.
-        NoClosedForm: as `collective_s`, where nobody is asked.
+        SpecError: no such algorithm, or, without ``otherwise``, a P that the network cannot join.
+        NoClosedForm: as `collective_s`, without ``otherwise``.
     """
     names = _of_levels(kind, wanted)
     if isinstance(network, (TwoLevel, MultiLevel)) and names:
-        several = _on_nodes(workers, nbytes, network, names, rule)
-        if several is not None:
-            return several
+        priced = _on_nodes(workers, nbytes, network, names, rule)
+        if priced is not None:
+            return priced
     if not isinstance(network, Link) or network.duplex == "half" or algorithm_of(wanted, kind) in HIERARCHICAL[kind]:
         return _one_by_one(kind, workers, nbytes, network, wanted, rule, otherwise)
     return _on_links(kind, workers, nbytes, network, wanted, rule)
 
 
 def _of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:
-    """The hierarchical algorithms that may be chosen, or the one that is wanted."""
+    """Return the hierarchical algorithms that ``wanted`` permits: all for ``auto``, else the named one or none."""
     policy = algorithm_of(wanted, kind)
     return HIERARCHICAL[kind] if policy == "auto" else (policy,) if policy in HIERARCHICAL[kind] and policy else ()
 
 
 def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
-    """On links of which every algorithm has a closed form, or for one P."""
+    """Price a collective on full-duplex links, where algorithms have closed forms, or for a single P on any link."""
     policy = algorithm_of(wanted, kind)
     if policy == "auto":
         return _fastest(kind, workers, nbytes, link, rule)
     if policy == "nccl" and kind not in NCCL:
         chosen = _ring_or_tree(workers, nbytes, link)
         names = nccl_names(kind, link)
-        # What nobody chooses may have no closed form.
+        # An algorithm that no setting chooses may have no closed form.
         costs = [
-            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(chosen == code) else np.nan
-            for code, name in enumerate(names)
+            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(chosen == index) else np.nan
+            for index, name in enumerate(names)
         ]
         return PricedMany(np.where(chosen, costs[1], costs[0]), names, chosen)
     name = algorithm_for(wanted, kind, 1, 0.0, link) or first_on(kind, link)
@@ -120,7 +120,7 @@ def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted:
 
 
 def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Rule) -> PricedMany:
-    """By the algorithm of the least closed form, the first of several; parameter servers are left out."""
+    """Price a collective by its fastest algorithm in closed form, the first of equals, without parameter servers."""
     names, costs = [], []
     for name in ALGORITHMS[kind]:
         if name not in SERVERS:
@@ -129,16 +129,16 @@ def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Ru
                 names.append(name)
     if not names:
         names, costs = [ALGORITHMS[kind][0]], [collective_s(kind, workers, nbytes, link)]
-    told = costs
+    reported = costs
     if rule != "eager":
-        told = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
-    return _least(costs, told, names)
+        reported = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+    return _least(costs, reported, names)
 
 
 def _on_nodes(
     workers: Indices, nbytes: FloatOrArray, network: TwoLevel | MultiLevel, names: tuple[str, ...], rule: Rule
 ) -> PricedMany | None:
-    """On several full nodes each, where nothing but the two-level algorithms has a closed form; None elsewhere."""
+    """Price two-level algorithms if every P fills two nodes or more; return None if they have no closed form."""
     size = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
     full = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
     if not full:
@@ -147,47 +147,47 @@ def _on_nodes(
         *inside, last = peers(network, 2 * size)
     except NoClosedForm:
         return None
-    if last.exchanges or any(each.exchanges or each.link.duplex == "half" for each in inside):
+    if last.exchanges or any(level.exchanges or level.link.duplex == "half" for level in inside):
         return None
-    on = *inside, last._replace(size=workers // size)
+    levels = *inside, last._replace(size=workers // size)
     return _least(
-        [hierarchy_s(name, on, nbytes) for name in names],
-        [hierarchy_s(name, on, nbytes, rule) for name in names],
+        [hierarchy_s(name, levels, nbytes) for name in names],
+        [hierarchy_s(name, levels, nbytes, rule) for name in names],
         names,
     )
 
 
 def _by_levels(workers: int, nbytes: float, network: Network, names: tuple[str, ...], rule: Rule) -> PricedMany | None:
-    """Where there are several levels, on which no other all-reduce has a closed form; None elsewhere."""
+    """Price the fastest hierarchical algorithm on several levels; return None if none has a closed form."""
     if not names or not has_levels(network, workers):
         return None
     costs = {}
     with contextlib.suppress(NoClosedForm):
-        on = peers(network, workers)
+        levels = peers(network, workers)
         for name in names:
             with contextlib.suppress(NoClosedForm):
-                costs[name] = hierarchy_s(name, on, nbytes)
+                costs[name] = hierarchy_s(name, levels, nbytes)
     if not costs:
         return None
     name = min(costs, key=costs.__getitem__)
-    return PricedMany(costs[name] if rule == "eager" else hierarchy_s(name, on, nbytes, rule), (name,), _FIRST)
+    return PricedMany(costs[name] if rule == "eager" else hierarchy_s(name, levels, nbytes, rule), (name,), _FIRST)
 
 
-def _least(costs: Sequence[FloatOrArray], told: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
-    """What is told of the least cost, of several the first."""
+def _least(costs: Sequence[FloatOrArray], reported: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
+    """Return the reported seconds of the algorithm of least cost in each setting, the first of equals."""
     chosen = np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
-    each = np.stack(np.broadcast_arrays(*told))
-    return PricedMany(np.take_along_axis(each, chosen[None], axis=0)[0], tuple(names), chosen)
+    stacked = np.stack(np.broadcast_arrays(*reported))
+    return PricedMany(np.take_along_axis(stacked, chosen[None], axis=0)[0], tuple(names), chosen)
 
 
 def _ring_or_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
-    """Where NCCL's model takes the tree for an all-reduce."""
-    of_each = []
-    for count, size, one in _settings(workers, nbytes, link):
-        estimates = nccl_estimates_s(count, size, one) if count > 1 else {("ring", ""): np.zeros(())}
-        least = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
-        of_each.append(np.array([name == "tree" for name, _ in estimates], dtype=np.int64)[least])
-    return np.stack(np.broadcast_arrays(*of_each))
+    """Return 1 in the settings in which NCCL's model chooses the tree for an all-reduce, else 0."""
+    is_tree = []
+    for count, size, setting_link in _settings(workers, nbytes, link):
+        estimates = nccl_estimates_s(count, size, setting_link) if count > 1 else {("ring", ""): np.zeros(())}
+        fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
+        is_tree.append(np.array([name == "tree" for name, _ in estimates], dtype=np.int64)[fastest])
+    return np.stack(np.broadcast_arrays(*is_tree))
 
 
 def _one_by_one(
@@ -199,27 +199,27 @@ def _one_by_one(
     rule: Rule,
     otherwise: TimedOtherwise | None,
 ) -> PricedMany:
-    """One P after another, where what an algorithm costs, or whether that is known, is another question for each."""
-    known: dict[tuple[int, float, int], PricedMany] = {}
-    each, networks = [], []
-    for count, size, one in _settings(workers, nbytes, network):
-        key = count, size, id(one)
-        if key not in known:
-            known[key] = _at(kind, count, size, one, wanted, rule, otherwise)
-            networks.append(one)  # as long as it lives, nothing else has its id
-        each.append(known[key])
-    seconds = np.stack(np.broadcast_arrays(*(one.seconds for one in each)))
-    names, chosen = _texts([(one.names, one.chosen) for one in each])
-    return PricedMany(seconds, names, chosen, *_texts([(one.ways, one.known_by) for one in each]))
+    """Price each setting by itself, and equal settings only once."""
+    cache: dict[tuple[int, float, int], PricedMany] = {}
+    prices, networks = [], []
+    for count, size, setting_network in _settings(workers, nbytes, network):
+        key = count, size, id(setting_network)
+        if key not in cache:
+            cache[key] = _at(kind, count, size, setting_network, wanted, rule, otherwise)
+            networks.append(setting_network)  # while the list keeps the network alive, no other object has its id
+        prices.append(cache[key])
+    seconds = np.stack(np.broadcast_arrays(*(priced.seconds for priced in prices)))
+    names, chosen = _texts([(priced.names, priced.chosen) for priced in prices])
+    return PricedMany(seconds, names, chosen, *_texts([(priced.ways, priced.known_by) for priced in prices]))
 
 
-def _texts(each: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
-    """Texts of several by their places, as places in one list, along a new first axis."""
+def _texts(lists: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
+    """Merge several pairs of texts and indices into one list of texts and the indices into it, on a new first axis."""
     places: dict[str, int] = {}
-    for texts, _ in each:
+    for texts, _ in lists:
         for text in texts:
             places.setdefault(text, len(places))
-    codes = [np.array([places[text] for text in texts], dtype=np.int64)[which] for texts, which in each]
+    codes = [np.array([places[text] for text in texts], dtype=np.int64)[indices] for texts, indices in lists]
     return tuple(places), np.stack(np.broadcast_arrays(*codes))
 
 
@@ -232,6 +232,7 @@ def _at(
     rule: Rule,
     otherwise: TimedOtherwise | None,
 ) -> PricedMany:
+    """Price one setting; if it has no closed form, call ``otherwise``."""
     if otherwise is None:
         return _by_formula(kind, workers, nbytes, network, wanted, rule)
     try:
@@ -245,11 +246,13 @@ def _at(
 
 
 def _unjoined(network: Network, error: SpecError) -> PricedMany:
+    """Return the time NaN with the reason that the network cannot join so many workers."""
     why = f"{network.name} cannot join so many workers; expected {error.expected}"
     return PricedMany(np.float64(np.nan), ("",), _FIRST, (why,), _FIRST)
 
 
 def _by_formula(kind: str, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule) -> PricedMany:
+    """Price one setting by a closed form."""
     if isinstance(network, Link):
         return _on_links(kind, workers, nbytes, network, wanted, rule)
     by_levels = _by_levels(workers, nbytes, network, _of_levels(kind, wanted), rule)
@@ -269,26 +272,27 @@ def _by_somebody(
     rule: Rule,
     otherwise: TimedOtherwise,
 ) -> PricedMany:
-    each = []
-    for one in _single(network):
-        name = algorithm_for(wanted, kind, workers, nbytes, one) or first_on(kind, one)
+    """Time a setting by ``otherwise``, for each index of a link whose fields are arrays."""
+    prices = []
+    for single_link in _single(network):
+        name = algorithm_for(wanted, kind, workers, nbytes, single_link) or first_on(kind, single_link)
         try:
-            seconds, way = otherwise(kind, workers, nbytes, one, name, rule)
+            seconds, source = otherwise(kind, workers, nbytes, single_link, name, rule)
         except SpecError as error:
             if error.path != "workers":
                 raise
-            each.append(_unjoined(one, error))
+            prices.append(_unjoined(single_link, error))
         else:
-            each.append(PricedMany(seconds, (name,), _FIRST, (way,), _FIRST))
-    if len(each) == 1:
-        return each[0]
-    names, chosen = _texts([(one.names, one.chosen) for one in each])
-    ways, known_by = _texts([(one.ways, one.known_by) for one in each])
-    return PricedMany(np.array([one.seconds for one in each]), names, chosen, ways, known_by)
+            prices.append(PricedMany(seconds, (name,), _FIRST, (source,), _FIRST))
+    if len(prices) == 1:
+        return prices[0]
+    names, chosen = _texts([(priced.names, priced.chosen) for priced in prices])
+    sources, known_by = _texts([(priced.ways, priced.known_by) for priced in prices])
+    return PricedMany(np.array([priced.seconds for priced in prices]), names, chosen, sources, known_by)
 
 
 def _single(network: Network) -> Iterator[Network]:
-    """The networks that links are whose fields are arrays ``(n,)``."""
+    """Yield a network for each index of a link whose fields are arrays ``(n,)``, or the network itself."""
     arrays = network.arrays if isinstance(network, Link) else {}
     if not isinstance(network, Link) or not arrays:
         yield network
@@ -298,13 +302,13 @@ def _single(network: Network) -> Iterator[Network]:
 
 
 def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
-    """P, n and the network of each setting, one after another; the same object where the network is the same."""
+    """Yield P, n and the network of each setting; equal networks are the same object."""
     counts = np.reshape(workers, (-1,))
     sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), counts.shape)
     arrays = network.arrays if isinstance(network, Link) else {}
     varies = any(len(value) > 1 for value in arrays.values())
-    one = network
+    current = network
     for index, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
         if isinstance(network, Link) and arrays and (varies or not index):
-            one = network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
-        yield count, size, one
+            current = network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
+        yield count, size, current

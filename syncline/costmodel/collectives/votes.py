@@ -1,6 +1,6 @@
-"""What a majority vote over N parameters costs: Lion Cub's Table 1. All arguments broadcast.
+"""Closed-form costs of a majority vote over N parameters: Lion Cub's Table 1. All arguments broadcast.
 
-| how        | latencies          | bits that pass a link                  |
+| vote       | latencies          | bits that pass a link                  |
 |------------|--------------------|----------------------------------------|
 | naive      | 2 (P - 1)          | 2 P N b                                |
 | efficient  | 2 log2 P           | 3 (P - 1) / P N b                      |
@@ -10,9 +10,10 @@
 ``naive`` and ``efficient`` are parameter servers that move words of b bits, ``direct`` an all-reduce of sums of 0/1
 votes, ``one-bit`` an all-to-all and an all-gather of signs.
 
-These are the paper's rows. The table's last row prints R for P. Beside them, what our collectives take for the same:
+These are the paper's rows; its last row writes R for P. The next table shows the costs of our collectives for the same
+votes,
 
-| how        | collectives                        | latencies      | bits                                       |
+| vote       | collectives                        | latencies      | bits                                       |
 |------------|------------------------------------|----------------|--------------------------------------------|
 | naive      | all-reduce `server-naive`          | 2              | 2 (P - 1) N b                              |
 | efficient  | all-reduce `server-efficient`      | 3 log2 P       | (P - 1) (1 + 2 / P) N b                    |
@@ -20,10 +21,10 @@ These are the paper's rows. The table's last row prints R for P. Beside them, wh
 | one-bit    | all-to-all `pairwise`, all-gather  | P - 1 + log2 P | 2 (P - 1) / P N                            |
 |            | `recursive-doubling`               |                |                                            |
 
-for P a power of two; a naive server has the printed 2 (P - 1) latencies with the rendezvous rule. Where they part: the
-server need not send to itself; an efficient server receives everybody's N b bits, (P - 1) N b of them, where the row
-counts (P - 1) / P N b, and a scatter and an all-gather have log2 P latencies each; of an all-to-all a P-th stays where
-it is. The sums of the direct vote take ceil(log2 (P + 1)) bits.
+for P a power of two. With the rendezvous rule a naive server has the printed 2 (P - 1) latencies. The tables differ
+for three reasons. Our server does not send to itself. An efficient server receives N b bits from each other worker,
+(P - 1) N b in all, while the paper's row counts (P - 1) / P N b; its scatter and its all-gather have log2 P latencies
+each. A P-th of an all-to-all stays on its worker. The sums of the direct vote take ceil(log2 (P + 1)) bits.
 
 Source: Lion Cub, Table 1.
 """
@@ -55,17 +56,18 @@ _BITS: dict[str, Callable[[IntOrArray, IntOrArray], FloatOrArray]] = {
 }
 
 VOTES = tuple(_BITS)
-"""The rows of the table."""
+"""The names of the votes, one for each row of the table."""
 
 
-def _known(how: str, workers: IntOrArray) -> None:
-    if how not in _BITS:
-        raise SpecError("vote", how, one_of(_BITS, how))
+def _known(vote: str, workers: IntOrArray) -> None:
+    """Raise SpecError for an unknown vote or less than one worker."""
+    if vote not in _BITS:
+        raise SpecError("vote", vote, one_of(_BITS, vote))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
 
 
 def vote_bits_per_parameter(how: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
-    """Bits per parameter that pass a worker's (or the server's) link in a vote of P workers, by the table above.
+    """Return the bits per parameter on a worker's (or the server's) link in a vote, by the paper's table.
 
     Args:
         how: one of ``VOTES``.
@@ -73,7 +75,7 @@ def vote_bits_per_parameter(how: str, workers: IntOrArray, word_bits: IntOrArray
         word_bits: b, the width of a word of the parameter servers.
 
     Raises:
-        SpecError: another row, or no worker.
+        SpecError: an unknown vote, or no worker.
 
     >>> [float(vote_bits_per_parameter(how, 8)) for how in VOTES]
     [512.0, 84.0, 7.0, 1.875]
@@ -85,17 +87,17 @@ def vote_bits_per_parameter(how: str, workers: IntOrArray, word_bits: IntOrArray
 def vote_s(
     how: str, workers: IntOrArray, parameters: IntOrArray, link: Link, word_bits: IntOrArray = 32
 ) -> FloatOrArray:
-    """Seconds of a vote: ``latencies alpha + bits N / (8 B)``, by the table above.
+    """Return the seconds of a vote by the paper's table: ``latencies alpha + bits N / (8 B)``.
 
     Args:
         how: one of ``VOTES``.
         workers: P, at least 1.
-        parameters: N.
-        link: alpha and B.
-        word_bits: b.
+        parameters: N, the number of parameters that the workers vote on.
+        link: the link of each worker, with latency alpha and B bytes per second.
+        word_bits: b, the width of a word of the parameter servers.
 
     Raises:
-        SpecError: another row, or no worker.
+        SpecError: an unknown vote, or no worker.
     """
     bits = vote_bits_per_parameter(how, workers, word_bits)
     return _LATENCIES[how](workers) * link.latency_s + bits * parameters / (8 * link.goodput_bytes_per_s)
@@ -110,16 +112,16 @@ class VotePart(NamedTuple):
 
 
 def vote_parts(how: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
-    """The collectives that a vote is, one after another, by the second table above.
+    """Return the collectives of a vote in their order, by the table of our collectives.
 
     Args:
         how: one of ``VOTES``.
         workers: P, at least 1.
-        parameters: N.
-        word_bits: b.
+        parameters: N, the number of parameters that the workers vote on.
+        word_bits: b, the width of a word of the parameter servers.
 
     Raises:
-        SpecError: another row, or no worker.
+        SpecError: an unknown vote, or no worker.
     """
     _known(how, workers)
     words, signs = parameters * word_bits / 8, parameters / 8
@@ -136,18 +138,18 @@ def vote_parts(how: str, workers: int, parameters: int, word_bits: int = 32) -> 
 def vote_by_collectives_s(
     how: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
 ) -> float:
-    """Seconds of `vote_parts` in closed form.
+    """Return the seconds of the collectives in `vote_parts`, in closed form.
 
     Args:
         how: one of ``VOTES``.
         workers: P, at least 1.
-        parameters: N.
-        link: each worker's.
-        word_bits: b.
-        rule: when a message starts.
+        parameters: N, the number of parameters that the workers vote on.
+        link: the link of each worker.
+        word_bits: b, the width of a word of the parameter servers.
+        rule: the start rule of messages.
 
     Raises:
-        SpecError: another row, or no worker.
+        SpecError: an unknown vote, or no worker.
     """
     parts = vote_parts(how, workers, parameters, word_bits)
     return sum(
@@ -156,12 +158,12 @@ def vote_by_collectives_s(
 
 
 def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_latencies: str = "direct") -> FloatOrArray:
-    """The N beta / alpha above which the vote with fewer bits is the faster one; beta is seconds per bit.
+    """Return the ratio N beta / alpha above which the vote with fewer bits is faster.
 
-    Infinite where it never is, 0 where it always is.
+    Here beta is the seconds per bit. The ratio is infinite if that vote is never faster, and 0 if it is always faster.
 
     Raises:
-        SpecError: an unknown row, or no worker.
+        SpecError: an unknown vote, or no worker.
 
     >>> [round(float(vote_crossover(workers)), 2) for workers in (8, 128)]
     [0.78, 8.64]

@@ -1,7 +1,7 @@
-"""The algorithms of each collective, a file each: who sends what to whom, and the cost of that in closed form.
+"""The algorithms of each collective: their messages and their costs in closed form.
 
-``base`` says what an algorithm is and what several of them count. A file of one's own and a line in ``FLAT`` below add
-another; every test of closed form, lockstep and events then runs on it.
+``base`` defines an algorithm and has the functions that several algorithms use. To add an algorithm, write a file and a
+line in ``FLAT`` below; every test of closed form, lockstep and events then runs on it.
 
 With P equal workers that start together on equal, full-duplex links, ``L = ceil(log2 P)``, ``l = floor(log2 P)``, Q the
 largest power of two that is at most P, ``f = 1`` if P is no power of two, else 0, and ``c = sum_k ceil(P / 2^k)`` over
@@ -26,22 +26,22 @@ k = 1, ..., L, which is P - 1 for a power of two:
 |                  | `scatter-all-gather` | L + P - 1           | n(c + P - 1)/P        | n(P - 1 + H)/P           |
 | `gather`         | `binomial`           | L, *                | n(P - 1)              | n O/P                    |
 
-A message waits for the arrival of the one before it, so each takes ``messages (alpha + o) + (bytes in sequence) / R``,
-but for those with a star if messages are eager: one worker's messages follow each other without waiting for arrivals,
-and only so many latencies are on the way: ``2(l + 1)`` of the double tree (2 for two workers), 2 of the naive server, l
-of the gather (where the root receives its last, smaller subtree right after another one). ``e = 1`` if P + 1 is a power
-of two, else 0. H is the mean over workers of the messages that pass a worker's block on in the scatter, O the number of
-ones that 0, ..., P - 1 have together in binary. What a worker sends is the mean over workers where they differ.
-Each file says who sends what to whom.
+A message waits for the arrival of the message before it, so a collective takes ``messages (alpha + o) + (bytes in
+sequence) / R``, except for those with a star if messages are eager: a worker's messages follow each other without
+waiting for arrivals, and the number of latencies is ``2(l + 1)`` for the double tree (2 for two workers), 2 for the
+naive server, and l for the gather (the root receives its last, smaller subtree right after another one). ``e = 1`` if
+P + 1 is a power of two, else 0. H is the mean over workers of the messages that forward a worker's block in the
+scatter, O the number of ones that 0, ..., P - 1 have together in binary. If workers send different numbers of bytes,
+the table has the mean. Each file describes the senders, receivers and sizes of its messages.
 
-The double binary tree sends half of the data up and down each of two trees, not in chunks: all of a half has arrived
-before it is sent on. The efficient server gathers everybody's n bytes along the scatter's tree, then broadcasts n bytes
-by a scatter and an all-gather. `all-reduce` (reduce-scatter) is what gloo does: all get the whole sum, and each keeps
-its part.
+The double binary tree sends half of the data up and down each of two trees, without chunks: a worker receives all of a
+half before it forwards it. The efficient server gathers the n bytes of every worker along the scatter's tree, then
+broadcasts n bytes by a scatter and an all-gather. gloo's reduce-scatter is `all-reduce`: every worker receives the
+complete sum and keeps its part.
 
-On half-duplex links a transfer has the link to itself where workers only send or only receive in a round (trees,
-gather, naive server), and half of it where all do both. Which has no such form is refused: with a fold, or with a part
-of one kind after one of the other, who is early disturbs the others.
+On half-duplex links a transfer has the full bandwidth if workers only send or only receive in a round (trees, gather,
+naive server), and half of it if all workers do both. The other algorithms raise `NoClosedForm`: with a fold, or if
+rounds of the two types follow each other, workers that are early disturb the others.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
 (2005), without the cost of the additions. For P that is no power of two: the extra workers' values are folded into
@@ -93,4 +93,4 @@ FLAT: dict[str, dict[str, Algorithm]] = {
     "broadcast": {"binomial": BROADCAST, "scatter-all-gather": SCATTER_ALL_GATHER},
     "gather": {"binomial": GATHER},
 }
-"""Of each collective, on workers whose links are alike; the first is what a collective runs unless told."""
+"""The algorithms of each collective on workers with equal links, by name; the first is the default."""

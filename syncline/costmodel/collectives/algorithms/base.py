@@ -1,4 +1,4 @@
-"""What an algorithm is: its messages, round by round, and what they cost; and what several of them count."""
+"""The definition of an algorithm by its rounds of messages and their costs, and functions for several algorithms."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from syncline.costmodel.numerics.bounded_cache import frozen
 from syncline.errors import SpecError
 
 RankArray: TypeAlias = NDArray[np.integer[Any]]
-"""Numbers of workers in their group."""
+"""Ranks of workers in their group."""
 
 
 class NoClosedForm(SpecError):
-    """An algorithm of which no formula is known on this network; lockstep or events tell what it takes."""
+    """The error of an algorithm without a formula on this network; lockstep or events can simulate its time."""
 
 
 class Round(NamedTuple):
-    """Messages: ``senders[i]`` to ``receivers[i]``. No worker sends twice or receives twice in a round.
+    """A round of messages from ``senders[i]`` to ``receivers[i]``. No worker sends twice or receives twice in a round.
 
     Attributes:
         senders: ``(M,)`` workers.
         receivers: ``(M,)`` workers.
-        nbytes: of each message, one size or ``(M,)`` sizes.
+        nbytes: bytes of each message, the same for all or ``(M,)``.
     """
 
     senders: RankArray
@@ -37,13 +37,13 @@ class Round(NamedTuple):
 
 
 class RoundTable(Sequence[Round]):
-    """Many rounds of few messages, as arrays: who asks for a round has it made.
+    """Many rounds of few messages as arrays, which builds its `Round` objects at the first access.
 
     Args:
-        first: ``(R + 1,)`` where the messages of each round begin, and where the last end.
+        first: ``(R + 1,)`` index of the first message of each round, and the number of messages M.
         senders: ``(M,)`` workers.
         receivers: ``(M,)`` workers.
-        nbytes: of each message of a round, ``(R,)``.
+        nbytes: bytes of each message of a round, ``(R,)``.
     """
 
     def __init__(self, first: RankArray, senders: RankArray, receivers: RankArray, nbytes: NDArray[np.float64]) -> None:
@@ -69,18 +69,18 @@ class RoundTable(Sequence[Round]):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm: its rounds, and its cost as functions of P and n.
+    """An algorithm with its rounds, and its cost as functions of P and n.
 
     Args:
-        rounds: who sends what to whom, for one P and n.
-        messages: how many are sent one after another on the longest way.
-        nbytes: of these messages, in all.
-        sent: bytes that each worker sends, mean over workers; ``nbytes`` unless given.
-        latencies: how many of the messages wait for the arrival of the one before, if messages are eager; all unless
-            given.
-        directions: transfers that a worker's link carries at once in each round, 1 or 2; None if rounds differ in it.
-        folds: whether that holds for powers of two only.
-        few_messages: whether there are at most four per worker in all; else each may send one in each round.
+        rounds: function that returns the rounds of messages for a single P and n.
+        messages: number of messages, one after another, on the longest path.
+        nbytes: total bytes of these messages.
+        sent: bytes that each worker sends, mean over workers; None for ``nbytes``.
+        latencies: number of the messages that wait for the arrival of the message before, if messages are eager; None
+            for all.
+        directions: transfers that a worker's link carries at once in each round, 1 or 2; None if rounds differ.
+        folds: whether ``directions`` holds for powers of two only.
+        few_messages: whether workers send at most four messages each, on average; else each may send in every round.
     """
 
     rounds: Callable[[int, float], Iterable[Round]]
@@ -94,55 +94,61 @@ class Algorithm:
 
 
 def tree_depth(workers: IntOrArray) -> IntOrArray:
-    """L = ceil(log2 P), exactly: the number of binary digits of P - 1."""
+    """Return L = ceil(log2 P), exactly: the number of binary digits of P - 1."""
     return np.frexp(np.subtract(workers, 1))[1].astype(np.int64)
 
 
 def doublings(workers: IntOrArray) -> IntOrArray:
-    """l = log2 Q, exactly: one less than the number of binary digits of P."""
+    """Return l = log2 Q, exactly: one less than the number of binary digits of P."""
     return np.frexp(workers)[1].astype(np.int64) - 1  # int32 would overflow in a product with bytes
 
 
 def folds(workers: IntOrArray) -> IntOrArray:
-    """2 f: rounds that fold the workers beyond Q in and give them the result: 0 for a power of two, else 2."""
+    """Return 2 f, the number of rounds for the workers beyond Q, fold and result: 0 for a power of two, else 2."""
     return 2 * (tree_depth(workers) - doublings(workers))
 
 
 def largest_power(workers: int) -> int:
-    """Q of one P."""
+    """Return Q, the largest power of two that is at most P."""
     return 1 << (workers.bit_length() - 1)
 
 
 def of_part(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """n (P - 1)/P: all parts but one's own."""
+    """Return n (P - 1)/P, the bytes of all parts but the worker's."""
     return nbytes * ((workers - 1) / workers)
 
 
 def of_part_twice(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """2 n (P - 1)/P."""
+    """Return 2 n (P - 1)/P, twice the bytes of all parts but the worker's."""
     return nbytes * (2 * (workers - 1) / workers)
 
 
 def of_others(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """n (P - 1): everything of all others."""
+    """Return n (P - 1), the bytes of all other workers."""
     return nbytes * (workers - 1)
 
 
 def backwards(of: Iterable[Round]) -> Iterator[Round]:
-    """The same messages the other way, last round first."""
+    """Yield the rounds in reverse order, with senders and receivers exchanged."""
     for senders, receivers, nbytes in tuple(of)[::-1]:
         yield Round(receivers, senders, nbytes)
 
 
 def doubling_rounds(power: int, nbytes: float, growth: int) -> Iterator[Round]:
-    """Exchanges at distances 1, 2, 4, ... among a power of two of workers; what is sent grows from round to round."""
+    """Yield exchanges at distances 1, 2, 4, ... among a power of two of workers.
+
+    The bytes of a message grow by the factor ``growth`` from round to round.
+    """
     worker = np.arange(power)
     for k in range(power.bit_length() - 1):
         yield Round(worker, worker ^ 2**k, float(nbytes * growth**k))
 
 
 def folded_rounds(workers: int, nbytes: float, among_power: Iterable[Round], back: RankArray) -> Iterator[Round]:
-    """A round before, Q + i to i, and one after, ``back[i]`` to Q + i: the workers beyond a power of two take part."""
+    """Yield the rounds among Q workers, with a round before and after them for the workers beyond Q.
+
+    Worker Q + i sends to i in the first round, and receives from ``back[i]`` in the last round.
+    """
     beyond = np.arange(len(back), workers)
     if len(beyond):
         yield Round(beyond, beyond - len(back), float(nbytes))

@@ -1,6 +1,7 @@
 """Binomial trees: a broadcast from worker 0, and an all-reduce up the same tree to worker 0, then down.
 
-Who holds a range of workers sends to the first of its upper half, the larger if they differ, until each is told.
+The worker that serves a range of workers sends to the first worker of the upper half, which is the larger half if they
+differ, until every worker has received the message.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from syncline.costmodel.numerics.bounded_cache import frozen
 
 @lru_cache(maxsize=64)
 def halved(workers: int) -> tuple[tuple[RankArray, RankArray, RankArray], ...]:
-    """Ranges of workers, halved until they have length 1: firsts, firsts of the upper halves, and these' lengths."""
+    """Return rounds of halved ranges: first workers, first workers of the upper halves, lengths of the upper halves."""
     return tuple(_halved(workers))
 
 
@@ -32,7 +33,7 @@ def _halved(workers: int) -> Iterator[tuple[RankArray, RankArray, RankArray]]:
     ranges = [(0, workers)]
     while any(length > 1 for _, length in ranges):
         pairs = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
-        senders, receivers, lengths = (frozen(each) for each in np.array(pairs).T)
+        senders, receivers, lengths = (frozen(column) for column in np.array(pairs).T)
         yield senders, receivers, lengths
         ranges = [
             half
@@ -43,7 +44,7 @@ def _halved(workers: int) -> Iterator[tuple[RankArray, RankArray, RankArray]]:
 
 
 def broadcast_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """n bytes from worker 0 to all."""
+    """Yield the rounds of a broadcast of n bytes from worker 0."""
     for senders, receivers, _ in halved(workers):
         yield Round(senders, receivers, float(nbytes))
 

@@ -10,7 +10,7 @@ from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, of_
 
 
 def pairwise_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """i to i + 1 + k modulo P in round k, n/P bytes each."""
+    """Yield rounds in which worker i sends n/P bytes to i + 1 + k modulo P, in round k."""
     worker = np.arange(workers)
     for k in range(workers - 1):
         yield Round(worker, (worker + 1 + k) % workers, nbytes / workers)

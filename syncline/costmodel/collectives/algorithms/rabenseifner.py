@@ -1,8 +1,8 @@
 """Rabenseifner's all-reduce: recursive halving, then recursive doubling.
 
-i with i ^ Q/2, then i ^ Q/4, ..., half of what is left to reduce each time; then the same backwards, twice as much each
-time. If P is no power of two, workers Q + i send all they have to workers i in a first round, and get the result from
-them in a last one.
+Worker i exchanges with i ^ Q/2, then i ^ Q/4, ...; each time it sends half of the bytes that it still has to reduce.
+Then it makes the same exchanges in reverse order, with twice the bytes each time. If P is no power of two, workers
+Q + i send all n bytes to workers i in a first round, and receive the result from them in a last round.
 """
 
 from __future__ import annotations

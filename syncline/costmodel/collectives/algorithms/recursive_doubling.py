@@ -1,9 +1,10 @@
-"""Recursive doubling: i with i ^ 1, then i ^ 2, i ^ 4, ..., where ``i ^ d`` is i with the binary digit d flipped.
+"""Recursive doubling: i exchanges with i ^ 1, then i ^ 2, i ^ 4, ...; ``i ^ d`` is i with the binary digit d flipped.
 
-Of an all-reduce all n bytes each time. If P is no power of two, workers Q + i send all they have to workers i in a
-first round, and get the result in a last one from Q - 1 - i, whom their part reaches in the last exchange. Of an
-all-gather all that a worker holds, if P is a power of two; else i to i - 2^k in round k, the min(2^k, P - 2^k) blocks
-from its own on. Halving, of a reduce-scatter, is the same backwards.
+In an all-reduce, workers exchange all n bytes each time. If P is no power of two, workers Q + i send all n bytes to
+workers i in a first round, and receive the result in a last round from Q - 1 - i, which their part reaches in the last
+exchange. In an all-gather, workers exchange all the blocks that they hold if P is a power of two; otherwise, in round
+k, i sends to i - 2^k the min(2^k, P - 2^k) blocks that begin with the block of i. Halving, a reduce-scatter, is the
+all-gather in reverse.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 def _rounds(workers: int, nbytes: float) -> Iterator[Round]:
     power = largest_power(workers)
-    mirror = np.arange(power)[::-1]  # every exchange is on the way from worker i to it
+    mirror = np.arange(power)[::-1]  # worker i reaches its mirror worker only after every exchange
     return folded_rounds(workers, nbytes, doubling_rounds(power, nbytes, growth=1), mirror)
 
 
@@ -40,7 +41,7 @@ def _sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
 
 
 def all_gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """Of an all-gather of n bytes of each worker."""
+    """Yield the rounds of an all-gather of n bytes from each worker."""
     if workers == largest_power(workers):
         yield from doubling_rounds(workers, nbytes, growth=2)
         return

@@ -10,7 +10,7 @@ from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, of_
 
 
 def ring_rounds(workers: int, nbytes: float, laps: int = 1) -> Iterable[Round]:
-    """``laps`` times around: i to i + 1 modulo P, n bytes each."""
+    """Return ``laps`` times the rounds of a ring: each worker i sends n bytes to i + 1 modulo P."""
     worker = np.arange(workers)
     return (Round(worker, (worker + 1) % workers, float(nbytes)),) * (laps * (workers - 1))
 
@@ -20,7 +20,7 @@ RING = Algorithm(
     messages=lambda workers: 2 * (workers - 1),
     nbytes=of_part_twice,
 )
-"""Of an all-reduce: a reduce-scatter, then an all-gather."""
+"""The ring of an all-reduce: a reduce-scatter, then an all-gather."""
 
 RING_ALL_GATHER = Algorithm(rounds=ring_rounds, messages=lambda workers: workers - 1, nbytes=of_others)
 

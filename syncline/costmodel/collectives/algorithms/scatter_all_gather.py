@@ -1,7 +1,7 @@
 """A broadcast by a scatter from worker 0, then an all-gather around a ring.
 
-Who has the blocks of a range of workers sends those of the upper half, the larger if they differ, to its first worker,
-until each has one block.
+The worker that holds the blocks of a range of workers sends the blocks of the upper half to the first worker of this
+half, until each worker has a single block. The upper half is the larger half if they differ.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 def halves(workers: IntOrArray) -> tuple[IntOrArray, IntOrArray]:
-    """Blocks that a scatter by halves sends one after another, and in all: ``c = sum_k ceil(P / 2^k)``, and P H."""
-    in_sequence = in_all = np.zeros_like(workers)
+    """Return the blocks that a scatter sends one after another, ``c = sum_k ceil(P / 2^k)``, and in total, P H."""
+    in_sequence = total = np.zeros_like(workers)
     for level in range(int(np.max(tree_depth(workers)))):
-        size, larger = np.divmod(workers, 2**level)  # so many ranges of size + 1, the rest of size
+        size, larger = np.divmod(workers, 2**level)  # ``larger`` ranges of size + 1, the others of size
         of_size, of_larger = ((length + 1) // 2 * (length > 1) for length in (size, size + 1))
-        in_all = in_all + (2**level - larger) * of_size + larger * of_larger
+        total = total + (2**level - larger) * of_size + larger * of_larger
         in_sequence = in_sequence + np.where(larger > 0, of_larger, of_size)
-    return in_sequence, in_all
+    return in_sequence, total
 
 
 def in_sequence(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Bytes in sequence of a scatter and an all-gather of n bytes."""
+    """Return the bytes in sequence of a scatter and an all-gather of n bytes."""
     return nbytes / workers * (halves(workers)[0] + workers - 1)
 
 
 def sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Bytes that a worker sends in both, the mean over workers."""
+    """Return the bytes that a worker sends in scatter and all-gather, mean over workers."""
     return nbytes / workers * (workers - 1 + halves(workers)[1] / workers)
 
 
 def scatter_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """n bytes for each worker, from worker 0."""
+    """Yield the rounds of a scatter of n bytes to each worker from worker 0."""
     for senders, receivers, lengths in halved(workers):
         yield Round(senders, receivers, lengths * np.float64(nbytes))
 

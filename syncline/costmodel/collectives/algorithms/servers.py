@@ -1,7 +1,8 @@
 """An all-reduce by a server, worker 0.
 
-Naive: each worker in turn to worker 0, then worker 0 to each. Efficient: a scatter's messages backwards, each with the
-n bytes of every worker that it stands for; then a scatter and an all-gather by recursive doubling of n bytes.
+Naive: each worker in turn sends to worker 0, then worker 0 sends to each worker. Efficient: workers send a scatter's
+messages in reverse, each with the n bytes of every worker of the sender's range; then they scatter n bytes and gather
+them by recursive doubling.
 
 Source: Lion Cub, section 3.
 """

@@ -1,4 +1,4 @@
-"""Gloo as it runs.
+"""The collectives of gloo, as the library runs them.
 
-``costs`` (of its software), ``times`` (of its algorithms), ``wire`` (bytes), ``fields`` (as given).
+``times`` has the seconds of its algorithms, ``reduce`` the seconds of its reduce, and ``wire`` the bytes on the wire.
 """

@@ -1,11 +1,11 @@
-"""What gloo's reduce takes: a ring like the all-reduce's first half, then every worker's chunk to the root.
+"""Seconds of gloo's reduce: a ring like the all-reduce's first half, then every worker's chunk to the root.
 
-The ring goes on to the end of the tensor's segments, past what anybody needs: ``k P - 2`` messages, not ``k (P - 1)``.
-Then all send n/P bytes to the root at once, each from its own line, over connections that have idled,
+The ring continues to the end of the tensor's segments, beyond those that a worker needs: it has ``k P - 2`` messages,
+not ``k (P - 1)``. Then all workers send n/P bytes to the root at once, each on its own link, over idle connections,
 
     W(k P - 2, n/(k P)) + 2 alpha + max(after idling n/P bytes, n (P - 1)/(P D)),
 
-with D what the root's line takes in. See `syncline.costmodel.collectives.gloo.times` for W, k and alpha.
+with D the download bandwidth of the root's link. See `syncline.costmodel.collectives.gloo.times` for W, k and alpha.
 
 Source: pytorch/gloo, gloo/reduce.cc (``i < numSegments - 2``).
 """
@@ -22,14 +22,14 @@ from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
 def gloo_reduce_s(workers: int, nbytes: float, link: Link, tcp: Tcp, costs: GlooCosts | None = None) -> FloatOrArray:
-    """Seconds of a reduce of n bytes to one of P workers that start together.
+    """Return the seconds of a reduce of n bytes to the root among P workers that start together.
 
     Args:
         workers: P, at least 1.
         nbytes: n.
-        link: each worker's; its upload is what a worker sends at, its bandwidth what the root takes in.
-        tcp: of the connections to the root.
-        costs: of the software; the link's own unless given.
+        link: link of each worker; a worker sends at its upload bandwidth, the root receives at its download bandwidth.
+        tcp: TCP parameters of the connections to the root.
+        costs: costs of the software; None for those of the link.
     """
     if workers < 2 or nbytes <= 0:
         return 0.0

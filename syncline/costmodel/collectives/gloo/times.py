@@ -1,9 +1,9 @@
-"""What gloo's collectives take, as torch.distributed calls them: the real algorithms, and the cost of their software.
+"""Seconds of gloo's collectives as torch.distributed calls them: the real algorithms and the costs of their software.
 
-gloo's sends are **receiver-driven**: the receiver posts its buffer and tells the sender so by a notice, and only then
-do the data leave. A lone message takes ``2 alpha + n / R``. Rings keep two messages posted ahead: the notice of a
-message leaves when the one two before it has arrived. K messages of s bytes through one hop of such a ring take, with
-``x = s / R``,
+gloo's sends are **receiver-driven**: the receiver posts its buffer and sends a notice to the sender, and the sender
+waits for the notice before it sends the data. A lone message takes ``2 alpha + n / R``. Rings keep two messages posted
+ahead: the notice of a message leaves when the one two before it has arrived. K messages of s bytes through one hop of
+such a ring take, with ``x = s / R``,
 
     W(K, s) = 2 alpha + 2x + (K/2 - 1) y            for K even,   y = max(2x, 2 alpha + x)
               2 alpha +  x + (K - 1)/2 y            for K odd
@@ -18,18 +18,18 @@ so that ``y = 2 alpha + 2x`` there, once messages take longer than the latency (
 | `all_gather`     | `gloo-ring`       | a ring, each part in two halves           | W(2 (P - 1), n/2)                 |
 | `all_to_all`     | `gloo-posted`     | all messages posted at once               | 2 alpha + n (P - 1)/(P R)         |
 | `broadcast`      | `gloo-tree`       | a tree; children share their parent's link| (d + 1) alpha + n d (d + 1)/(2R)  |
-| `gather`         | `gloo-posted`     | everybody to worker 0, posted at once     | 2 alpha + n (P - 1)/R             |
+| `gather`         | `gloo-posted`     | all workers to worker 0, posted at once   | 2 alpha + n (P - 1)/R             |
 
-n has the meaning that `syncline.costmodel.collectives.cost` gives it; ``d = log2 P``, and for other P the tree's
-slowest way is taken. An all-reduce has ``k P = max(ceil(n / 1 MiB), 2 P)`` segments, rounded up to a multiple of P,
+n has the meaning that `syncline.costmodel.collectives.cost` gives it; ``d = log2 P``, and for other P the slowest path
+down the tree counts. An all-reduce has ``k P = max(ceil(n / 1 MiB), 2 P)`` segments, rounded up to a multiple of P,
 each rounded up to whole elements. Segments beyond the end of a short tensor are not sent: with c of P chunks in use the
 ring pays only ``min(4 (P - 1), max(2 P - 2 + c, P - 2 + 3 c))`` latencies, 2u fewer than 4 (P - 1); a tensor of one
 element 2 P - 1.
 
-What the software takes comes on top, see `syncline.costmodel.network.gloo_costs`.
+The software costs are added to these times, see `syncline.costmodel.network.gloo_costs`.
 
 Source: pytorch/gloo: gloo/allreduce.cc, allgather.cc, alltoall.cc, broadcast.cc, gather.cc, and transport/tcp/pair.cc
-for the notices; torch's ProcessGroupGloo for the reduce-scatter. Held against measurements in docs/validation.md.
+for the notices; torch's ProcessGroupGloo for the reduce-scatter. docs/validation.md compares it with measurements.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ SEGMENT_BYTES = 1 << 20
 """The longest message of an all-reduce. Source: gloo/allreduce.h, kMaxSegmentSize."""
 
 HEADER_BYTES = 48
-"""Of a message's header, and all of a notice: six numbers of 8 bytes. Source: gloo/transport/tcp/pair.h, Op."""
+"""Size of a message's header and of a notice: six numbers of 8 bytes. Source: gloo/transport/tcp/pair.h, Op."""
 
 
 class GlooAlgorithm(NamedTuple):
-    """An algorithm of gloo's: each message waits until its receiver has posted a buffer, and its software costs.
+    """An algorithm of gloo, in which each message waits until its receiver has posted a buffer.
 
     Attributes:
-        form: seconds on the bare link, from P, n, the latency of a message with its overheads, the link, and the bytes
-            of an element.
+        form: function that returns the seconds without ``software_s``, of P, n, the latency of a message with its
+            overheads, the link, and the bytes of an element.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
@@ -89,15 +89,15 @@ def gloo_s(
     costs: GlooCosts | None = None,
     element_bytes: int = 4,
 ) -> FloatOrArray:
-    """Seconds that gloo takes for a collective of workers that start together.
+    """Return the seconds that gloo takes for a collective of workers that start together.
 
     Args:
         kind: one of ``COLLECTIVES``.
-        workers: P, at least 1; it, n and the fields of the link broadcast.
+        workers: P, at least 1; P, n and the fields of the link broadcast.
         nbytes: n, at least 0.
         link: each worker's link; its overhead counts per message, as ``message_s`` does.
-        costs: of the software; the link's own unless given, nothing where it has none.
-        element_bytes: of one element, that a segment of an all-reduce is a multiple of.
+        costs: costs of the software; None for those of the link, or no costs if it has none.
+        element_bytes: bytes of an element; a segment of an all-reduce has a whole number of elements.
 
     Raises:
         SpecError: an unknown collective, no worker, or a negative size.
@@ -115,21 +115,21 @@ def gloo_s(
         raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
     costs = costs or link.gloo or FREE
     alpha = link.latency_s + link.overhead_s + costs.message_s
-    of_link = GLOO_ALGORITHMS[kind].form(
+    link_s = GLOO_ALGORITHMS[kind].form(
         np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes
     )
-    seconds = of_link + costs.software_s(kind, workers, nbytes)
+    seconds = link_s + costs.software_s(kind, workers, nbytes)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]
 
 
 def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None) -> FloatOrArray:
-    """Seconds of a lone message whose ends come to it together, send and recv: ``2 alpha + n / R``."""
+    """Return the seconds of a lone message if sender and receiver start together: ``2 alpha + n / R``."""
     message_s = (costs or link.gloo or FREE).message_s
     return 2 * (link.latency_s + link.overhead_s + message_s) + nbytes / link.goodput_bytes_per_s
 
 
 def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Payload bytes that each worker sends, mean over workers, without headers and notices."""
+    """Return the payload bytes that each worker sends, mean over workers, without headers and notices."""
     others = np.subtract(workers, 1)
     if kind == "all_gather":
         return nbytes * others
@@ -137,7 +137,7 @@ def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> Flo
 
 
 def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) -> tuple[IntOrArray, FloatOrArray]:
-    """Segments of an all-reduce, k P, and bytes of one."""
+    """Return the number of segments of an all-reduce, k P, and the bytes of a segment."""
     count = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
     count = np.ceil(count / workers) * workers
     size = np.ceil(np.ceil(nbytes / count) / element_bytes) * element_bytes
@@ -145,7 +145,10 @@ def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) 
 
 
 def window_s(messages: IntOrArray, x: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray) -> FloatOrArray:
-    """W: so many messages of x seconds each through a hop, two posted ahead; ``one_socket`` for two workers."""
+    """Return W, the seconds of messages of x seconds each through a hop, with two posted ahead.
+
+    Two workers share a socket for notices and data (``one_socket``).
+    """
     shared = np.where(np.greater_equal(x, alpha), 2 * alpha + 2 * x, 2 * alpha + x)
     pair = np.where(one_socket, shared, np.maximum(2 * x, 2 * alpha + x))
     odd = np.mod(messages, 2)
@@ -158,10 +161,10 @@ def _all_reduce(
     count, size = segments(workers, nbytes, element_bytes)
     per_chunk = count // workers
     rings = 2 * window_s(per_chunk * (workers - 1), size / link.goodput_bytes_per_s, alpha, np.equal(workers, 2))
-    used = np.ceil(np.ceil(nbytes / np.maximum(size, 1)) / per_chunk)
-    most = 4 * (workers - 1)
-    paid = np.minimum(most, np.maximum(2 * workers - 2 + used, workers - 2 + 3 * used))
-    return np.where(nbytes > 0, rings - (most - paid) * alpha, 0.0)
+    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(size, 1)) / per_chunk)
+    longest = 4 * (workers - 1)
+    latencies = np.minimum(longest, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
+    return np.where(nbytes > 0, rings - (longest - latencies) * alpha, 0.0)
 
 
 def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
@@ -182,39 +185,39 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, l
     slowest: FloatOrArray = 0.0
     x = nbytes / link.goodput_bytes_per_s
     for count in np.unique(workers).tolist():
-        ways = [hops * alpha + shares * x for hops, shares in tree_ways(count)]
-        slowest = slowest + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*ways), axis=0), 0.0)
+        path_s = [hops * alpha + shares * x for hops, shares in tree_ways(count)]
+        slowest = slowest + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*path_s), axis=0), 0.0)
     return slowest
 
 
 def tree_ways(workers: int) -> tuple[tuple[int, int], ...]:
-    """The ways down a broadcast's tree: latencies on each, the first notice included, and n bytes that flow.
+    """Return the latencies and the multiples of n bytes on each path down a broadcast's tree.
 
-    The bytes of children of one parent share its link.
+    The latencies include the first notice. The children of a parent share its link, so n bytes for each of them count.
     """
     return tuple(sorted({(1 + len(children), sum(children)) for children in tree_children(workers)}))
 
 
 @lru_cache(maxsize=256)
 def tree_children(workers: int) -> tuple[tuple[int, ...], ...]:
-    """The ways down a broadcast's tree, each as how many children its parents have that are told at once.
+    """Return the paths from the root of a broadcast's tree to its leaves, as the number of children of each parent.
 
-    Worker v hears in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once.
+    Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once.
     """
-    at: dict[int, tuple[int, ...]] = {0: ()}
-    ways = set()
+    paths: dict[int, tuple[int, ...]] = {0: ()}
+    leaf_paths = set()
     for worker in range(workers):
-        above = at[worker]
+        path = paths[worker]
         children = []
         bit = worker.bit_length()
         while worker + (1 << bit) < workers:
             children.append(worker + (1 << bit))
             bit += 1
         for child in children:
-            at[child] = (*above, len(children))
+            paths[child] = (*path, len(children))
         if not children:
-            ways.add(above)
-    return tuple(sorted(ways))
+            leaf_paths.add(path)
+    return tuple(sorted(leaf_paths))
 
 
 GLOO_ALGORITHMS: dict[str, GlooAlgorithm] = {
@@ -225,4 +228,4 @@ GLOO_ALGORITHMS: dict[str, GlooAlgorithm] = {
     "broadcast": GlooAlgorithm(_broadcast),
     "gather": GlooAlgorithm(_gather),
 }
-"""What gloo runs for each collective."""
+"""The algorithm of gloo for each collective."""

@@ -1,12 +1,12 @@
-"""What gloo's collectives put on the wire, as a device counts it: payload, headers, notices, acknowledgements.
+"""Bytes of gloo's collectives on the wire, as a device counts them: payload, headers, notices, acknowledgements.
 
-For each message of s payload bytes, of which `gloo_messages` tells how many there are,
+For each message of s payload bytes (`gloo_messages` returns their number), the bytes are
 
     sender to receiver:     a notice of 48 bytes, and s + 48 bytes (header) in ceil((s + 48) / MSS) segments
     receiver to sender:     a notice of 48 bytes, and an acknowledgement for every second segment,
 
-with 52 bytes of IP, TCP and time stamps in front of every segment and acknowledgement. Notices are segments of their
-own. The receiver's is acknowledged by the data that it calls for.
+with 52 bytes of IP, TCP and time stamps in front of every segment and acknowledgement. Each notice is a separate
+segment. The data that the receiver's notice requests acknowledge this notice.
 
 Source: pytorch/gloo, gloo/transport/tcp/pair.cc and pair.h; RFC 1122, section 4.2.3.2 (every second segment); RFC 7323
 (time stamps).
@@ -24,20 +24,20 @@ from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 
 PACKET_HEADER_BYTES = 52
-"""IP 20, TCP 20, time stamps 12."""
+"""Header bytes of a packet: IP 20, TCP 20, time stamps 12."""
 
 ETHERNET_MSS = 1448
 """Payload of a segment in a frame of 1,500 bytes, with time stamps."""
 
 
 class Wire(NamedTuple):
-    """What a worker sends in a call, mean over workers.
+    """Bytes that a worker sends in a call by their purpose, mean over workers.
 
     Attributes:
-        payload_bytes: of the tensors.
-        gloo_bytes: headers of messages, and notices.
-        packet_bytes: headers of segments that carry any of that.
-        acknowledgement_bytes: of packets that carry nothing else.
+        payload_bytes: bytes of the tensors.
+        gloo_bytes: bytes of message headers and of notices.
+        packet_bytes: header bytes of the segments that carry payload, message headers or notices.
+        acknowledgement_bytes: bytes of packets that carry only an acknowledgement.
     """
 
     payload_bytes: float
@@ -47,24 +47,24 @@ class Wire(NamedTuple):
 
     @property
     def total_bytes(self) -> float:
-        """What a device counts."""
+        """Return the bytes that a device counts as sent."""
         return float(sum(self))
 
     def __add__(self, other: object) -> Wire:
-        """Of both."""
+        """Return the sum of both, purpose by purpose."""
         if not isinstance(other, Wire):
             return NotImplemented
-        return Wire(*(own + their for own, their in zip(self, other, strict=True)))
+        return Wire(*(number + other_number for number, other_number in zip(self, other, strict=True)))
 
 
 def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4) -> tuple[float, float]:
-    """How many messages a worker sends in a call, mean over workers, and payload bytes of one.
+    """Return the number of messages that a worker sends in a call, mean over workers, and a message's payload bytes.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P, at least 1.
         nbytes: n, at least 0, as the closed form counts it.
-        element_bytes: of one element.
+        element_bytes: bytes of an element.
 
     Raises:
         SpecError: an argument out of range.
@@ -79,26 +79,26 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     if kind in ("all_reduce", "reduce_scatter"):
         _, size = segments(workers, nbytes, element_bytes)
         return 2 * others * ceil(nbytes / float(size)) / workers, float(size)
-    of = {
+    messages_and_size = {
         "all_gather": (2.0 * others, nbytes / 2),
         "all_to_all": (float(others), nbytes / workers),
         "broadcast": (others / workers, nbytes),
         "gather": (others / workers, nbytes),
     }
-    return of[kind]
+    return messages_and_size[kind]
 
 
 def gloo_wire(
     kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS, element_bytes: int = 4
 ) -> Wire:
-    """What a worker's device counts as sent in a call, mean over workers.
+    """Return the bytes that a worker's device counts as sent in a call, mean over workers.
 
     Args:
         kind: one of ``COLLECTIVES``.
         workers: P, at least 1.
         nbytes: n, as the closed form counts it.
-        segment_bytes: MSS, payload of a segment; where the device is handed several at once, of so many.
-        element_bytes: of one element.
+        segment_bytes: MSS, payload bytes of a segment; if the device receives several at once, their payload together.
+        element_bytes: bytes of an element.
 
     Raises:
         SpecError: an argument out of range.
@@ -109,10 +109,10 @@ def gloo_wire(
     """
     require(segment_bytes >= 1, "segment_bytes", segment_bytes, "at least 1")
     messages, size = gloo_messages(kind, workers, nbytes, element_bytes)
-    there = ceil((size + HEADER_BYTES) / segment_bytes) + 1  # from the sender: data and a notice
+    segment_count = ceil((size + HEADER_BYTES) / segment_bytes) + 1  # segments of the sender: data and a notice
     return Wire(
         float(gloo_sent_bytes(kind, workers, nbytes)),
         3 * messages * HEADER_BYTES,
-        messages * (there + 1) * PACKET_HEADER_BYTES,
-        messages * there / 2 * PACKET_HEADER_BYTES,
+        messages * (segment_count + 1) * PACKET_HEADER_BYTES,
+        messages * segment_count / 2 * PACKET_HEADER_BYTES,
     )

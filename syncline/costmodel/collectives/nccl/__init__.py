@@ -1,5 +1,4 @@
-"""NCCL as it runs.
+"""The collectives of NCCL, as the library runs them.
 
-``costs`` (its pieces, which algorithm), ``sockets`` (its rings and chains over TCP), ``nvlink`` (measured inside nodes,
-told for others).
+``sockets`` has the seconds of its rings and chains over TCP; ``nvlink`` interpolates measured times inside a node.
 """

@@ -1,14 +1,14 @@
-"""NCCL's all-reduce among the GPUs of one node, from measured times: other sizes, other numbers of GPUs.
+"""Seconds of NCCL's all-reduce among the GPUs of a node, interpolated from measured sizes and numbers of GPUs.
 
-Between measured sizes the time is a straight line. Another number P of GPUs is taken from the measured numbers on
-either side: a straight line in 1/P between their times at the same bytes for each of the node's links,
+The time is linear between measured sizes. For a number P of GPUs without measurements, the time is linear in 1/P
+between the next smaller and the next larger measured number, at the same bytes for each of the node's links,
 
     T(P, n) = mean of T(p, n'),    n' = n (P - 1) p r(p) / (P (p - 1) r(P)),
 
-with r(P) rings that the node's links have place for. Behind switches (A100 with NVSwitch) that is the same for all P.
-Among the first P of the eight V100 of a DGX-1 or a p3.16xlarge it is two, one each way, for each Hamiltonian cycle that
-shares no link with another. Of the first four GPUs only one has a link to the fifth, so five have no cycle: data go up
-and down a chain of two links, n bytes each way.
+where the node's links have room for r(P) rings. Behind switches (A100 with NVSwitch) r(P) is the same for all P. Among
+the first P of the eight V100 of a DGX-1 or a p3.16xlarge, r(P) is two, one in each direction, for each Hamiltonian
+cycle that shares no link with another. Only one of the first four GPUs has a link to the fifth, so five have no cycle:
+data go up and down a chain of two links, n bytes in each direction.
 
 Source: NVIDIA DGX-1 system architecture (the hybrid cube mesh; which pairs have two links); NCCL, src/graph/search.cc
 (rings and trees are searched for among a node's links).
@@ -26,26 +26,26 @@ from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]
-"""By number of GPUs: bytes, increasing, and seconds."""
+"""Measured bytes, increasing, and seconds, by number of GPUs."""
 
 CUBE_MESH_RINGS = {2: 1.0, 3: 2.0, 4: 4.0, 5: 2 * 2 * (5 - 1) / 5 * 0.92, 6: 2.0, 7: 4.0, 8: 6.0}
-"""r of a cube mesh's first P GPUs; of five: a chain of two links with 0.92 of them, in rings of as many seconds."""
+"""r by P of a cube mesh's first P GPUs; for five GPUs the rings that take as long as a chain of 0.92 of two links."""
 
 RINGS = {"a100": dict.fromkeys(range(2, 17), 1.0), "v100": CUBE_MESH_RINGS}
-"""r by GPU and P."""
+"""Number of rings r by GPU and P."""
 
 
 def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySize) -> float:
-    """Seconds of an all-reduce of n bytes among GPUs of one node.
+    """Return the seconds of an all-reduce of n bytes among GPUs of a node.
 
     Args:
         gpu: one of ``RINGS``.
         gpus: P, at least 2.
         nbytes: n, at least 0.
-        measured: of such GPUs.
+        measured: measured times of nodes with this GPU.
 
     Raises:
-        SpecError: a GPU or a number of them that is not known, or nothing measured.
+        SpecError: an unknown GPU, an unknown number of GPUs, or no measured times.
     """
     if gpu not in RINGS:
         raise SpecError("gpu", gpu, one_of(RINGS, gpu))
@@ -55,21 +55,21 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
     require(nbytes >= 0, "bytes", nbytes, "at least 0")
     if not measured:
         raise SpecError("measured", {}, f"times of {gpu}")
-    below = max((count for count in measured if count <= gpus), default=min(measured))
-    above = min((count for count in measured if count >= gpus), default=max(measured))
+    lower = max((count for count in measured if count <= gpus), default=min(measured))
+    upper = min((count for count in measured if count >= gpus), default=max(measured))
 
-    def at(count: int) -> float:
-        alike = nbytes * (gpus - 1) / gpus * count / (count - 1) * rings[count] / rings[gpus]
-        return _between(alike, *measured[count])
+    def time_s(count: int) -> float:
+        equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * rings[count] / rings[gpus]
+        return _between(equivalent_bytes, *measured[count])
 
-    if below == above:
-        return at(below)
-    part = (1 / gpus - 1 / above) / (1 / below - 1 / above)
-    return part * at(below) + (1 - part) * at(above)
+    if lower == upper:
+        return time_s(lower)
+    weight = (1 / gpus - 1 / upper) / (1 / lower - 1 / upper)
+    return weight * time_s(lower) + (1 - weight) * time_s(upper)
 
 
 def _between(nbytes: float, sizes: Floats, seconds: Floats) -> float:
-    """On the line between measured sizes; beyond them at the end's rate, below the least at its time."""
+    """Interpolate between measured sizes; use the largest size's rate above it, the smallest size's time below it."""
     if nbytes > sizes[-1]:
         return float(seconds[-1] * nbytes / sizes[-1])
     return float(np.interp(nbytes, sizes, seconds))

@@ -1,12 +1,12 @@
-"""What NCCL's collectives take over sockets: rings and chains whose pieces follow one another.
+"""Seconds of NCCL's collectives over sockets: pipelined rings and chains.
 
-NCCL cuts a tensor into pieces of its buffers' size, and a worker sends a piece on while the next comes in. So a large
-collective pays latencies once, not at every step, unless a step's bytes leave sooner than the piece that the next step
-needs arrives. With P workers, latency alpha, overhead o per message and R payload bytes per second, of pieces of at
-most C bytes in S slices each, where a slice is sent on as soon as it is there,
+NCCL cuts a tensor into pieces of its buffers' size, and a worker forwards a piece while it receives the next one. So a
+large collective pays latencies once, not at every step, unless a worker sends a step's bytes before the piece for the
+next step arrives. There are P workers, latency alpha, overhead o per message and R payload bytes per second. Pieces
+have at most C bytes in S slices, and a worker forwards a slice as soon as it has received it. Then
 
     s(C) = max(S o + C/R, alpha + o + C/(S R))           seconds of a ring's step
-    u(C) = min(alpha, (S - 1)(o + C/(S R)))              of what the last slice pays beside, once
+    u(C) = min(alpha, (S - 1)(o + C/(S R)))              extra time of the last slice, once
 
 | collective       | algorithm     | time                                                                     |
 |------------------|---------------|--------------------------------------------------------------------------|
@@ -18,15 +18,15 @@ most C bytes in S slices each, where a slice is sent on as soon as it is there,
 | `all_to_all`     | `nccl-posted` | (P - 1)(o + n/(P R)) + alpha                                             |
 | `gather`         | `nccl-posted` | (P - 1)(o + n/R) + alpha                                                 |
 
-and a call's own time on top. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b bytes each, in
-8 steps, of which a ring's piece takes four and a chain's one. All forms are exact for every P and n, also where a block
-is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They are those of slices that
-leave when the port is free and the slice S before them has arrived; the two channels are taken to be one of twice the
-rate: what one waits for at the end of a loop, when its last slice must be there before the next loop's first leaves, is
-the other's time on the line.
+and the time of a call is added. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b bytes each,
+in 8 steps, and a ring's piece takes four of the steps, a chain's piece one. All forms are exact for every P and n, also
+if a block is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They assume that a
+slice leaves when the port is free and the slice S before it has arrived. They treat the two channels as a single one of
+twice the rate: at the end of a loop a channel must receive its last slice before it sends the next loop's first, and
+the other channel uses the link meanwhile.
 
 torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Trees, the
-protocols LL and LL128 (small messages), PAT and NVLS are not in here.
+protocols LL and LL128 (small messages), PAT and NVLS are not modelled.
 
 Source: NVIDIA NCCL 2.10.3: as `syncline.costmodel.network.nccl_costs`; src/collectives/device/all_reduce.h (a
 ring's loops), broadcast.h (the chain), src/transport/net_socket.cc (on AWS 2 threads with 8 sockets each for every
@@ -49,16 +49,17 @@ from syncline.errors import SpecError, one_of
 __all__ = ["NCCL_ALGORITHMS", "NCCL_KINDS", "NcclAlgorithm", "NcclCosts", "nccl_messages", "nccl_sockets_s"]
 
 SOCKETS_ON_AWS = 16
-"""Of every channel and peer: 2 threads with 8 each."""
+"""Sockets of every channel and peer: 2 threads with 8 each."""
 
 
 class NcclAlgorithm(NamedTuple):
-    """An algorithm of NCCL's over sockets: its pieces are sent ahead of their receiver's program, whatever the rule.
+    """An algorithm of NCCL over sockets, which sends pieces before the receiver's program waits for them.
 
     Attributes:
-        form: seconds from P, n, the link, its costs, and the part of a piece that is there before it is sent on.
-        sent: bytes that each worker sends, mean over workers, from P and n.
-        directions: transfers that a worker's half-duplex link carries at once; None if that differs.
+        form: function that returns seconds, of P, n, the link, its costs, and the part of a piece that a worker must
+            receive before it forwards the piece.
+        sent: function that returns the bytes that each worker sends, mean over workers, of P and n.
+        directions: transfers that a worker's half-duplex link carries at once; None if workers differ.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, Link, NcclCosts, FloatOrArray], FloatOrArray]
@@ -74,18 +75,19 @@ def nccl_sockets_s(
     costs: NcclCosts | None = None,
     stored_part: FloatOrArray | None = None,
 ) -> FloatOrArray:
-    """Seconds that NCCL takes over sockets for a collective of workers that start together.
+    """Return the seconds that NCCL takes over sockets for a collective of workers that start together.
 
     Args:
         kind: one of ``NCCL_KINDS``.
-        workers: P, at least 1; it, n and the fields of the link broadcast.
+        workers: P, at least 1; P, n and the fields of the link broadcast.
         nbytes: n, at least 0, with the meaning that `syncline.costmodel.collectives.cost` gives it.
         link: each worker's link to the others.
-        costs: of the software; the link's own unless given, NCCL's defaults where it has none.
-        stored_part: what of a ring's piece must be there before it is sent on, from 0 to 1; ``1 / S`` unless given.
+        costs: costs of the software; None for those of the link, or NCCL's defaults if it has none.
+        stored_part: part of a ring's piece, from 0 to 1, that a worker must receive before it forwards the piece; None
+            for ``1 / S``.
 
     Raises:
-        SpecError: an unknown collective, no worker, a negative size, or no such part.
+        SpecError: an unknown collective, no worker, a negative size, or a part out of range.
         NoClosedForm: a chain on a half-duplex link.
 
     >>> link = Link(10e-3, 125e6)
@@ -99,19 +101,19 @@ def nccl_sockets_s(
     costs = costs or link.nccl or DEFAULT
     part = 1 / costs.slices if stored_part is None else stored_part
     require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
-    of = NCCL_ALGORITHMS[kind]
+    algorithm = NCCL_ALGORITHMS[kind]
     if link.duplex == "half":
-        if of.directions is None:
+        if algorithm.directions is None:
             expected = "an algorithm with a closed form on half-duplex links (here some only send while others do both)"
             raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS.get(kind, kind), expected)
-        if of.directions > 1:
+        if algorithm.directions > 1:
             link = link.shared_by(1)
-    seconds = of.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs, part) + costs.call_s
+    seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs, part) + costs.call_s
     return np.where(np.greater(workers, 1) & np.greater(nbytes, 0), seconds, 0.0)[()]
 
 
 def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
-    """Messages of all workers together, slices of a ring and pieces of a chain."""
+    """Return the number of messages of all workers together: slices of a ring, pieces of a chain."""
     costs, hops = costs or DEFAULT, workers - 1
     if workers < 2 or not nbytes:
         return 0
@@ -119,8 +121,8 @@ def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | Non
         return hops * int(np.ceil(nbytes / costs.chain_piece_bytes))
     if kind in ("all_to_all", "gather"):
         return hops * (workers if kind == "all_to_all" else 1)
-    whole, rest = costs.ring_steps(nbytes if kind == "all_gather" else nbytes / workers)
-    return (2 if kind == "all_reduce" else 1) * workers * hops * costs.slices * int(whole + (rest > 0))
+    full_steps, rest = costs.ring_steps(nbytes if kind == "all_gather" else nbytes / workers)
+    return (2 if kind == "all_reduce" else 1) * workers * hops * costs.slices * int(full_steps + (rest > 0))
 
 
 def _ring_s(
@@ -131,13 +133,13 @@ def _ring_s(
     def step_s(piece: FloatOrArray) -> FloatOrArray:
         return np.maximum(slices * overhead + piece / rate, alpha + overhead + part * piece / rate)
 
-    whole, rest = costs.ring_steps(block)
-    steps_s = whole * step_s(costs.ring_piece_bytes) + np.where(np.greater(rest, 0), step_s(rest), 0.0)
+    full_steps, rest = costs.ring_steps(block)
+    steps_s = full_steps * step_s(costs.ring_piece_bytes) + np.where(np.greater(rest, 0), step_s(rest), 0.0)
     return laps * np.subtract(workers, 1) * steps_s + ring_last_s(block, link, costs, part)
 
 
 def ring_last_s(block: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
-    """u: what a ring's last slice takes beside its steps; the arguments as `nccl_sockets_s` has them."""
+    """Return u, the seconds of a ring's last slice beyond its steps; the arguments are those of `nccl_sockets_s`."""
     first = np.minimum(block, costs.ring_piece_bytes)
     flow_s = (1 - part) * first / link.goodput_bytes_per_s
     return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + flow_s)
@@ -183,6 +185,6 @@ NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
     "reduce": NcclAlgorithm(_chain, _of_part, None),
     "gather": NcclAlgorithm(_gather, _of_part, 1),
 }
-"""What NCCL runs for each collective."""
+"""The algorithm of NCCL for each collective."""
 
 NCCL_KINDS = tuple(NCCL_ALGORITHMS)
