@@ -95,13 +95,11 @@ def test_a_mistake_that_processes_find_is_the_users(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_of_torchrun(tmp_path: Path) -> None:
-    done = run(
-        *TORCHRUN, "--nproc-per-node", "2", "-m", "syncline.measure.processes", "--calibrate", *OPTIONS, cwd=tmp_path
-    )
+    done = run(*TORCHRUN, "--nproc-per-node", "2", "-m", "syncline.torchrun", "--calibrate", *OPTIONS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     fields = check_cluster(tmp_path / "cluster.yaml", 2)
     assert fields["measured"]["machines"] == 1 and "--calibrate" in fields["measured"]["command"]
-    again = ("-m", "syncline.measure.processes", "--calibrate", "--out", "cluster.yaml")
+    again = ("-m", "syncline.torchrun", "--calibrate", "--out", "cluster.yaml")
     taken = run(*TORCHRUN, "--nproc-per-node", "2", *again, cwd=tmp_path)
     assert taken.returncode != 0 and "error: --out: got 'cluster.yaml'; expected a file that does not" in taken.stderr
 
