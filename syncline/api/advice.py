@@ -7,7 +7,6 @@ from typing import Any
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.api.spec_arguments import listed
-from syncline.planner.advice.question import advice_question
 
 
 @checked
@@ -67,6 +66,7 @@ def advise(
     [('diloco', 'ranked'), ('ddp-adam', 'ranked')]
     """
     from syncline.planner.advice.advice import compute_advice
+    from syncline.planner.advice.question import advice_question
 
     question = advice_question(
         model,

@@ -12,10 +12,6 @@ from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.api.spec_arguments import Asked, listed, spec_of, warn_lines
-from syncline.planner import collectives as experiment
-from syncline.planner.collectives import CostQuestion
-from syncline.planner.projection import projections
-from syncline.planner.projection.training_totals import WholeTraining
 from syncline.specs import Experiment, PipelineSpec, ProjectSpec, network_fields, resolve_cluster_options
 from syncline.specs.failures import parse_failures
 from syncline.specs.prices import parse_prices
@@ -23,6 +19,9 @@ from syncline.units import parse_count
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from syncline.planner.collectives import CostQuestion
+    from syncline.planner.projection.training_totals import WholeTraining
 
 
 @checked
@@ -90,6 +89,7 @@ def project(
     >>> [(row["method"], row["workers"], round(row["speedup"], 1)) for row in result.rows]
     [('ddp-adam', 8, 1.0), ('diloco', 8, 5.0), ('ddp-adam', 64, 1.0), ('diloco', 64, 5.4)]
     """
+    from syncline.planner.projection import projections
 
     if not isinstance(spec, Sequence) or isinstance(spec, str):
         chosen_networks = None if networks is None else listed(networks)
@@ -104,6 +104,7 @@ def project(
         )  # fmt: skip
         spec = projections.variants(loaded, options)
         warn_lines(projections.left_out(spec))
+    from syncline.planner.projection.training_totals import WholeTraining
 
     training = WholeTraining(
         None if tokens is None else parse_count(tokens, "tokens"),
@@ -122,6 +123,7 @@ def projection_result(
     training: WholeTraining | None = None,
 ) -> Result:
     """Return the result of projections; compute the rows unless they are given."""
+    from syncline.planner.projection import projections
 
     def tables() -> list[Group]:
         from syncline.planner.projection.tables import project_tables  # lazy import: JSON needs no rich
@@ -179,6 +181,7 @@ def collectives(
     >>> [(row["algorithm"], row["fastest"]) for row in result.rows]
     [('ring', True), ('tree', False)]
     """
+    from syncline.planner import collectives as experiment
 
     def names(values: Any) -> list[Any] | None:
         return None if values is None else listed(values)
@@ -192,6 +195,7 @@ def collectives(
 
 def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = None) -> Result:
     """Return the result of a question about collectives; compute the answer unless it is given."""
+    from syncline.planner import collectives as experiment
 
     answer = experiment.collectives(question) if answer is None else answer
 

@@ -8,7 +8,6 @@ from typing import Any
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.api.spec_arguments import listed
-from syncline.planner.goodput.question import GoodputQuestion, interval_of
 from syncline.specs.failures import parse_failures
 from syncline.units import parse_seconds
 
@@ -57,6 +56,7 @@ def goodput(
     >>> round(row["best_interval_s"]), round(row["goodput"], 2)
     (798, 0.87)
     """
+    from syncline.planner.goodput.question import GoodputQuestion, interval_of
     from syncline.planner.goodput.rows import goodput_rows, notes
     from syncline.planner.goodput.tables import goodput_tables
 

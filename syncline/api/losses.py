@@ -8,9 +8,7 @@ from typing import Any
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.api.spec_arguments import listed
-from syncline.costmodel.scaling.predict import TrainingAtScale
 from syncline.errors import SpecError
-from syncline.planner.losses_at_scale import loss_tables, losses_at_scale, model_for_loss
 from syncline.units import parse_count
 
 
@@ -53,6 +51,8 @@ def loss(
     >>> [(row["method"], round(row["loss"], 3)) for row in sl.loss(["ddp-adam", "diloco"], "1.3B", replicas=4).rows]
     [('ddp-adam', 2.454), ('diloco', 2.473)]
     """
+    from syncline.costmodel.scaling.predict import TrainingAtScale
+    from syncline.planner.losses_at_scale import loss_tables, losses_at_scale, model_for_loss
 
     methods, replica_counts, periods = listed(method), listed(replicas), [None] if period is None else listed(period)
     if parameters is None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.errors import SpecError, one_of
-from syncline.runs.sweep.allowance import Allowance
 from syncline.runs.sweep.grid import seeds_of
 from syncline.specs.replications import CPU, ReplicationSpec, bundled_replications, load_replication, scales_of
 from syncline.units import parse_seconds
@@ -66,6 +65,7 @@ def replicate(
     from syncline.runs.replicating.replicate import command_of, default_folder
     from syncline.runs.replicating.replicate import replicate as experiment
     from syncline.runs.replicating.tables import replication_tables
+    from syncline.runs.sweep.allowance import Allowance
 
     allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
     seed_list = seeds_of(seeds)

@@ -14,13 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.places import Scratch
-from syncline.api.report_page import ReportPage, reported, write_page
 from syncline.errors import SpecError, SynclineError
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
 from syncline.runs.folders.json_values import plain
-from syncline.runs.folders.result_files import read_parquet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
+    from syncline.api.places import Scratch
+    from syncline.api.report_page import ReportPage
 
 TEXT_WIDTH = 120
 """Characters per line of a result printed as text."""
@@ -132,6 +131,7 @@ class Result:
         return self.folder is not None and (self.folder / f"{name}.parquet").is_file()
 
     def _frame(self, name: str) -> pd.DataFrame:
+        from syncline.runs.folders.result_files import read_parquet
 
         assert self.folder is not None
         table = read_parquet(self.folder / f"{name}.parquet", {})
@@ -235,6 +235,7 @@ class Result:
         Raises:
             SynclineError: the file exists and is no report, it cannot be written, or the result's files have changed.
         """
+        from syncline.api.report_page import reported, write_page
 
         return write_page([reported(self)], out, title)
 

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.api.spec_arguments import Asked, listed, spec_of, warn_lines
-from syncline.planner.projection.projections import Options, left_out
-from syncline.planner.solving.inputs import InverseInputs
-from syncline.planner.solving.question import InverseProblem
-from syncline.planner.solving.solver import solve_rows
 from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from syncline.planner.solving.question import InverseProblem
 
 DEFAULT = "project-gpt-160m"
 
@@ -111,6 +108,8 @@ def solve(
     >>> f"{row['holds']} {8 * row['value'] / 1e6:.0f} Mbit/s, {8 * row['low'] / 1e6:.0f} to {8 * row['high'] / 1e6:.0f}"
     'from 236 Mbit/s, 224 to 372'
     """
+    from syncline.planner.projection.projections import Options, left_out
+    from syncline.planner.solving.inputs import InverseInputs
 
     inputs = InverseInputs(
         tokens, target_loss, prices, extrapolate, deadline, budget, step_time, utilisation, compute_utilisation,
@@ -137,6 +136,7 @@ def solve(
 
 def solve_result(question: InverseProblem) -> Result:
     """Return the result of a question whose arguments are complete."""
+    from syncline.planner.solving.solver import solve_rows
 
     def tables() -> list[Group]:
         from syncline.planner.solving.tables import solve_tables  # lazy import: JSON needs no rich

@@ -15,7 +15,6 @@ from syncline.runs.sweep.folder import read_sweep
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.ranking import effort, ranked
 from syncline.runs.sweep.swept import Swept
-from syncline.runs.sweep.tables import ranking_table
 from syncline.specs import Override
 
 if TYPE_CHECKING:
@@ -160,5 +159,6 @@ class _Warner(Listener):
 
 
 def _tables(swept: Swept) -> list[Any]:
+    from syncline.runs.sweep.tables import ranking_table
 
     return [ranking_table(ranked(swept.rows), "loss", swept.paths, name=swept.name)] if swept.rows else []

@@ -12,12 +12,12 @@ from syncline.api.places import Scratch, place
 from syncline.api.result import Result
 from syncline.api.spec_arguments import listed
 from syncline.errors import SpecError
-from syncline.measure.replaying.scenario import Changes, ReplayedOn
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.measure.recording.ranks import ForeignScript
+    from syncline.measure.replaying.scenario import ReplayedOn
 
 Traceable: TypeAlias = str | Path | Callable[[], object]
 """A script: its file, or its command line (``"train.py --lr 1"``, ``"-m my.training"``); or a function."""
@@ -72,6 +72,7 @@ def trace(
             message has its traceback.
     """
     from syncline.measure.recording.ranks import TraceOptions
+    from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.subprocess_trace import traced_apart
     from syncline.measure.replaying.trace import trace as experiment
 
@@ -126,6 +127,7 @@ def whatif(
     Raises:
         SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
+    from syncline.measure.replaying.scenario import Changes, ReplayedOn
     from syncline.measure.replaying.trace import whatif as experiment
 
     records = list(record) if isinstance(record, Sequence) and not isinstance(record, str) else [record]

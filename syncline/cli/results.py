@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,8 +25,10 @@ from syncline.cli.shell import (
 from syncline.cli.usage import Missing
 from syncline.errors import SpecError
 from syncline.files import refuse_changed_files
-from syncline.runs.folders.run_index import RunEntry
 from syncline.units import format_bytes
+
+if TYPE_CHECKING:
+    from syncline.runs.folders.run_index import RunEntry
 
 RUNS = Path("runs")
 """The folder of results without ``--out``."""

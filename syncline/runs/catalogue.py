@@ -10,14 +10,11 @@ from typing import Any
 import yaml
 
 from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
-from syncline.costmodel.prices import PRICES
 from syncline.costmodel.reliability.rates import FAILURE_RATES
-from syncline.costmodel.scaling.published import loss_fits
 from syncline.errors import SpecError, error_text
 from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_plugins, method_of
 from syncline.planner.projection.memory import memory_of
 from syncline.registry import Registry
-from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 from syncline.specs import (
     STUDIES,
     bundled,
@@ -111,6 +108,7 @@ def model_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of pipeline schedules."""
+    from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 
     def row(name: str) -> dict[str, Any]:
         kind = schedule_kind(name)
@@ -227,6 +225,7 @@ def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published fits of losses: their methods, the range of their data, and the error of losses."""
+    from syncline.costmodel.scaling.published import loss_fits
 
     return [
         {
@@ -246,6 +245,7 @@ def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def price_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published price lists, with their dates."""
+    from syncline.costmodel.prices import PRICES
 
     return [dataclasses.asdict(prices) for prices in PRICES.values()]
 

@@ -15,8 +15,6 @@ from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.methods import MethodBase
 from syncline.seeds import generator
-from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
-from syncline.sim.program.instructions import first_if_same
 from syncline.specs.clock import BandwidthField
 from syncline.specs.memory import HardwareField
 from syncline.units import parse_seconds
@@ -269,6 +267,9 @@ class ComputeSpec(Spec):
         the first rows of a larger number.
         """
         import numpy as np
+
+        from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+        from syncline.sim.program.instructions import first_if_same
 
         disturbances: list[Disturbance] = [
             *([LogNormalJitter(self.jitter)] if self.jitter else []),

@@ -6,25 +6,27 @@ import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from syncline.costmodel.presets import preset
 from syncline.costmodel.reliability.checkpoints import best_interval_s, intervals_within
-from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.costmodel.reliability.rates import FAILURE_RATES, FailureRate, Per, group_mtbf_s
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
-from syncline.methods import MethodBase
-from syncline.sim.failures.outages import Outage, all_outages
-from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
 from syncline.specs.clock import BandwidthField, BytesField
 from syncline.specs.cluster.files import is_file, parse_fields, read_text
 from syncline.specs.faults import sends_only_means
 from syncline.units import parse_seconds
+
+if TYPE_CHECKING:
+    from syncline.sim.failures.outages import Outage
+    from syncline.sim.failures.roster import FailingGroup
+    from syncline.sim.failures.work import CheckpointTimes
+from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
+from syncline.methods import MethodBase
 
 Recovery = Literal["restart", "reform"]
 """Recovery of a synchronous method after a failure."""
@@ -256,6 +258,7 @@ class FailuresSpec(Spec):
 
     def failing_group(self, workers: int) -> FailingGroup:
         """Return the group of workers, its spares, and the times that recovery takes."""
+        from syncline.sim.failures.roster import FailingGroup
 
         return FailingGroup(workers, self.spares, self.timeout, self.restart, self.reform, self.at_least)
 
@@ -270,6 +273,7 @@ class FailuresSpec(Spec):
             nbytes: bytes of the training's own state.
             copies: number of model replicas, each on equally many workers; P by default.
         """
+        from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
 
         checkpoint = self.checkpoint
         write_s, blocking = checkpoint.write_s(nbytes), checkpoint.mode == "blocking"
@@ -309,6 +313,7 @@ class FailuresSpec(Spec):
 
     def outages_of(self, workers: int, seed: int) -> Iterator[Outage]:
         """Yield all outages in the order of time; the sequence is endless if there are rates."""
+        from syncline.sim.failures.outages import Outage, all_outages
 
         site_workers = self.workers_per_site(workers)
         fixed_outages = []

@@ -11,13 +11,12 @@ from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.fields import Positive, Seconds, Spec, refusal
 from syncline.methods import METHOD_KINDS, MethodBase
 from syncline.seeds import generator
-from syncline.sim.workers.faults import LatencyJitter, SlowLink, with_slow_links
-from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns, Straggler
 
 if TYPE_CHECKING:
     import numpy as np
 
     from syncline.comm import Membership
+    from syncline.sim.workers.stragglers import Straggler
 
 
 class SlowdownsSpec(Spec):
@@ -55,6 +54,7 @@ class StragglersSpec(Spec):
         return factors
 
     def _parts(self) -> dict[str, Straggler]:
+        from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
         parts: dict[str, Straggler] = {}
         if self.exponential is not None:
@@ -192,6 +192,7 @@ class FaultsSpec(Spec):
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
         """Return the network with the slow links; the network itself if there are none."""
+        from syncline.sim.workers.faults import SlowLink, with_slow_links
 
         if not self.slow_links:
             return network
@@ -200,6 +201,7 @@ class FaultsSpec(Spec):
 
     def delay(self, network: Network | Topology, workers: int, seed: int) -> Callable[[int, int], float] | None:
         """Return a function that draws the extra seconds of a message from sender to receiver; None without jitter."""
+        from syncline.sim.workers.faults import LatencyJitter
 
         jitter = self.latency_jitter
         if jitter is None or not (jitter.sigma or jitter.mean):

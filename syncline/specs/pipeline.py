@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -16,9 +16,6 @@ from syncline.methods import MethodSpec
 from syncline.methods.parts.remedies import remedy_of
 from syncline.registry import PYTHON
 from syncline.seeds import generator
-from syncline.sim.pipelines.pipeline import Durations, Pipeline
-from syncline.sim.pipelines.schedules import CalledSchedule, Schedule, limited_schedules, schedule_kind
-from syncline.sim.workers.compute import lognormal_factors
 from syncline.specs.cluster.spec_fields import check_network_sizes
 from syncline.specs.experiment import (
     Experiment,
@@ -30,8 +27,13 @@ from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
 
+if TYPE_CHECKING:
+    from syncline.sim.pipelines.pipeline import Durations, Pipeline
+    from syncline.sim.pipelines.schedules import Schedule
+
 
 def _schedule_name(value: Any) -> str:
+    from syncline.sim.pipelines.schedules import CalledSchedule, schedule_kind
 
     if isinstance(value, CalledSchedule):
         return value
@@ -162,6 +164,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> PipelineSpec:
+        from syncline.sim.pipelines.schedules import limited_schedules, schedule_kind
 
         kinds = [schedule_kind(name) for name in self.schedules]
         check_distinct("schedules", list(self.schedules))
@@ -191,6 +194,7 @@ class PipelineSpec(Experiment):
 
     def chunks_of(self, schedule: str) -> int:
         """Return the model chunks per stage: ``chunks`` for a schedule that interleaves, by default 2; else 1."""
+        from syncline.sim.pipelines.schedules import schedule_kind
 
         return (self.chunks or 2) if schedule_kind(schedule).takes_chunks else 1
 
@@ -209,6 +213,7 @@ class PipelineSpec(Experiment):
 
     def pipeline(self, name: str) -> Pipeline:
         """Return the pipeline that the event simulation runs for a schedule."""
+        from syncline.sim.pipelines.pipeline import Pipeline
 
         sends = bool(self.networks)
         return Pipeline(
@@ -251,6 +256,9 @@ class PipelineSpec(Experiment):
     def durations(self, name: str) -> Durations:
         """Return the seconds of all tasks; the seed's stream ``pipeline time`` draws log-normal jitter of mean 1."""
         import numpy as np
+
+        from syncline.sim.pipelines.pipeline import Durations
+        from syncline.sim.workers.compute import lognormal_factors
 
         rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches)
         times = []

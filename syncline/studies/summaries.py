@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, one_of
-from syncline.planner.projection.projections import projection_rows
 from syncline.studies.scoreboard.board import Scored, board_of
 from syncline.studies.scoreboard.rows import PAPERS
 
@@ -158,6 +157,7 @@ def _basis_rotation(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 
 
 def _lion_cub(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
+    from syncline.planner.projection.projections import projection_rows
     from syncline.specs import load_spec
 
     table = [row for row in projection_rows([load_spec("lion-cub-table4")]) if row["bandwidth_bytes_per_s"] == SLOWEST]

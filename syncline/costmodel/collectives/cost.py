@@ -35,7 +35,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -53,11 +53,9 @@ from syncline.costmodel.collectives.hierarchical import (
 from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
 from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
-
-if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network, Topology
 
 Rule = Literal["eager", "rendezvous"]
 """The start rule of messages.

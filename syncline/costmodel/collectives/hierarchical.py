@@ -26,18 +26,16 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import IntOrArray
 from syncline.errors import SpecError
-
-if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network, Topology
 
 
 class Hierarchy(NamedTuple):

@@ -34,7 +34,7 @@ constants, about 2.25), without the parts that the model leaves out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -55,12 +55,10 @@ from syncline.costmodel.network.gloo_costs import GLOO
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NCCL_RUNS
+from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.errors import SpecError, one_of
-
-if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network, Topology
 
 Algorithms: TypeAlias = str | Mapping[str, str] | None
 """An algorithm's or a policy's name, for all collectives or by kind of collective; see `algorithm_for`."""

@@ -7,7 +7,7 @@ algorithm of a collective on a network.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
@@ -15,10 +15,8 @@ from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, 
 from syncline.costmodel.collectives.nccl.sockets import NCCL_ALGORITHMS, NcclAlgorithm
 from syncline.costmodel.network.gloo_costs import GLOO
 from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
+from syncline.costmodel.network.topology import Network, Topology
 from syncline.errors import SpecError, one_of
-
-if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network, Topology
 
 AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | GlooAlgorithm | NcclAlgorithm
 

@@ -19,7 +19,7 @@ bandwidth and the highest latency. Nodes, sites and graphs, and messages between
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,8 @@ from syncline.costmodel.collectives.table import ALGORITHMS, first_on, is_a_libr
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Star
 from syncline.costmodel.network.tcp import TOGETHER, Tcp
+from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
-
-if TYPE_CHECKING:
-    from syncline.costmodel.network.topology import Network, Topology
 
 ON_ONE_CONNECTION = ("ring", "all-reduce", "gloo-ring", "gloo-all-reduce", "nccl-ring")
 

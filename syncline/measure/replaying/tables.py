@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel import Network
-from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.specs.tables.columns import NOTE_WIDTH, Column, four_digits, seconds_of, table, text_of, times_of
 from syncline.specs.tables.display import (
     bounds_note,
@@ -22,6 +21,7 @@ from syncline.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from syncline.measure.replaying.scenario import ReplayedOn
 
 MOST_SITES = 5
 """Largest number of lines of a script that a table has for each network."""

@@ -10,7 +10,6 @@ from syncline.methods import MethodBase
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.goodput.goodput import FailingTraining, Goodput, KeptState, kept_state
-from syncline.planner.goodput.planned import estimate_goodput, simulated_goodput
 from syncline.units import format_seconds
 
 
@@ -47,6 +46,9 @@ def plan_goodput(
     """
     if question.failures is None or step_s is None:
         return None
+    from syncline.planner.goodput.planned import (
+        estimate_goodput,
+    )  # only here: questions without failures need no simulation
 
     return estimate_goodput(question.failures, failing_training(question, plan, step_s, steps, sharding))
 
@@ -81,6 +83,7 @@ def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float
     plan, step_s, steps, goodput = (row[name] for name in ("plan", "step_time_s", "steps", "goodput"))
     if question.failures is None or not goodput:
         return None
+    from syncline.planner.goodput.planned import simulated_goodput
 
     assert isinstance(plan, TrainingPlan) and isinstance(step_s, float) and isinstance(steps, float)
     assert isinstance(goodput, float)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,9 @@ from syncline.costmodel.traffic.step_time import priced_step
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.sim import Clock
+
+if TYPE_CHECKING:
+    from syncline.sim import Clock
 
 MOST_STEPS = 2000
 """Limit on the steps of a simulated run."""

@@ -10,8 +10,6 @@ from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
 from syncline.costmodel.traffic.call import Call, groups_like
-from syncline.sim import clock
-from syncline.sim.lockstep.routed import Contention
 
 MOST_PLAYED = {"lockstep": 4_000_000, "events": 300_000}
 """Limit on the messages of one collective that each evaluator simulates: they take a second or two."""
@@ -47,6 +45,7 @@ def simulated_s(
         return math.nan, f"{description} has no closed form here, and {messages:,} messages are too many to play"
 
     from syncline.sim import collective_finish_s  # only here: most projections play nothing
+    from syncline.sim.lockstep.routed import Contention
 
     for evaluator, limit in played.items():
         if messages > limit:
@@ -82,6 +81,8 @@ def simulated_groups_s(
     messages = len(parts) * most_messages(kind, algorithm, len(part), network, nbytes)
     if messages > MOST_PLAYED["events"]:
         return math.nan, f"{kind} by {algorithm} among {len(parts):,} parts: {messages:,} messages are too many to play"
+
+    from syncline.sim import clock
 
     calls = [Call(0, kind, nbytes, group) for group in parts]
     result = clock(calls, 0.0, network, workers, 1, algorithm=algorithm, rule=rule)

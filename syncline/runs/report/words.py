@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from syncline.runs.report.reported import Reported
-from syncline.runs.sweep.ranking import ranked
 from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
 
@@ -104,6 +103,7 @@ def _of_schedules(result: Reported) -> list[str]:
 
 
 def _of_a_sweep(result: Reported) -> list[str]:
+    from syncline.runs.sweep.ranking import ranked
 
     finished = [row for row in result.rows if row.get("error") is None]
     records = ranked(finished) if finished else []

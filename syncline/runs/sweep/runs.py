@@ -18,7 +18,6 @@ from syncline.files import read_json
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import write_manifest
 from syncline.runs.folders.result_files import ROWS, TEXT_OR_NONE, is_row
-from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.specs import RunSpec
 
 if TYPE_CHECKING:
@@ -96,6 +95,7 @@ def _each_alone(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None)
 
 
 def _outcome(run: SweptRun, trained: Trained, tables: dict[str, bytes]) -> Outcome:
+    from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
     from syncline.runs.training.records import run_records
     from syncline.runs.training.train_and_time import time_method
 

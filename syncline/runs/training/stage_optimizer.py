@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncline.seeds import seed64
-
 if TYPE_CHECKING:
     from torch import nn
 
@@ -19,6 +17,7 @@ def stage_optimizer(
 ) -> Method:
     """Return the optimizer of a stage, with its matrices and its other parameters in separate groups."""
     from syncline.comm import SimulatedCommunicator
+    from syncline.seeds import seed64
 
     groups = [
         {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}

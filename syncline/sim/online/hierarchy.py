@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from simpy.events import EventPriority
 
 from syncline.sim.online.gates import GatedSimulation, gate
 from syncline.sim.online.server_interface import EventObserver, Merge, ServerSettings, UpperServer
-from syncline.sim.online.server_policy import ServerPolicy
-from syncline.sim.online.server_state import ServerState
 from syncline.sim.program.instructions import First, Instruction, Recv, Send
+
+if TYPE_CHECKING:
+    from syncline.sim.online.server_policy import ServerPolicy
+    from syncline.sim.online.server_state import ServerState
 
 ARRIVALS_ABOVE = EventPriority(10)
 """Priority of arrivals above: the server takes them after all of one instant have come, as those of workers."""

@@ -19,7 +19,6 @@ from syncline.costmodel import (
 )
 from syncline.costmodel.collectives.votes import VotePart, vote_parts
 from syncline.fields import Positive, Spec, Workers
-from syncline.sim import collective_finish_s
 from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.models import ModelField
 from syncline.specs.study import Figures, Record
@@ -121,6 +120,7 @@ def _played_s(parts: Sequence[VotePart], workers: int, link: Link, simulator: st
     A worker starts each collective as soon as it has completed the previous one. The result is None if the event
     simulator would need too many messages.
     """
+    from syncline.sim import collective_finish_s
 
     rounds = sum(int(rounds_and_block(kind, workers, nbytes, name)[0]) for kind, nbytes, name in parts)
     if simulator == "events" and rounds * workers > MOST_MESSAGES:

@@ -18,7 +18,6 @@ from syncline.costmodel import (
     unified_total_s,
 )
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
-from syncline.sim import Collective, Compute, Instruction, Wait, run_events
 from syncline.specs.memory import HardwareField
 from syncline.specs.models import ModelField
 from syncline.specs.study import Figures, Record
@@ -124,6 +123,7 @@ def _exposed_s(calls: Sequence[Call], meanwhile_s: float, link: Link, workers: i
 
 @cache
 def _played_s(calls: tuple[Call, ...], meanwhile_s: float, link: Link, workers: int) -> float:
+    from syncline.sim import Collective, Compute, Instruction, Wait, run_events
 
     start: list[Instruction] = [
         Collective(call.collective, call.payload_bytes, number) for number, call in enumerate(calls)

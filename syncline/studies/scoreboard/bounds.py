@@ -18,7 +18,6 @@ from syncline.analysis.theory import (
     top_k_error_bound_l1,
 )
 from syncline.seeds import generator
-from syncline.studies.papers.packing import GPT_BATCHES, PRECISIONS, packed_speedup, packed_step
 
 SIZE = 64
 """Number of coefficients of a chunk in the random draws."""
@@ -152,6 +151,7 @@ def coins_over_periods(beta: float, period: int = 32, workers: int = 4) -> float
 
 def largest_speedup() -> float:
     """Return the largest of Lion Cub's projected speedups, over models, bits and Table 4's bandwidths."""
+    from syncline.studies.papers.packing import GPT_BATCHES, PRECISIONS, packed_speedup
 
     return max(
         packed_speedup(model, bits, bandwidth)
@@ -168,6 +168,7 @@ def free_communication(percent: float) -> float:
 
 def step_by_bits(model: str, bandwidth_bits_per_s: float) -> dict[str, float]:
     """Return the seconds of Lion Cub's projected step, by bits per parameter."""
+    from syncline.studies.papers.packing import PRECISIONS, packed_step
 
     return {str(bits): sum(packed_step(model, bits, bandwidth_bits_per_s)) for bits in PRECISIONS}
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from syncline.methods import MethodBase
-from syncline.runs.training.delayed_gradients.delay_line import delay_groups, delays_of
 from syncline.specs.study import Piece, Record, Report
 from syncline.studies.swings.spec import SwingsSpec
 
@@ -49,6 +48,7 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     from syncline.comm import SimulatedCommunicator
     from syncline.problems import DelayedTask
     from syncline.problems.streams import torch_generator
+    from syncline.runs.training.delayed_gradients.delay_line import delay_groups, delays_of
     from syncline.training import rows_of
 
     torch.set_num_threads(1)

@@ -13,7 +13,6 @@ from syncline.errors import SpecError
 from syncline.runs.training.delayed_gradients.config import DelayedTraining
 from syncline.runs.training.sequential_seeds import histories_in_turn
 from syncline.runs.training.stage_optimizer import stage_optimizer
-from syncline.sim import Durations, Pipeline, run_pipeline, schedule
 from syncline.specs.pipeline import FREE
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     from torch.nn import functional as F
 
     from syncline.problems import Rows, TextGPT, cut
+    from syncline.sim import Durations, Pipeline, run_pipeline, schedule
     from syncline.sim.pipelines.gradients import PipelineMath
 
     stages, problem = training.stages, training.problem
