@@ -28,7 +28,14 @@ from typing import NamedTuple
 
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import HARDWARE, NETWORKS
-from syncline.measure.recording.ranks import ForeignScript, free_port, import_before_forking, rank_environment, traced
+from syncline.measure.recording.ranks import (
+    DEFAULT_OPTIONS,
+    ForeignScript,
+    free_port,
+    import_before_forking,
+    rank_environment,
+    traced,
+)
 from syncline.measure.recording.record import (
     Computed,
     Event,
@@ -66,7 +73,7 @@ def alone(program: ForeignScript) -> None:
         if not pid:
             import torch
 
-            rank_environment(rank, RANKS, port)
+            rank_environment(rank, RANKS, port, DEFAULT_OPTIONS)
             torch.set_num_threads(1)
             sys.argv = [program.target, *program.args]
             runpy.run_path(program.target, run_name="__main__")

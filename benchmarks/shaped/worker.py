@@ -59,7 +59,7 @@ class Gate:
             time.sleep(max(0.0, start_s - time.monotonic()))
         return start_s
 
-    def most(self, value: float) -> float:
+    def max_over_ranks(self, value: float) -> float:
         """The largest of all ranks' values."""
         self.shared[2, self.rank] = value
         self.meet()
