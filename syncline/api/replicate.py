@@ -109,7 +109,7 @@ def read_replication_result(folder: Path) -> Result:
 
 def known_replications() -> Result:
     """Return the bundled replications: a row each, with its scales and the trainings of each stage."""
-    from syncline.specs.tables.columns import Column, count_of, table, text_of
+    from syncline.planner.tables.columns import Column, count_of, table, text_of
 
     rows = []
     for name, path in bundled_replications().items():

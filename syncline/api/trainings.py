@@ -80,7 +80,7 @@ def compare(
 
 def comparison_result(spec: CompareSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of a comparison from its answer."""
-    from syncline.specs.tables.display import compare_tables
+    from syncline.planner.tables.display import compare_tables
 
     tables = partial(compare_tables, answer["rows"], spec)
     return Result("compare", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
@@ -148,7 +148,7 @@ def run(
 
 def run_result(spec: Experiment, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of a run, or of a study, from its answer."""
-    from syncline.specs.tables.display import run_tables
+    from syncline.planner.tables.display import run_tables
 
     tables = partial(run_tables, answer["rows"], spec)
     return Result("run", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)

@@ -56,6 +56,6 @@ def list_(
     if as_json:
         emit({"rows": rows})
         return
-    from syncline.specs.tables import display
+    from syncline.planner.tables import display
 
     new_console().print(display.catalogue_table(catalogue, rows))

@@ -244,7 +244,7 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
     """
     if columns is None:
         return result.tables
-    from syncline.specs.tables.column_selection import chosen_tables
+    from syncline.planner.tables.column_selection import chosen_tables
 
     return chosen_tables(result.tables, result.rows, columns)
 

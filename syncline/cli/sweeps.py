@@ -145,7 +145,7 @@ def best_command(
         records = ranked(rows, ranking_field)
         tables: list[Group] = [ranking_table(records, ranking_field, stored.paths, top, name=stored.about["name"])]
         if columns is not None:
-            from syncline.specs.tables.column_selection import chosen_tables
+            from syncline.planner.tables.column_selection import chosen_tables
 
             tables = chosen_tables(tables, records, columns)
     if as_json:

@@ -95,10 +95,10 @@ def run_command(
     loaded: Experiment = load_spec(spec, changes, RunSpec, studies_of="run", scale=scale)
     warn(loaded.warnings())
     from syncline.api.trainings import run
+    from syncline.planner.tables.display import subject
     from syncline.runs.processes.progress import progress
     from syncline.runs.rehearsal import check_columns
     from syncline.runs.run import steps_of
-    from syncline.specs.tables.display import subject
 
     check_columns(loaded, columns)
     console, target = new_console(), out or Path("runs") / loaded.name

@@ -9,9 +9,9 @@ from rich.console import Group
 
 from syncline.costmodel import Network
 from syncline.planner.collectives import CostQuestion, Crossover, choices, crossovers
+from syncline.planner.tables.columns import Column, table
+from syncline.planner.tables.display import MORE
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, table
-from syncline.specs.tables.display import MORE
 from syncline.units import format_bytes, format_seconds
 
 

@@ -85,7 +85,7 @@ def _unknown(training: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
 
 def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
     """Return one table, with the basis of each loss below it."""
-    from syncline.specs.tables.columns import table, text_of
+    from syncline.planner.tables.columns import table, text_of
 
     def number(name: str) -> Any:
         return lambda row: "-" if row[name] is None else f"{row[name]:,.4g}"

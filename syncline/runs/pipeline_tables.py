@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group
 
 from syncline.costmodel import Network
+from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.specs import PipelineSpec
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, seconds_of, table
 from syncline.units import format_bytes
 
 MOST_STAGES = 16

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from syncline.errors import SynclineError
+from syncline.planner.tables.column_selection import ALL, chosen_names
 from syncline.runs.folders.result_files import CLOCK, TRAINING
 from syncline.specs import CompareSpec, Experiment, RunSpec
-from syncline.specs.tables.column_selection import ALL, chosen_names
 
 ALWAYS = {*TRAINING, *CLOCK, "loss", "diverged_at"}
 """Columns of every timed training; further columns depend on the problem, the method and the clock."""

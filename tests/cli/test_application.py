@@ -119,10 +119,15 @@ HEAVY = {"torch", "matplotlib", "pandas"}
 
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
-    [(["project", "--json"], HEAVY | {"numba"}), (["collectives", "--json"], HEAVY)],
-    ids=["project", "collectives"],
+    [
+        (["project", "--json"], HEAVY | {"numba"}),
+        (["collectives", "--json"], HEAVY),
+        (["list", "networks", "--json"], HEAVY | {"syncline.sim"}),
+        (["runs", "--json"], HEAVY | {"syncline.specs"}),
+    ],
+    ids=["project", "collectives", "list", "runs"],
 )
-def test_projecting_loads_no_torch(arguments, heavy):
+def test_a_quick_command_loads_only_what_it_needs(arguments, heavy):
     code = f"""
 import atexit, os, sys
 from syncline.cli.application import main

@@ -10,9 +10,9 @@ from rich.console import Console
 from syncline.costmodel import NETWORKS, Link
 from syncline.errors import SpecError
 from syncline.methods import method_of
+from syncline.planner.tables.display import catalogue_table
 from syncline.runs.catalogue import CATALOGUES, network_rows
 from syncline.specs import network
-from syncline.specs.tables.display import catalogue_table
 
 
 def test_listed_networks_can_be_made_of_their_fields() -> None:

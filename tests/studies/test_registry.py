@@ -12,17 +12,17 @@ from typing import Any, Literal
 import pytest
 
 from syncline.errors import SynclineError
+from syncline.planner.tables.columns import count_of, table
+from syncline.planner.tables.display import run_tables
 from syncline.runs.run import run, steps_of
 from syncline.specs import STUDIES, Experiment, load_spec, study_of
 from syncline.specs.load import command_of_kind
-from syncline.specs.tables.columns import count_of, table
-from syncline.specs.tables.display import run_tables
 from syncline.studies import Piece, Study, register_study
 
 MODULE = """
 from functools import partial
 from typing import Literal
-from syncline.specs.tables.columns import count_of, table
+from syncline.planner.tables.columns import count_of, table
 from syncline.specs import Experiment
 from syncline.studies import Piece, Study
 

@@ -9,10 +9,10 @@ import torch
 from syncline.analysis.theory.products import Products
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
+from syncline.planner.tables.display import run_tables
 from syncline.problems import TextGPT
 from syncline.runs.studies import run_study, total_length
 from syncline.specs import load_spec
-from syncline.specs.tables.display import run_tables
 from syncline.studies.swings import STUDY, SwingsSpec
 from syncline.studies.swings import study as swings
 from syncline.training import rows_of

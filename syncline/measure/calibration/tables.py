@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Group
 
+from syncline.planner.tables.columns import Column, percent_of, seconds_of, table, text_of
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, percent_of, seconds_of, table, text_of
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 CONSTANTS_NOTE = (

@@ -6,11 +6,7 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.runs.pipeline_tables import COLUMNS, NOTE
-from syncline.runs.training.records import failure_record
-from syncline.sim.failures.outcome import FailureCosts
-from syncline.specs import PipelineSpec, RunSpec
-from syncline.specs.tables.display import (
+from syncline.planner.tables.display import (
     Column,
     clock_columns,
     clock_note,
@@ -19,6 +15,10 @@ from syncline.specs.tables.display import (
     seconds_of,
     table,
 )
+from syncline.runs.pipeline_tables import COLUMNS, NOTE
+from syncline.runs.training.records import failure_record
+from syncline.sim.failures.outcome import FailureCosts
+from syncline.specs import PipelineSpec, RunSpec
 
 SPLIT = ("step_time_median_s", "optimizer_s")
 """Fields that only a measured row has."""

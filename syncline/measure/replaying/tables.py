@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel import Network
-from syncline.specs.tables.columns import NOTE_WIDTH, Column, four_digits, seconds_of, table, text_of, times_of
-from syncline.specs.tables.display import (
+from syncline.planner.tables.columns import NOTE_WIDTH, Column, four_digits, seconds_of, table, text_of, times_of
+from syncline.planner.tables.display import (
     bounds_note,
     clock_columns,
     clock_note,

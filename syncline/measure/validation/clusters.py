@@ -14,8 +14,8 @@ from syncline.costmodel.clusters.p3 import P3
 from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, KNOWN, predicted_rows, read_table
 from syncline.measure.validation.cross_validation import collectives_left_out, error_of, nvlink_left_out
 from syncline.measure.validation.residuals import covered_by_others, with_uncertainty
+from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.specs import ClustersSpec
-from syncline.specs.tables.columns import Column, count_of, table, text_of
 
 _Rows = Sequence[dict[str, Any]]
 

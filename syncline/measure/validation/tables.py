@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Group
 
 from syncline.measure.validation.vtrain import BOTH, GROUPS, LEFT_OUT
+from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.specs import ClustersSpec, StepTimesSpec, ValidationSpec
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, count_of, table, text_of
 from syncline.units import format_seconds
 
 

@@ -15,7 +15,7 @@ from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.words import layout_words, level_words, method_words
 from syncline.planner.projection.tables import SHARED_OUT
-from syncline.specs.tables.columns import Column, table
+from syncline.planner.tables.columns import Column, table
 from syncline.units import format_bytes, format_seconds
 
 MOST_SHOWN = 8

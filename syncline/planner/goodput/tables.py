@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.specs.tables.columns import Column, count_of, percent_of, seconds_of, table, text_of
+from syncline.planner.tables.columns import Column, count_of, percent_of, seconds_of, table, text_of
 from syncline.units import format_seconds
 
 if TYPE_CHECKING:

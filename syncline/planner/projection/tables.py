@@ -9,10 +9,10 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
 from syncline.planner.projection.training_tables import training_columns, training_note
+from syncline.planner.tables.columns import Column, count_of, table, text_of
+from syncline.planner.tables.display import MORE, few_columns, few_note, network_title, speedup_column
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, count_of, table, text_of
-from syncline.specs.tables.display import MORE, few_columns, few_note, network_title, speedup_column
 from syncline.units import format_bandwidth, format_bytes
 
 TOO_LARGE = " *"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
 from syncline.planner.projection.training_totals import at_scale, method_covered
+from syncline.planner.tables.columns import Column, percent_of, seconds_of
 from syncline.specs import ProjectSpec
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, percent_of, seconds_of
 
 EXTRAPOLATED = " ~"
 """Mark behind a loss outside the range that a fit has seen."""

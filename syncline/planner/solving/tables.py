@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from syncline.planner.projection.tables import TOO_LARGE, memory_plan_lines, model_note
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.planner.solving.question import KNOWN, InverseProblem
+from syncline.planner.tables.columns import Column, seconds_of, table
+from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note
 from syncline.specs import ProjectSpec
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, seconds_of, table
-from syncline.specs.tables.display import BOUNDS_NOTE, bounds_note
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
 from syncline.errors import SpecError, one_of
-from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, RowsTable, table
+from syncline.planner.tables.columns import Column, RowsTable, table
 from syncline.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 ALL = "all"
 

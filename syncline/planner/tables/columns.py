@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
 from rich.text import Text
 
-from syncline.specs.study import Record
-from syncline.specs.tables.layout import Sheet
+from syncline.planner.tables.layout import Sheet
 from syncline.units import format_seconds
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 Column: TypeAlias = "tuple[str, Callable[[Record], str]]"
 

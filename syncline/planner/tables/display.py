@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Group
 
 from syncline.costmodel import Network
+from syncline.planner.tables.columns import Column, four_digits, seconds_of, table, times_of
 from syncline.specs import CompareSpec, Experiment, ProjectSpec, RunSpec, study_of
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, four_digits, seconds_of, table, times_of
 from syncline.units import format_bytes, format_seconds
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 
+from syncline.planner.tables.columns import Column, table
 from syncline.runs.folders.run_index import RunEntry
 from syncline.runs.processes.progress import rough
-from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, table
 from syncline.units import format_bytes
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
 
 MOST_NAMES = 3
 """Largest number of methods or networks that are shown by name."""

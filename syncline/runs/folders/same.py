@@ -15,7 +15,7 @@ from rich.console import Group
 
 from syncline.errors import SpecError, SynclineError
 from syncline.files import read_json
-from syncline.specs.tables.columns import Column, table
+from syncline.planner.tables.columns import Column, table
 from syncline.yamls import parse_yaml
 
 NOT_COMPARED = {

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from syncline.planner.tables.columns import four_digits
 from syncline.runs.folders.result_files import read_parquet
 from syncline.runs.sweep.swept import Swept
-from syncline.specs.tables.columns import four_digits
 
 ALONG = "along "
 """Prefix of the names of such stages."""

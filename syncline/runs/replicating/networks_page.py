@@ -7,6 +7,7 @@ from typing import Any
 
 from syncline.analysis.figures.loss import loss_against_clock
 from syncline.analysis.figures.replication import last_losses_over_bytes
+from syncline.planner.tables.columns import four_digits
 from syncline.runs.replicating.networks import (
     AVERAGES,
     NETWORKS_TABLE,
@@ -22,7 +23,6 @@ from syncline.runs.replicating.pages import filled
 from syncline.runs.replicating.replicated import Replicated
 from syncline.specs import network
 from syncline.specs.replications import ReplicationSpec
-from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
 
 CLOCKS, BYTES = "networks.png", "bytes.png"

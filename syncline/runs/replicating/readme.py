@@ -14,6 +14,7 @@ from syncline.analysis.figures.replication import last_losses
 from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 from syncline.errors import SynclineError
 from syncline.files import atomic_path, read_json, refuse_changed_files
+from syncline.planner.tables.columns import four_digits
 from syncline.runs.folders.json_values import plain
 from syncline.runs.replicating.along import ALONG, along_page, layers_figure, measured_layers, measured_lines
 from syncline.runs.replicating.averages import averages_page, read_averages
@@ -25,7 +26,6 @@ from syncline.runs.replicating.stage_tables import CompletedStage
 from syncline.runs.replicating.stages import DEFAULT_NETWORK
 from syncline.runs.sweep.search import Tuned
 from syncline.specs.replications import ExtraStage
-from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
 
 SEARCH_FIGURE = "search.png"

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Group
 
+from syncline.planner.tables.columns import Column, count_of, four_digits, seconds_of, table, text_of
 from syncline.runs.replicating.networks import TO_ALL, TO_FIRST, WON, firsts
 from syncline.runs.replicating.replicated import Replicated
-from syncline.specs.tables.columns import Column, count_of, four_digits, seconds_of, table, text_of
 
 
 def replication_tables(result: Replicated, claims: Mapping[str, str]) -> list[Group]:

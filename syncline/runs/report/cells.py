@@ -9,8 +9,8 @@ from rich.console import Console, Group
 from rich.constrain import Constrain
 from rich.text import Text
 
-from syncline.specs.tables.columns import RowsTable
-from syncline.specs.tables.layout import Sheet
+from syncline.planner.tables.columns import RowsTable
+from syncline.planner.tables.layout import Sheet
 
 TEXT_WIDTH = 120
 """Characters per line of an output that is not a table of rows, for example a tree."""

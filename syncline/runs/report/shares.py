@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from syncline.specs.tables.columns import four_digits
+from syncline.planner.tables.columns import four_digits
 from syncline.units import format_seconds
 
 PARTS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from syncline.planner.tables.columns import four_digits
 from syncline.runs.report.reported import Reported
-from syncline.specs.tables.columns import four_digits
 from syncline.units import format_bytes, format_seconds
 
 ReportedRow = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from syncline.planner.tables.columns import four_digits
 from syncline.runs.processes.progress import Pace, rough
-from syncline.specs.tables.columns import four_digits
 
 _Row = Mapping[str, Any]
 

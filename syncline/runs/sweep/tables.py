@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Group
 
+from syncline.planner.tables.columns import Column, four_digits, seconds_of, table
 from syncline.runs.sweep.ranking import is_equal
-from syncline.specs.tables.columns import Column, four_digits, seconds_of, table
 from syncline.units import format_seconds
 
 SHOWN = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from syncline.planner.tables.columns import RATE, Column, count_of, digits_of, table, text_of
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import RATE, Column, count_of, digits_of, table, text_of
 from syncline.studies.alignment.spec import AlignmentSpec
 
 if TYPE_CHECKING:

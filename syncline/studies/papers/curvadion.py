@@ -9,9 +9,9 @@ from pydantic import Field
 from syncline.costmodel import Call, Exchange, Model, collective_s, curvadion_speedup, curvadion_step_s
 from syncline.costmodel.traffic.overlap import PricedCall, exposed_s, gradient_buckets, split_call
 from syncline.fields import Positive, Seconds, Spec
+from syncline.planner.tables.columns import Column, seconds_of, text_of
 from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.models import ModelField
-from syncline.specs.tables.columns import Column, seconds_of, text_of
 from syncline.studies.papers.base import PaperTable, paper_table
 
 

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from syncline.costmodel import vote_bits_per_parameter
 from syncline.fields import Spec, parsed, refusal
+from syncline.planner.tables.columns import Column, seconds_of
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import Column, seconds_of
 from syncline.studies.papers.base import PaperTable, Printed, bandwidth_of, paper_table
 from syncline.units import parse_bandwidth
 

@@ -11,8 +11,8 @@ from pydantic import Field
 from syncline.costmodel import bytes_per_step, mean_bytes_per_step
 from syncline.fields import Spec, Steps
 from syncline.methods import MethodSpec
+from syncline.planner.tables.columns import Column, count_of, text_of
 from syncline.specs.models import ModelField
-from syncline.specs.tables.columns import Column, count_of, text_of
 from syncline.studies.papers.base import PaperTable, Printed, paper_table
 
 ANY_GROUP = 2

@@ -19,10 +19,10 @@ from syncline.costmodel import (
 )
 from syncline.costmodel.collectives.votes import VotePart, vote_parts
 from syncline.fields import Positive, Spec, Workers
+from syncline.planner.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.specs.cluster.spec_fields import LinkField
 from syncline.specs.models import ModelField
 from syncline.specs.study import Figures, Record
-from syncline.specs.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.studies.papers.base import PaperTable, digits, paper_table
 
 BITS_PER_S = Link(1.0, 1 / 8)

@@ -18,10 +18,10 @@ from syncline.costmodel import (
     unified_total_s,
 )
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
+from syncline.planner.tables.columns import Column, seconds_of, text_of
 from syncline.specs.memory import HardwareField
 from syncline.specs.models import ModelField
 from syncline.specs.study import Figures, Record
-from syncline.specs.tables.columns import Column, seconds_of, text_of
 from syncline.studies.papers.base import PaperTable, bandwidth_of, paper_table
 from syncline.units import parse_bandwidth
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from syncline.planner.tables.columns import RATE, Column, number_of, percent_of, table, text_of
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import RATE, Column, number_of, percent_of, table, text_of
 from syncline.studies.quantisers.spec import QuantisersSpec
 
 if TYPE_CHECKING:

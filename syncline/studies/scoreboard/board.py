@@ -6,7 +6,7 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from syncline.specs.tables.columns import Column, four_digits, table, text_of
+from syncline.planner.tables.columns import Column, four_digits, table, text_of
 from syncline.studies.scoreboard.rows import PAPERS, PaperRow, paper_rows
 from syncline.studies.scoreboard.verdicts import DIFFER, VERDICTS, names_in, number_in, verdict_of
 

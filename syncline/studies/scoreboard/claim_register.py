@@ -9,7 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, one_of
-from syncline.specs.tables.columns import Column, digits_of, table, text_of
+from syncline.planner.tables.columns import Column, digits_of, table, text_of
 from syncline.studies.scoreboard.board import Scored, board_of
 from syncline.studies.scoreboard.rows import PAPERS
 

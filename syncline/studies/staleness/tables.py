@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from syncline.planner.tables.columns import RATE, Column, count_of, digits_of, seconds_of, table, text_of, times_of
 from syncline.specs.study import Record
-from syncline.specs.tables.columns import RATE, Column, count_of, digits_of, seconds_of, table, text_of, times_of
 from syncline.studies.staleness.spec import StalenessSpec
 
 if TYPE_CHECKING:

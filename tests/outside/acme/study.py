@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from syncline.planner.tables.columns import count_of, percent_of, table
 from syncline.specs import Experiment, Study
-from syncline.specs.tables.columns import count_of, percent_of, table
 
 
 class DiceSpec(Experiment):

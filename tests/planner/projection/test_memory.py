@@ -11,7 +11,7 @@ from syncline.planner.projection.tables import project_tables
 from syncline.problems import TextGPT
 from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
-from tests.specs.tables.test_display import lines
+from tests.planner.tables.test_display import lines
 
 N = 1_000_000  # a multiple of 64, so that no word is partly filled
 P = 4

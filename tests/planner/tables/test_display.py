@@ -8,9 +8,9 @@ from rich.console import Console
 
 from syncline.planner.projection.project import project
 from syncline.planner.projection.tables import project_tables
+from syncline.planner.tables import display
 from syncline.runs.catalogue import CATALOGUES
 from syncline.specs import load_spec
-from syncline.specs.tables import display
 from tests.runs.examples import bowl, bowl_run
 
 

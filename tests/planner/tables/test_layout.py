@@ -20,15 +20,15 @@ from syncline.planner.collective_tables import collectives_tables
 from syncline.planner.collectives import CostQuestion, collectives
 from syncline.planner.projection.project import project
 from syncline.planner.projection.tables import project_tables
+from syncline.planner.tables.display import catalogue_table, compare_tables, run_tables
+from syncline.planner.tables.layout import Sheet
 from syncline.runs.catalogue import CATALOGUES
 from syncline.runs.pipeline_tables import pipeline_tables
 from syncline.specs import load_spec
-from syncline.specs.tables.display import catalogue_table, compare_tables, run_tables
-from syncline.specs.tables.layout import Sheet
 from tests.measure.calibration.test_calibrate import FACTS, TINY, cluster_of, measured_with
 from tests.measure.validation.test_step_times import made_up, spec_of, written
+from tests.planner.tables.test_display import row
 from tests.runs.examples import bowl
-from tests.specs.tables.test_display import row
 
 RECORDED = json.loads(Path(__file__).with_name("table_rows.json").read_text())
 """What small runs of commands that take long gave, as ``--json`` has it, with the spec and what was set in it."""
