@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names for editors and type checkers; a test checks that the two lists are equal
-    from syncline.api.advice import advise
     from syncline.api.clocks import collectives, pipeline, project
     from syncline.api.folders import load
-    from syncline.api.goodput import goodput
+    from syncline.api.functions import advise, goodput
     from syncline.api.losses import loss
     from syncline.api.networks import Link
     from syncline.api.papers import reproduce
@@ -62,7 +61,7 @@ _WHERE = {
     "SpecError": "syncline.errors",
     "SynclineError": "syncline.errors",
     "TorchProblem": "syncline.problems",
-    "advise": "syncline.api.advice",
+    "advise": "syncline.api.functions",
     "basis_rotation": "syncline.methods.functions",
     "calibrate": "syncline.api.processes",
     "collectives": "syncline.api.clocks",
@@ -75,7 +74,7 @@ _WHERE = {
     "dion": "syncline.methods.functions",
     "eshampoo": "syncline.methods.functions",
     "galore": "syncline.methods.functions",
-    "goodput": "syncline.api.goodput",
+    "goodput": "syncline.api.functions",
     "launch": "syncline.api.processes",
     "ldadam": "syncline.methods.functions",
     "lion_cub": "syncline.methods.functions",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, g
 
 from syncline.errors import SpecError, names_options
 from syncline.fields import plain_argument
+from syncline.questions.declare import REST, SHELL, Question, flag_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,9 +38,6 @@ WORDS: dict[Any, str] = {
     Callable: "a function",
 }
 """Description of the accepted values of an annotation, for error messages."""
-
-RENAMED = {"bytes": ("nbytes",), "for": ("duration", "time")}
-"""Options of the commands whose parameters have another name."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -67,8 +66,41 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             named = {name: _argument(name, value, annotations) for name, value in options.items()}
             return function(*positional, *args[len(positional) :], **named)  # type: ignore[arg-type]
         except SpecError as error:
-            raise error if names_options.get() else _by_parameter(error, annotations) from None
+            raise error if names_options.get() else _by_parameter(error, annotations, {}) from None
 
+    return call
+
+
+def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the function of a question: it checks the arguments, makes the question, and returns its answer.
+
+    Args:
+        question: the question's class; its fields become the parameters.
+        answer: function from a question to a result.
+    """
+    signature = question.signature()
+
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            values = signature.bind(*args, **options).arguments
+        except TypeError as error:
+            raise TypeError(f"{question.command}() {error}") from None
+        annotations = _annotations(question)
+        try:
+            rest = values.pop(REST, {})
+            values = {name: _argument(name, value, annotations) for name, value in values.items()}
+            if rest:
+                values[REST] = {name: plain_argument(name, value) for name, value in rest.items()}
+            return answer(question(**values))
+        except SpecError as error:
+            if names_options.get():
+                raise
+            flags = {flag_of(declared): declared.name for declared in question.declared(SHELL)}
+            raise _by_parameter(error, annotations, flags) from None
+
+    call.__name__ = call.__qualname__ = question.command
+    call.__doc__, call.__module__ = question.docstring(), "syncline"
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
@@ -81,10 +113,11 @@ class _Names(dict[str, Any]):
 
 @cache
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotation of each parameter, in order."""
-    parameters = inspect.signature(function).parameters.values()
-    texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
-    names = cast(Any, _Names(function.__globals__))
+    """Return the annotation of each parameter of a function, or of a question's function, in order."""
+    signature = function.signature() if hasattr(function, "signature") else inspect.signature(function)
+    parameters = signature.parameters.values()
+    texts = {parameter.name: parameter.annotation for parameter in parameters}
+    names = cast(Any, _Names(vars(sys.modules[function.__module__])))
     hints = get_type_hints(SimpleNamespace(__annotations__=texts), localns=names)
     return {
         parameter.name: hints.get(parameter.name, Any)
@@ -146,11 +179,11 @@ def _is_finite(number: float) -> bool:
         return False
 
 
-def _by_parameter(error: SpecError, parameters: Mapping[str, Any]) -> SpecError:
-    """Return an error about an option as an error about its parameter: ``--bytes`` is ``nbytes``."""
+def _by_parameter(error: SpecError, parameters: Mapping[str, Any], flags: Mapping[str, str]) -> SpecError:
+    """Return an error about an option as an error about its parameter, by name or by ``flags``: ``--bytes``."""
     if not error.path.startswith("--"):
         return error
-    head, dot, rest = error.path.removeprefix("--").partition(".")
-    name = head.replace("-", "_")
-    matches = [candidate for candidate in (name, f"{name}s", *RENAMED.get(name, ())) if candidate in parameters]
+    head, dot, rest = error.path.partition(".")
+    name = head.removeprefix("--").replace("-", "_")
+    matches = [candidate for candidate in (flags.get(head, name), f"{name}s") if candidate in parameters]
     return SpecError((matches or [name])[0] + dot + rest, error.value, error.expected)

@@ -18,9 +18,14 @@ from syncline.files import open_standard_streams
 
 # Each module adds its commands to the application, in the order of the help.
 # isort: off
-from syncline.cli import trainings, sweeps, processes, clocks, advise, solve, losses, goodput  # noqa: F401
+from syncline.cli import trainings, sweeps, processes, clocks, solve, losses  # noqa: F401
 from syncline.cli import results, same, report, traces, explore, chakra, catalogue, reproduce, replicate, doctor  # noqa: F401
+
 # isort: on
+from syncline.cli.commands import register
+
+for _command in ("advise", "goodput"):
+    register(_command)
 
 __all__ = ["app", "main"]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.prices import Prices
@@ -13,10 +12,12 @@ from syncline.costmodel.scaling.hyperparameters import best_batch_tokens
 from syncline.errors import SpecError
 from syncline.fields import MANY
 from syncline.methods import MethodBase, method_of, named
+from syncline.planner.projection.projections import names_of
+from syncline.questions.advise import Advise
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
 from syncline.specs.cluster.networks import network as network_of
-from syncline.specs.failures import FailuresSpec, check_workers, parse_failures
+from syncline.specs.failures import FailuresSpec, check_workers, failures_of
 from syncline.specs.models import transformer
 from syncline.specs.prices import parse_prices
 from syncline.units import parse_count, parse_seconds
@@ -136,79 +137,51 @@ class AdviceQuestion:
         return replace(self, network=network, workers=self.workers if workers is None else workers)
 
 
-def advice_question(
-    model: Any,
-    cluster: Any = None,
-    *,
-    network: Any = None,
-    hardware: Any = None,
-    workers: int | None = None,
-    tokens: str | float | None = None,
-    target_loss: float | None = None,
-    batch_tokens: str | float | None = None,
-    sequence: int | None = None,
-    budget: str | float | None = None,
-    deadline: str | float | None = None,
-    prices: Any = None,
-    extrapolate: bool = False,
-    methods: Sequence[Any] | None = None,
-    failures: Any = None,
-) -> AdviceQuestion:
-    """Return the question from the inputs of a user.
+def advice_question(question: Advise) -> AdviceQuestion:
+    """Return the question with every default, name and unit resolved.
 
-    Args:
-        model: a transformer, as `syncline.specs.model` takes it.
-        cluster: name of a bundled cluster, a file, fields; or `network`, `hardware` and `workers` in its place.
-        network: network in place of the cluster's.
-        hardware: hardware in place of the cluster's.
-        workers: number of workers in place of the cluster's; may be fewer than all of a cluster.
-        tokens: ``140e9``, ``"140B"``; 20 per parameter by default.
-        target_loss: loss in nats per token.
-        batch_tokens: tokens of a step of all workers, rounded to whole sequences; `default_batch` by default.
-        sequence: tokens of a sequence; the model's by default.
-        budget: ``50e3``, ``"50k"``, in the currency of the prices.
-        deadline: ``"30d"``, or seconds.
-        prices: price list, see `syncline.specs.prices.parse_prices`.
-        extrapolate: whether fits are used outside the range of their measurements, see `AdviceQuestion`.
-        methods: names or fields; all that are tried by default.
-        failures: failures of machines, see `syncline.specs.failures.parse_failures`; None if nothing fails.
+    The batch is rounded to whole sequences; `default_batch` is its default.
 
     Raises:
-        SpecError: an input is invalid; the error names it and the accepted values.
+        SpecError: a value is invalid; the error names the field and the accepted values.
     """
-    shape = transformer(model)
-    resolved = None if cluster is None else named_cluster(cluster)
-    if resolved is not None and network is not None:
-        raise SpecError("network", str(network), f"none beside a cluster, which has its own ({resolved.name})")
-    joined = resolved.network if resolved else network_of(network) if network is not None else None
+    shape = transformer(question.model)
+    resolved = None if question.cluster is None else named_cluster(question.cluster)
+    if resolved is not None and question.network is not None:
+        raise SpecError("network", str(question.network), f"none beside a cluster, which has its own ({resolved.name})")
+    joined = resolved.network if resolved else network_of(question.network) if question.network is not None else None
     if joined is None:
         raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
-    machine = hardware_of(hardware) if hardware is not None else resolved.hardware if resolved else None
+    machine = (
+        hardware_of(question.hardware) if question.hardware is not None else resolved.hardware if resolved else None
+    )
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
-    count = workers if workers is not None else resolved.workers if resolved else None
+    count = question.workers if question.workers is not None else resolved.workers if resolved else None
     if count is None:
         raise SpecError("workers", None, "how many: the cluster does not say")
     if not 1 <= count <= MANY:
         raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
     joined.among(count)
-    failing = _failing(failures, count)
+    failing = _failing(question, count)
     defaults: list[str] = list(_costless(failing))
-    if sequence is None:
+    if question.sequence is None:
         defaults.append(f"sequence: {shape.sequence:,} tokens, as {shape.name} has it ({shape.source or 'as given'})")
     else:
-        shape = replace(shape, sequence=sequence)
-    trained = TOKENS_PER_PARAMETER * shape.parameters if tokens is None else parse_count(tokens, "tokens")
-    if tokens is None:
+        shape = replace(shape, sequence=question.sequence)
+    trained = (
+        TOKENS_PER_PARAMETER * shape.parameters if question.tokens is None else parse_count(question.tokens, "tokens")
+    )
+    if question.tokens is None:
         defaults.append(f"tokens: {trained:.3g}, {TOKENS_SOURCE}")
-    if batch_tokens is None:
+    if question.batch_tokens is None:
         batch = default_batch(shape.parameters, count, shape.sequence)
         best_batches = best_batch_tokens(shape.parameters), best_batch_tokens(shape.parameters, 2)
         defaults.append(f"batch: {batch:,} tokens in a step, {BATCH_SOURCE.format(*best_batches)}")
     else:
-        wanted = parse_count(batch_tokens, "batch_tokens")
+        wanted = parse_count(question.batch_tokens, "batch_tokens")
         if not wanted > 0:
-            raise SpecError("batch_tokens", batch_tokens, "a positive number")
+            raise SpecError("batch_tokens", question.batch_tokens, "a positive number")
         batch = whole_batch(wanted, count, shape.sequence)
         if batch != wanted:
             defaults.append(f"batch: {batch:,} tokens in a step, the nearest to {wanted:,.0f} in whole sequences")
@@ -219,23 +192,25 @@ def advice_question(
         count,
         batch,
         trained,
-        target_loss,
-        None if budget is None else parse_count(budget, "budget"),
-        None if deadline is None else parse_seconds(deadline, "deadline"),
-        None if prices is None else parse_prices(prices),
-        extrapolate,
-        tuple(method_of(named(method, "method") if isinstance(method, str) else method) for method in methods or ()),
+        question.target_loss,
+        None if question.budget is None else parse_count(question.budget, "budget"),
+        None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
+        None if question.prices is None else parse_prices(question.prices),
+        question.extrapolate,
+        tuple(
+            method_of(named(name, "method") if isinstance(name, str) else name)
+            for name in names_of(question.methods or ())
+        ),
         tuple(defaults),
         failing,
     )
 
 
-def _failing(failures: Any, workers: int) -> FailuresSpec | None:
-    """Return the failures of an input, after a check that their workers exist."""
-    if failures is None:
-        return None
-    failing = parse_failures(failures)
-    check_workers(failing, workers)
+def _failing(question: Advise, workers: int) -> FailuresSpec | None:
+    """Return the failures of the question, after a check that their workers exist."""
+    failing = failures_of(question)
+    if failing is not None:
+        check_workers(failing, workers)
     return failing
 
 

@@ -12,6 +12,7 @@ from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.tables import advice_tables
+from syncline.questions.advise import Advise
 from syncline.specs.failures import parse_failures
 
 MACHINES: dict[str, Any] = {"restart": "10 min", "timeout": "1 min", "checkpoint": {"bandwidth": "1 GB/s"}}
@@ -21,7 +22,7 @@ MACHINES: dict[str, Any] = {"restart": "10 min", "timeout": "1 min", "checkpoint
 def near() -> AdviceQuestion:
     """Two workers, on whose link data parallelism is the first."""
     methods = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}]
-    return advice_question("gpt-160m", network="1us,100Gbit/s", hardware="h100", workers=2, methods=methods)
+    return advice_question(Advise("gpt-160m", network="1us,100Gbit/s", hardware="h100", workers=2, methods=methods))
 
 
 @pytest.fixture(scope="module")

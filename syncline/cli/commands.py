@@ -1,0 +1,136 @@
+"""Commands made from the declarations of their questions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, Field
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from syncline.cli import completion, readers
+from syncline.cli.shell import FLAG, app, emit, examples, new_console, print_tables, say
+from syncline.errors import SpecError
+from syncline.questions import question_of
+from syncline.questions.declare import REST, SHELL, Option, Question, appearance_of, flag_of
+
+PRINTERS: dict[str, str] = {}
+"""Module of the function ``print_NAME`` of a command that does more than print its answer."""
+
+
+def register(command: str) -> None:
+    """Add a command to the application."""
+    question = question_of(command)
+    app.command(command, rich_help_panel=question.panel, epilog=examples(*question.examples))(callback_of(question))
+
+
+def callback_of(question: type[Question]) -> Callable[..., None]:
+    """Return the function of a command: it makes the question of the options and prints the answer."""
+    declared, hints = question.declared(SHELL), get_type_hints(question)
+    parameters = [_parameter(one, hints[one.name]) for one in declared]
+
+    def callback(**options: Any) -> None:
+        values = {one.name: _read(one, options[one.name]) for one in declared}
+        given = {one.name for one in declared if options[one.name] is not None}
+        try:
+            _printer(question.command)(question(**values))
+        except SpecError as error:
+            raise _by_option(error, question, given) from None
+
+    paragraphs = question.summary().split("\n\n")
+    callback.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    callback.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    callback.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return callback
+
+
+def _printer(command: str) -> Callable[[Any], None]:
+    if command not in PRINTERS:
+        return print_answer
+    printer: Callable[[Any], None] = getattr(import_module(PRINTERS[command]), f"print_{command}")
+    return printer
+
+
+def print_answer(question: Any) -> None:
+    """Print the answer to a question as tables or JSON, and write its rows if there is a file for them."""
+    from syncline.api.functions import answer
+
+    result = answer(question)
+    written = None
+    if getattr(question, "csv", None):
+        from syncline.planner.projection.projections import write_csv
+
+        written = write_csv(result.rows, question.csv)
+    if question.json:
+        emit(result)
+    else:
+        print_tables(new_console(), result)
+    if written:
+        say(f"rows in {written}")
+
+
+def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
+    """Return the parameter of a command's function, annotated as typer reads it."""
+    appearance = appearance_of(declared)
+    kind = _shell_type(appearance, annotation)
+    default = declared.default if appearance.shell_default is ... else appearance.shell_default
+    details: dict[str, Any] = {"help": appearance.help, "metavar": appearance.metavar or None}
+    if appearance.completion:
+        details["autocompletion"] = _completion(appearance.completion)
+    if appearance.minimum is not None:
+        details["min"] = appearance.minimum
+    if appearance.panel:
+        details["rich_help_panel"] = appearance.panel
+    if appearance.positional:
+        information = typer.Argument(**details)
+    else:
+        if kind is bool and not appearance.metavar:
+            details["metavar"] = FLAG
+        information = typer.Option(*(appearance.flag or flag_of(declared)).split(), **details)
+    if kind is str and default is not MISSING and default is not None:
+        default = str(default)
+    annotated = Annotated[kind if default is not None else kind | None, information]
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=annotated,
+    )
+
+
+def _shell_type(appearance: Option, annotation: Any) -> Any:
+    """Return the type of an option's value before its reader has read it."""
+    kinds = {kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)}
+    kind = next((kind for kind in (bool, int, float) if kinds == {kind}), Path if Path in kinds else str)
+    return list[kind] if appearance.repeatable else kind  # type: ignore[valid-type]
+
+
+def _completion(names: str | Sequence[str]) -> Callable[[str], list[str]]:
+    if not isinstance(names, str):
+        return completion.among(*names)
+    offer, _, commands = names.partition(":")
+    return completion.specs_of(*commands.split(",")) if commands else getattr(completion, offer)
+
+
+def _read(declared: Field[Any], value: Any) -> Any:
+    """Return the value of a field that an option's text means."""
+    reader = appearance_of(declared).reader
+    return value if value is None or not reader else getattr(readers, reader)(flag_of(declared), value)
+
+
+def _by_option(error: SpecError, question: type[Question], given: Iterable[str]) -> SpecError:
+    """Return an error about a field as an error about its option.
+
+    The fields of a spec can have the same names, so that a question with a spec has to have the option's value.
+    """
+    head, dot, rest = error.path.partition(".")
+    for declared in question.declared(SHELL):
+        flag = flag_of(declared)
+        if head in (declared.name, flag.removeprefix("--").replace("-", "_")):
+            has_spec = any(one.name in (REST, "spec") for one in question.declared(SHELL))
+            if declared.name in given or not has_spec:
+                return SpecError(flag + dot + rest, error.value, error.expected)
+    return error
