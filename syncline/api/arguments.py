@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from pathlib import Path
@@ -85,12 +84,12 @@ def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Calla
             values = signature.bind(*args, **options).arguments
         except TypeError as error:
             raise TypeError(f"{question.command}() {error}") from None
-        annotations = _annotations(question)
+        annotations = {name: hint for name, hint in get_type_hints(question).items() if name in signature.parameters}
         try:
-            rest = values.pop(REST, {})
+            other_fields = values.pop(REST, {})
             values = {name: _argument(name, value, annotations) for name, value in values.items()}
-            if rest:
-                values[REST] = {name: plain_argument(name, value) for name, value in rest.items()}
+            if other_fields:
+                values[REST] = {name: plain_argument(name, value) for name, value in other_fields.items()}
             return answer(question(**values))
         except SpecError as error:
             if names_options.get():
@@ -113,11 +112,10 @@ class _Names(dict[str, Any]):
 
 @cache
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotation of each parameter of a function, or of a question's function, in order."""
-    signature = function.signature() if hasattr(function, "signature") else inspect.signature(function)
-    parameters = signature.parameters.values()
-    texts = {parameter.name: parameter.annotation for parameter in parameters}
-    names = cast(Any, _Names(vars(sys.modules[function.__module__])))
+    """Return the annotation of each parameter, in order."""
+    parameters = inspect.signature(function).parameters.values()
+    texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
+    names = cast(Any, _Names(function.__globals__))
     hints = get_type_hints(SimpleNamespace(__annotations__=texts), localns=names)
     return {
         parameter.name: hints.get(parameter.name, Any)

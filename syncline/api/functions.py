@@ -9,15 +9,28 @@ from syncline.api.arguments import function_of
 from syncline.questions import question_of
 
 ANSWERS = {
-    "advise": "syncline.api.advice",
-    "goodput": "syncline.api.goodput",
+    "advise": "advice",
+    "calibrate": "processes",
+    "collectives": "collectives",
+    "compare": "trainings",
+    "goodput": "goodput",
+    "launch": "processes",
+    "loss": "losses",
+    "pipeline": "pipelines",
+    "project": "projection",
+    "report": "report",
+    "run": "trainings",
+    "solve": "solve",
+    "sweep": "sweeps",
+    "trace": "traces",
+    "whatif": "traces",
 }
-"""The module of the function ``answer_NAME`` that answers the question of a function."""
+"""The module of this room with ``answer_NAME``, the function that answers the question NAME."""
 
 
 def answer(question: Any) -> Any:
     """Return the result that answers a question."""
-    return getattr(import_module(ANSWERS[question.command]), f"answer_{question.command}")(question)
+    return getattr(import_module(f"syncline.api.{ANSWERS[question.command]}"), f"answer_{question.command}")(question)
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import MISSING, Field
 from importlib import import_module
 from pathlib import Path
@@ -17,41 +17,89 @@ from syncline.errors import SpecError
 from syncline.questions import question_of
 from syncline.questions.declare import REST, SHELL, Option, Question, appearance_of, flag_of
 
-PRINTERS: dict[str, str] = {}
-"""Module of the function ``print_NAME`` of a command that does more than print its answer."""
+COMMANDS = {
+    "compare": "trainings",
+    "run": "trainings",
+    "sweep": "sweeps",
+    "best": "sweeps",
+    "replicate": "replicate",
+    "launch": "processes",
+    "calibrate": "processes",
+    "validate": "processes",
+    "project": "clocks",
+    "collectives": "clocks",
+    "pipeline": "clocks",
+    "advise": "",
+    "solve": "",
+    "loss": "",
+    "goodput": "",
+    "runs": "results",
+    "show": "results",
+    "verify": "results",
+    "rm": "results",
+    "same": "results",
+    "report": "results",
+    "trace": "traces",
+    "whatif": "traces",
+    "explore": "catalogue",
+    "chakra": "traces",
+    "list": "catalogue",
+    "reproduce": "reproduce",
+    "doctor": "catalogue",
+}
+"""The commands in the order of the help: the module of this room with ``print_NAME``, or none for `print_answer`."""
+
+
+UNDECLARED = ("replicate", "reproduce")
+"""Commands whose questions are not declared yet: their modules add them to the application."""
 
 
 def register(command: str) -> None:
     """Add a command to the application."""
+    if command in UNDECLARED:
+        import_module(f"syncline.cli.{COMMANDS[command]}")
+        return
     question = question_of(command)
-    app.command(command, rich_help_panel=question.panel, epilog=examples(*question.examples))(callback_of(question))
+
+    def printer(asked: Question) -> None:
+        if not COMMANDS[command]:
+            print_answer(asked)
+        else:
+            getattr(import_module(f"syncline.cli.{COMMANDS[command]}"), f"print_{command}")(asked)
+
+    callback = callback_of(question, printer)
+    app.command(command, rich_help_panel=question.panel, epilog=examples(*question.examples))(callback)
 
 
-def callback_of(question: type[Question]) -> Callable[..., None]:
-    """Return the function of a command: it makes the question of the options and prints the answer."""
+def callback_of(question: type[Question], printer: Callable[[Any], None], **hidden_flags: Any) -> Callable[..., None]:
+    """Return the function of a command: it makes the question of the options and prints the answer.
+
+    Args:
+        question: the question's class.
+        printer: function that prints the answer to a question.
+        **hidden_flags: annotations of flags whose values the function does not get.
+    """
     declared, hints = question.declared(SHELL), get_type_hints(question)
-    parameters = [_parameter(one, hints[one.name]) for one in declared]
+    parameters = [_parameter(member, hints[member.name]) for member in declared]
+    defaults = {parameter.name: parameter.default for parameter in parameters}
+
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        for name, annotation in hidden_flags.items()
+    ]
 
     def callback(**options: Any) -> None:
-        values = {one.name: _read(one, options[one.name]) for one in declared}
-        given = {one.name for one in declared if options[one.name] is not None}
+        set_options = {name for name in defaults if options[name] != defaults[name]}
         try:
-            _printer(question.command)(question(**values))
+            printer(question(**{member.name: _read(member, options[member.name]) for member in declared}))
         except SpecError as error:
-            raise _by_option(error, question, given) from None
+            raise _by_option(error, question, set_options) from None
 
     paragraphs = question.summary().split("\n\n")
     callback.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    callback.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    callback.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    callback.__signature__ = inspect.Signature([*parameters, *flags])  # type: ignore[attr-defined]
+    callback.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *flags]}
     return callback
-
-
-def _printer(command: str) -> Callable[[Any], None]:
-    if command not in PRINTERS:
-        return print_answer
-    printer: Callable[[Any], None] = getattr(import_module(PRINTERS[command]), f"print_{command}")
-    return printer
 
 
 def print_answer(question: Any) -> None:
@@ -104,6 +152,8 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
 def _shell_type(appearance: Option, annotation: Any) -> Any:
     """Return the type of an option's value before its reader has read it."""
     kinds = {kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)}
+    if appearance.reader:
+        return list[str] if appearance.repeatable else str
     kind = next((kind for kind in (bool, int, float) if kinds == {kind}), Path if Path in kinds else str)
     return list[kind] if appearance.repeatable else kind  # type: ignore[valid-type]
 
@@ -121,7 +171,7 @@ def _read(declared: Field[Any], value: Any) -> Any:
     return value if value is None or not reader else getattr(readers, reader)(flag_of(declared), value)
 
 
-def _by_option(error: SpecError, question: type[Question], given: Iterable[str]) -> SpecError:
+def _by_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
     """Return an error about a field as an error about its option.
 
     The fields of a spec can have the same names, so that a question with a spec has to have the option's value.
@@ -130,7 +180,7 @@ def _by_option(error: SpecError, question: type[Question], given: Iterable[str])
     for declared in question.declared(SHELL):
         flag = flag_of(declared)
         if head in (declared.name, flag.removeprefix("--").replace("-", "_")):
-            has_spec = any(one.name in (REST, "spec") for one in question.declared(SHELL))
-            if declared.name in given or not has_spec:
+            has_spec = any(member.name in (REST, "spec") for member in question.declared(SHELL))
+            if declared.name in set_options or not has_spec:
                 return SpecError(flag + dot + rest, error.value, error.expected)
     return error

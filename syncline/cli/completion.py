@@ -6,22 +6,6 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-WHAT = (
-    "networks",
-    "clusters",
-    "hardware",
-    "models",
-    "methods",
-    "problems",
-    "schedules",
-    "studies",
-    "specs",
-    "fits",
-    "prices",
-    "failures",
-)
-"""The lists of `syncline list`; a test compares them with the catalogues."""
-
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
 """The papers of `syncline reproduce`; a test compares them with the scoreboard."""
 

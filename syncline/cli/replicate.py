@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from syncline.cli import completion
+from syncline.cli import completion, readers
 from syncline.cli.shell import (
     FLAG,
     JsonOption,
@@ -17,7 +17,6 @@ from syncline.cli.shell import (
     new_console,
     print_tables,
     say,
-    value_of,
 )
 from syncline.errors import SpecError
 from syncline.interrupts import exit_code
@@ -88,7 +87,8 @@ def replicate_command(
         return listening(console, say)
 
     result = replicate(
-        name, scale=scale, seeds=value_of("--seeds", seeds), most=max_trainings, time=time, jobs=jobs, out=out,
+        name, scale=scale, seeds=seeds and readers.yaml("--seeds", seeds), most=max_trainings, time=time, jobs=jobs,
+        out=out,
         on_stage=on_stage, on_expected=lambda left: say(str(left)),
     )  # fmt: skip
     print_tables(console, result)

@@ -13,7 +13,7 @@ from syncline.questions.declare import REQUIRED, option
 class Advise(
     shared.FailingMachines,
     command="advise",
-    panel="The clock alone",
+    panel=shared.CLOCK,
     examples=(
         "syncline advise --model llama-7b --cluster two-sites-a100 --tokens 140B",
         "syncline advise --model llama-7b --cluster two-sites-a100 --extrapolate",
@@ -21,7 +21,7 @@ class Advise(
         "syncline advise --model llama-7b --cluster two-sites-a100 --failures llama-3",
     ),
 ):
-    """Rank the plans that train a model on a cluster, by time to equal loss if a published fit covers them.
+    """Rank the plans that train a model on a cluster, by time to equal loss if a published fit predicts their loss.
 
     A plan is a method between the replicas and a layout inside each replica. Every plan has its time, utilisation,
     memory, bytes sent over each network level, money and energy, with bounds. The result also says which plans tie,
@@ -41,34 +41,38 @@ class Advise(
     """
 
     model: Any = option(
-        "A transformer: a name of 'syncline list models', a config.json, or its fields.",
+        "Model: a name from 'syncline list models', a config.json, or fields.",
         REQUIRED,
         in_order=True,
         metavar="NAME",
         completion="models",
     )
     cluster: Any = shared.cluster(in_order=True)
-    network: Any = option("A network in place of a cluster, beside hardware and workers.", metavar="NAME")
-    hardware: Any = shared.hardware()
+    network: Any = option("Network, in place of a cluster; needs hardware and workers.", metavar="NAME")
+    hardware: Any = option(
+        "Hardware of each worker, in place of the cluster's; a name from 'syncline list hardware'.",
+        metavar="NAME",
+        completion="hardware",
+    )
     workers: int | None = option("Number of workers; by default all workers of the cluster.", metavar="P")
     tokens: str | float | None = option(
-        "Training tokens of data parallelism, as 140B; by default 20 per parameter. Every other plan trains on the "
-        "tokens that it needs for the same loss.",
-        metavar="D",
+        "Number of tokens of data-parallel training, as in 140B; by default 20 per parameter.", metavar="D"
     )
     target_loss: float | None = option(
-        "The loss in nats per token that every plan trains to, in place of tokens.", metavar="L"
+        "Loss that every plan has to reach, in nats per token; replaces tokens.", metavar="L"
     )
     batch_tokens: str | float | None = option(
-        "Tokens of all workers in a step; by default what published fits find best for the model's size, as plans are "
-        "ranked by loss; project and solve keep 32,768 per worker.",
+        "Number of tokens in a step of all workers; by default the optimum of the published fits for the model's size.",
         metavar="B",
     )
     sequence: int | None = shared.sequence()
-    budget: str | float | None = option("Largest cost of the training by the prices, as 50k.", metavar="MONEY")
-    deadline: str | float | None = option("Longest time of the training, as 30d.", metavar="TIME")
+    budget: str | float | None = option("Largest cost of the training, as in 50k; needs prices.", metavar="MONEY")
+    deadline: str | float | None = option("Longest time of the training, as in 30d.", metavar="TIME")
     prices: Any = shared.prices()
-    methods: Any = shared.methods("Methods between replicas; by default all that advice tries.")
+    methods: Any = shared.methods(
+        "Method between replicas: a name from 'syncline list methods'; repeatable; by default all methods that "
+        "'advise' knows."
+    )
     extrapolate: bool = shared.extrapolate()
     csv: str | None = shared.csv()
     json: bool = shared.json()

@@ -28,6 +28,7 @@ class Option:
 
     Attributes:
         help: a sentence for the option's help and the argument's description.
+        description: description of the argument, if Python accepts more than the command.
         flag: name of the option; by default ``--`` and the field's name.
         metavar: placeholder of the value in the help.
         completion: the names to complete, or the name of a completion of `syncline.cli.completion`.
@@ -35,12 +36,14 @@ class Option:
         reader: name of a reader of `syncline.cli.readers` that makes the field's value of the option's text.
         place: `SHELL` or `PYTHON` for a field that only one of them has.
         shell_default: default of the command, or `REQUIRED`, if it differs from the function's.
+        in_order: whether the function takes the value by its position, too.
         positional: whether the command takes the value without the option's name.
         repeatable: whether the option can be repeated, so that its value is a list.
         minimum: least value of a number.
     """
 
     help: str
+    description: str = ""
     flag: str = ""
     metavar: str = ""
     completion: str | tuple[str, ...] = ()
@@ -48,21 +51,21 @@ class Option:
     reader: str = ""
     place: str = ""
     shell_default: Any = ...
+    in_order: bool = False
     positional: bool = False
     repeatable: bool = False
     minimum: int | None = None
 
 
-def option(help: str, default: Any = None, *, in_order: bool = False, **appearance: Any) -> Any:
+def option(help: str, default: Any = None, **appearance: Any) -> Any:
     """Return a field of a question.
 
     Args:
         help: the help, see `Option`.
         default: the default, or `REQUIRED`.
-        in_order: whether the function takes the value by its position, too.
         **appearance: other attributes of `Option`.
     """
-    return field(default=default, kw_only=not in_order, metadata={"option": Option(help, **appearance)})
+    return field(default=default, kw_only=True, metadata={"option": Option(help, **appearance)})
 
 
 def appearance_of(declared: Field[Any]) -> Option:
@@ -87,11 +90,13 @@ class Question:
 
     Attributes:
         command: name of the command, and of the function.
+        returns: class of the answer.
         panel: heading of the command in the list of commands.
         examples: command lines at the end of the command's help.
     """
 
     command: ClassVar[str] = ""
+    returns: ClassVar[str] = "Result"
     panel: ClassVar[str] = ""
     examples: ClassVar[tuple[str, ...]] = ()
 
@@ -108,7 +113,7 @@ class Question:
             return appearance.place == SHELL and not appearance.panel, depth
 
         everywhere = fields(cls)  # type: ignore[arg-type]
-        return sorted((one for one in everywhere if appearance_of(one).place in ("", place)), key=position)
+        return sorted((member for member in everywhere if appearance_of(member).place in ("", place)), key=position)
 
     @classmethod
     def summary(cls) -> str:
@@ -118,33 +123,35 @@ class Question:
     @classmethod
     def docstring(cls) -> str:
         """Return the docstring of the function, with a description of every argument."""
+        appearances = {declared.name: appearance_of(declared) for declared in cls.declared(PYTHON)}
         described = []
-        for parameter in cls.signature().parameters.values():
-            (declared,) = (one for one in cls.declared(PYTHON) if one.name == parameter.name)
-            text = f"{str(parameter).partition(':')[0]}: {appearance_of(declared).help}"
+        for name, parameter in cls.signature().parameters.items():
+            text = f"{str(parameter).partition(':')[0]}: {appearances[name].description or appearances[name].help}"
             described.append(textwrap.fill(text, 112, subsequent_indent="    "))
         arguments = "Args:\n" + textwrap.indent("\n".join(described), "    ")
-        rest = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
-        return "\n\n".join(filter(None, [cls.summary(), arguments, rest]))
+        ending = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
+        return "\n\n".join(filter(None, [cls.summary(), arguments, ending]))
 
     @classmethod
     def signature(cls) -> inspect.Signature:
         """Return the signature of the function."""
         parameters = []
         for declared in cls.declared(PYTHON):
-            kind = inspect.Parameter.KEYWORD_ONLY if declared.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            in_order = appearance_of(declared).in_order
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if in_order else inspect.Parameter.KEYWORD_ONLY
             default = inspect.Parameter.empty if declared.default is MISSING else declared.default
             parameter = inspect.Parameter(declared.name, kind, default=default, annotation=declared.type)
             if declared.name == REST:
                 parameter = inspect.Parameter(REST, inspect.Parameter.VAR_KEYWORD, annotation="Any")
             parameters.append(parameter)
-        return inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind), return_annotation="Result")
+        parameters.sort(key=lambda parameter: parameter.kind)
+        return inspect.Signature(parameters, return_annotation=cls.returns)
 
     def __post_init__(self) -> None:
-        """Make a list of the value of a repeatable field."""
+        """Make a list of the value of a repeatable field, unless the field has a mapping."""
         for declared in fields(self):  # type: ignore[arg-type]
             value = getattr(self, declared.name)
-            if appearance_of(declared).repeatable and value is not None:
+            if appearance_of(declared).repeatable and value is not None and "Mapping" not in str(declared.type):
                 object.__setattr__(self, declared.name, listed(value))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,14 @@ from syncline.questions.declare import PYTHON, Question, option
 class Goodput(
     Question,
     command="goodput",
-    panel="The clock alone",
+    panel=shared.CLOCK,
     examples=(
         "syncline goodput --workers 1024,16384 --checkpoint 30s --restart 10min",
         "syncline goodput --failures 50000h --checkpoint 1min --interval 10min,1h,best",
         "syncline goodput --failures failures.yaml --recovery restart,reform,alone",
     ),
 ):
-    """Return the goodput of machines that fail, the lost work, and the best interval between checkpoints.
-
-    Nothing is trained.
+    """Simulate failures of a training, without training: goodput, lost work and the best checkpoint interval.
 
     Returns:
         The result with a row per number of workers, recovery and interval.
@@ -37,38 +35,35 @@ class Goodput(
     (798, 0.87)
     """
 
-    failures: Any = shared.failures("llama-3", in_order=True)
+    failures: Any = shared.failures(default="llama-3", in_order=True)
     workers: int | Iterable[int] = option(
-        "P, the number of workers, or several.", 1024, in_order=True, metavar="P,...", reader="values"
+        "Numbers of workers, as in 1024,16384.", 1024, in_order=True, metavar="P,...", reader="values"
     )
-    step_time: str | float = option("Time of a step in which nothing fails.", "10 s", in_order=True, metavar="TIME")
+    step_time: str | float = option("Duration of a step without failures.", "10 s", in_order=True, metavar="TIME")
     recovery: str | Iterable[str] | None = option(
-        "The reaction to a failure: restart (all, from a checkpoint), reform (the others go on) or alone (workers at "
-        "their own pace), or several; by default that of the failures.",
+        "Recovery from failures: restart (all workers, from a checkpoint), reform (the others continue) or alone (each "
+        "worker continues at its own pace); by default that of the failures.",
         metavar="HOW,...",
         reader="words",
     )
     interval: Any = option(
-        "Work between checkpoints, best or never, or several; by default that of the failures.",
+        "Time between checkpoints; or best, or never; by default that of the failures.",
         metavar="TIME,...",
         reader="words",
     )
     checkpoint: Any = shared.checkpoint()
-    size: str | float | None = option("Size of a checkpoint, as 2TB.", metavar="SIZE")
+    size: str | float | None = option("Size of a checkpoint, as in 2TB.", metavar="SIZE")
     bandwidth: str | float | None = shared.bandwidth()
-    mode: str | None = option("Mode of the checkpoints: blocking, asynchronous or peer.", metavar="HOW")
+    mode: str | None = option("Checkpointing mode: blocking, asynchronous or peer.", metavar="HOW")
     restart: str | float | None = shared.restart()
-    timeout: str | float | None = option("Time until the others notice a failure.", metavar="TIME")
+    timeout: str | float | None = option("Time until the other workers detect a failure.", metavar="TIME")
     repair: str | float | None = option("Time until a failed machine is back.", metavar="TIME")
-    spares: int | None = option("Number of machines that stand by.", metavar="S")
-    duration: str | float = option("Simulated time.", "30 d", flag="--for", metavar="TIME")
-    steps: int | None = option("Number of steps after which the simulation ends, in place of a time.", metavar="T")
-    seeds: int = option("Number of repetitions with other failures; rows are means over them.", 1, metavar="S")
-    period: int = option(
-        "Steps from one exchange to the next, for workers that recover alone; for reform, a failed worker loses its "
-        "work since the last exchange.",
-        1,
-        metavar="H",
+    spares: int | None = option("Number of spare machines.", metavar="S")
+    duration: str | float = option("Duration to simulate.", "30 d", flag="--for", metavar="TIME")
+    steps: int | None = option("Number of steps to simulate; replaces the duration.", metavar="T")
+    seeds: int = option("Number of simulations, each with its own random failures.", 1, metavar="S")
+    period: int = option("Number of steps between exchanges, for recovery without restarts.", 1, metavar="H")
+    fields: Mapping[str, Any] | None = option(
+        "Other fields of the failures, by name: node=8, outages='log.csv'.", place=PYTHON
     )
-    fields: Any = option("Other fields of the failures, by name: node=8, outages='log.csv'.", place=PYTHON)
     json: bool = shared.json()

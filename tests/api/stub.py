@@ -12,7 +12,7 @@ from syncline.questions import question_of
 
 FILE = Path(functions.__file__).with_suffix(".pyi")
 
-HEAD = '''"""The functions that answer questions, for editors and type checkers; ``python -m tests.api.stub`` wrote it."""
+HEAD = '''"""The functions that answer questions, for type checkers; ``python -m tests.api.stub`` wrote it."""
 '''
 MODULES = {
     "collections.abc": ("Callable", "Iterable", "Mapping", "Sequence"),

@@ -6,13 +6,14 @@ import pytest
 
 from syncline.cli import completion
 from syncline.costmodel import NETWORKS
+from syncline.questions import list as list_question
 from syncline.runs.catalogue import CATALOGUES
 from syncline.specs import bundled
 from syncline.specs.load import command_of_kind, kind_of
 
 
 def test_all_lists_are_offered():
-    assert sorted(completion.WHAT) == sorted(CATALOGUES)
+    assert sorted(list_question.CATALOGUES) == sorted(CATALOGUES)
 
 
 @pytest.mark.parametrize("command_", ["compare", "run", "project", "pipeline", "validate"])

@@ -39,7 +39,7 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
         SpecError: settings that do not go together.
     """
     question = Advise(
-        settings.model,
+        model=settings.model,
         network=network(network_of(settings)),
         hardware=settings.hardware,
         workers=settings.total,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from syncline.costmodel import Link, Network
 from syncline.errors import SpecError, one_of
@@ -19,12 +19,8 @@ from syncline.planner.solving.variables import (
     period_variable,
     workers_variable,
 )
+from syncline.questions.solve import VARIABLES
 from syncline.specs import ProjectSpec
-
-Variable = Literal["bandwidth", "latency", "period", "workers", "network"]
-
-VARIABLES: tuple[str, ...] = get_args(Variable)
-
 
 KNOWN, UNKNOWN = "equal loss", "loss unknown"
 """Lists of plans: those on the tokens to data parallelism's loss, and those on as many tokens as data parallelism."""

@@ -22,7 +22,9 @@ MACHINES: dict[str, Any] = {"restart": "10 min", "timeout": "1 min", "checkpoint
 def near() -> AdviceQuestion:
     """Two workers, on whose link data parallelism is the first."""
     methods = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}]
-    return advice_question(Advise("gpt-160m", network="1us,100Gbit/s", hardware="h100", workers=2, methods=methods))
+    return advice_question(
+        Advise(model="gpt-160m", network="1us,100Gbit/s", hardware="h100", workers=2, methods=methods)
+    )
 
 
 @pytest.fixture(scope="module")

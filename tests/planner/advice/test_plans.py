@@ -52,7 +52,7 @@ def test_units_of_levels() -> None:
 )
 def test_what_leaves_sites_is_paid_as_a_projection_does(network: str, workers: int) -> None:
     prices = {"egress_gb": 0.02, "accelerator_hour": 2.0}
-    asked = advice_question(Advise("gpt-160m", network=network, hardware="a100", workers=workers, prices=prices))
+    asked = advice_question(Advise(model="gpt-160m", network=network, hardware="a100", workers=workers, prices=prices))
     for plan in (TrainingPlan(method_of("ddp-adam")), TrainingPlan(method_of("diloco"))):
         (row,) = price_plans(asked, [plan])
         (told,) = sl.project([plan.spec(asked)], tokens=row["tokens"], prices=asked.prices, thresholds=False).rows

@@ -20,7 +20,13 @@ def eight() -> AdviceQuestion:
     own = {"levels": [{"units": 4, "link": "nvlink3"}, {"units": 2, "link": "20ms,1Gbit/s", "rails": 1}]}
     return advice_question(
         Advise(
-            "gpt2-xl", network=own, hardware="a100", workers=8, methods=METHODS, batch_tokens=2**18, extrapolate=True
+            model="gpt2-xl",
+            network=own,
+            hardware="a100",
+            workers=8,
+            methods=METHODS,
+            batch_tokens=2**18,
+            extrapolate=True,
         )
     )
 
@@ -67,6 +73,6 @@ def test_the_least_memory_is_no_more_than_what_is_held(eight: AdviceQuestion) ->
 
 
 def test_a_model_that_is_too_large_for_a_replica_is_told_so() -> None:
-    asked = advice_question(Advise("llama-2-70b", "two-sites-a100", methods=["ddp-adam", "diloco"]))
+    asked = advice_question(Advise(model="llama-2-70b", cluster="two-sites-a100", methods=["ddp-adam", "diloco"]))
     _, refused = search_plans(asked)
     assert any("at least of 85.9 GB" in row["infeasible"] for row in refused)

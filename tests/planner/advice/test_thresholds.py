@@ -18,7 +18,7 @@ from syncline.specs import named_cluster
 def two() -> AdviceQuestion:
     """On one link, over which data parallelism is the first where it is wide."""
     methods = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}]
-    return advice_question(Advise("gpt-160m", network="1us,1Gbit/s", hardware="h100", workers=2, methods=methods))
+    return advice_question(Advise(model="gpt-160m", network="1us,1Gbit/s", hardware="h100", workers=2, methods=methods))
 
 
 @pytest.fixture(scope="module")
