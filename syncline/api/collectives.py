@@ -1,4 +1,4 @@
-"""Costs of collectives."""
+"""Costs of the algorithms of collectives on networks."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.api.result import Result
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, names_options, one_of
 from syncline.runs.sweep.grid import seeds_of
 from syncline.specs.replications import CPU, ReplicationSpec, bundled_replications, load_replication, scales_of
 from syncline.units import parse_seconds
@@ -67,7 +67,9 @@ def replicate(
     from syncline.runs.replicating.tables import replication_tables
     from syncline.runs.sweep.allowance import Allowance
 
-    allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
+    allowance = Allowance(
+        most, None if time is None else parse_seconds(time, "--for" if names_options.get() else "time")
+    )
     seed_list = seeds_of(seeds)
     spec = load_replication(name, scale, seed_list)
     claims = _claim_texts(spec)

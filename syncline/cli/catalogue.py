@@ -22,7 +22,7 @@ NAME_WIDTH = 20
 
 
 def print_list(question: List) -> None:
-    """Print a catalogue."""
+    """Print the names of a catalogue."""
     from syncline.runs.catalogue import CATALOGUES
     from syncline.specs import model as model_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from dataclasses import MISSING, Field
 from importlib import import_module
 from pathlib import Path
@@ -127,7 +127,7 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
     default = declared.default if appearance.shell_default is ... else appearance.shell_default
     details: dict[str, Any] = {"help": appearance.help, "metavar": appearance.metavar or None}
     if appearance.completion:
-        details["autocompletion"] = _completion(appearance.completion)
+        details["autocompletion"] = completion.offer_of(appearance.completion)
     if appearance.minimum is not None:
         details["min"] = appearance.minimum
     if appearance.panel:
@@ -156,13 +156,6 @@ def _shell_type(appearance: Option, annotation: Any) -> Any:
         return list[str] if appearance.repeatable else str
     kind = next((kind for kind in (bool, int, float) if kinds == {kind}), Path if Path in kinds else str)
     return list[kind] if appearance.repeatable else kind  # type: ignore[valid-type]
-
-
-def _completion(names: str | Sequence[str]) -> Callable[[str], list[str]]:
-    if not isinstance(names, str):
-        return completion.among(*names)
-    offer, _, commands = names.partition(":")
-    return completion.specs_of(*commands.split(",")) if commands else getattr(completion, offer)
 
 
 def _read(declared: Field[Any], value: Any) -> Any:

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from syncline.cli import completion, readers
-from syncline.cli.shell import (
-    FLAG,
-    JsonOption,
-    app,
-    emit,
-    examples,
-    new_console,
-    print_tables,
-    say,
-)
+from syncline.cli.shell import FLAG, JsonOption, app, emit, examples, new_console, print_tables, say
 from syncline.errors import SpecError
 from syncline.interrupts import exit_code
 
@@ -41,7 +32,9 @@ def replicate_command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A bundled replication, or a YAML file.", autocompletion=completion.replications
+            metavar="NAME",
+            help="A bundled replication, or a YAML file.",
+            autocompletion=completion.offer_of("replications"),
         ),
     ] = None,
     scale: Annotated[

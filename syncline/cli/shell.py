@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PLAIN = bool(os.environ.get("NO_COLOR"))
 
 app = typer.Typer(
-    help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
+    help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss and "
+    "their time.",
     cls=Commands,
     pretty_exceptions_enable=False,
     rich_markup_mode=None if PLAIN else "rich",

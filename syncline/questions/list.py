@@ -31,9 +31,7 @@ class List(
         completion=CATALOGUES,
     )
     model: str | None = option(
-        "Model for whose tensors 'list methods' counts bytes; by default gpt-160m.",
-        metavar="NAME",
-        completion="models",
+        "Model for whose tensors 'list methods' counts bytes; by default gpt-160m.", metavar="NAME", completion="models"
     )
     workers: int | None = option(
         "Number of workers for which 'list methods' counts bytes; by default 8.", metavar="P", minimum=1

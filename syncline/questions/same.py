@@ -14,10 +14,7 @@ class Same(
     Question,
     command="same",
     panel=shared.RESULTS,
-    examples=(
-        "syncline same runs/digits-ddp runs/digits-ddp-2",
-        "syncline same digits-ddp other --tolerance 1e-6",
-    ),
+    examples=("syncline same runs/digits-ddp runs/digits-ddp-2", "syncline same digits-ddp other --tolerance 1e-6"),
 ):
     """Compare the results in two folders: bit-equal, equal within a tolerance, or different, with the difference."""
 

@@ -261,7 +261,7 @@ REFUSED = [
     (("compare", *SMALL, "--set", "compute.seconds=1e-320"), "compute.seconds: got 1e-320; expected a time above 0"),
     (("run", "staleness-quadratic", "--set", "threads=100000"), "threads: got 100000; expected at most"),
     (("run", "staleness-quadratic", "--set", f"seeds=[{2**63}]"), f"seeds.0: got {2**63}; expected less than {2**63}"),
-    (("launch", "rosenbrock-mt-dao", "--workers", "100000"), "workers: got 100000; expected at most"),
+    (("launch", "rosenbrock-mt-dao", "--workers", "100000"), "--workers: got 100000; expected at most"),
     (("calibrate", "--workers", "2,100000"), "--workers: got 100000; expected at most"),
     (("validate", "rosenbrock-mt-dao", "--workers", "100000"), "--workers: got 100000; expected at most"),
     (
