@@ -27,6 +27,7 @@ def advise(
     failures: Any = None,
     recovery: str | None = None,
     restart: str | float | None = None,
+    repair: str | float | None = None,
     checkpoint: Any = None,
     bandwidth: str | float | None = None,
 ) -> Result:
@@ -59,6 +60,7 @@ def advise(
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by
             default what each method supports.
         restart: Time to start the processes again after a failure.
+        repair: Time until a failed machine is back.
         checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.
         bandwidth: Total bandwidth at which all workers write a checkpoint, as in 100GB/s; replaces the time.
 
@@ -382,6 +384,7 @@ def project(
     failures: Any = None,
     recovery: str | None = None,
     restart: str | float | None = None,
+    repair: str | float | None = None,
     checkpoint: Any = None,
     bandwidth: str | float | None = None,
     networks: Any = None,
@@ -415,6 +418,7 @@ def project(
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by
             default what each method supports.
         restart: Time to start the processes again after a failure.
+        repair: Time until a failed machine is back.
         checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.
         bandwidth: Total bandwidth at which all workers write a checkpoint, as in 100GB/s; replaces the time.
         networks: Network: a name from 'syncline list networks', a YAML file, or LATENCY,BANDWIDTH as in 50us,10Gbit/s;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
@@ -74,5 +75,5 @@ class Advise(
         "'advise' knows."
     )
     extrapolate: bool = shared.extrapolate()
-    csv: str | None = shared.csv()
+    csv: Path | None = shared.csv()
     json: bool = shared.json()

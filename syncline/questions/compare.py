@@ -49,7 +49,7 @@ class Compare(
     steps: int | None = training.steps()
     seeds: Any = shared.seeds()
     compute: Any = training.compute()
-    text: Path | None = option("Text file to train on, for problems on text.", metavar="FILE", place=SHELL)
+    text: str | None = option("Text file to train on, for problems on text.", metavar="FILE", place=SHELL)
     out: str | Path | None = shared.out()
     exact: bool = shared.exact()
     jobs: int | None = shared.jobs(

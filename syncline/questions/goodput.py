@@ -57,7 +57,7 @@ class Goodput(
     mode: str | None = option("Checkpointing mode: blocking, asynchronous or peer.", metavar="HOW")
     restart: str | float | None = shared.restart()
     timeout: str | float | None = option("Time until the other workers detect a failure.", metavar="TIME")
-    repair: str | float | None = option("Time until a failed machine is back.", metavar="TIME")
+    repair: str | float | None = shared.repair()
     spares: int | None = option("Number of spare machines.", metavar="S")
     duration: str | float = option("Duration to simulate.", "30 d", flag="--for", metavar="TIME")
     steps: int | None = option("Number of steps to simulate; replaces the duration.", metavar="T")

@@ -55,7 +55,7 @@ class Project(
         repeatable=True,
         place=SHELL,
     )
-    csv: str | None = shared.csv()
+    csv: Path | None = shared.csv()
     parquet: Path | None = option(
         "Parquet file for the rows; NAME.parquet by default with --grid.", metavar="FILE", place=SHELL
     )

@@ -135,6 +135,7 @@ failures = partial(
     reader="yaml",
 )
 restart = partial(option, help="Time to start the processes again after a failure.", metavar="TIME")
+repair = partial(option, help="Time until a failed machine is back.", metavar="TIME")
 checkpoint = partial(
     option,
     help="Time to write a checkpoint.",
@@ -168,6 +169,7 @@ class FailingMachines(Question):
         metavar="HOW",
     )
     restart: str | float | None = restart()
+    repair: str | float | None = repair()
     checkpoint: Any = checkpoint()
     bandwidth: str | float | None = bandwidth()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
@@ -103,5 +104,5 @@ class Solve(
     methods: Any = shared.methods(
         "Method: a name from 'syncline list methods'; repeatable; by default ddp-adam, diloco and streaming-diloco."
     )
-    csv: str | None = shared.csv()
+    csv: Path | None = shared.csv()
     json: bool = shared.json()
