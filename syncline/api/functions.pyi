@@ -649,7 +649,7 @@ def sweep(
     ...
 
 def trace(
-    what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]],
+    what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]] | None = None,
     *,
     workers: int = 4,
     networks: Any = None,

@@ -38,6 +38,8 @@ def answer_trace(
     from syncline.measure.replaying.subprocess_trace import traced_apart
     from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
 
+    if question.what is None and programs is None:
+        raise SpecError("what", None, "a script, or a function that does the same")
     run: Any = shaping or (traced_apart if programs is None else traced)
     programs = [program_of(script) for script in listed(question.what)] if programs is None else programs
     replay = ReplayedOn.from_options(

@@ -15,7 +15,7 @@ from syncline.cli import completion, readers
 from syncline.cli.shell import FLAG, app, emit, examples, new_console, print_tables, say
 from syncline.errors import SpecError
 from syncline.questions import question_of
-from syncline.questions.declare import REST, SHELL, Option, Question, appearance_of, flag_of
+from syncline.questions.declare import SHELL, Option, Question, appearance_of, flag_of
 
 COMMANDS = {
     "compare": "trainings",
@@ -167,13 +167,12 @@ def _read(declared: Field[Any], value: Any) -> Any:
 def _by_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
     """Return an error about a field as an error about its option.
 
-    The fields of a spec can have the same names, so that a question with a spec has to have the option's value.
+    A spec, a folder or a file can have a field of the same name, so that the option has to be set, or its value lacks.
     """
     head, dot, rest = error.path.partition(".")
     for declared in question.declared(SHELL):
         flag = flag_of(declared)
         if head in (declared.name, flag.removeprefix("--").replace("-", "_")):
-            has_spec = any(member.name in (REST, "spec") for member in question.declared(SHELL))
-            if declared.name in set_options or not has_spec:
+            if declared.name in set_options or error.value is None:
                 return SpecError(flag + dot + rest, error.value, error.expected)
     return error

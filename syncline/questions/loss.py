@@ -35,10 +35,10 @@ class Loss(
     """
 
     method: str | Iterable[str] = option(
-        "Method: a name from 'syncline list fits', or several; by default ddp-adam and diloco.",
+        "Method: a name from 'syncline list fits', or several.",
         ("ddp-adam", "diloco"),
         in_order=True,
-        shell_default=None,
+        shell_default="ddp-adam,diloco",
         metavar="NAME,...",
         reader="words",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
-from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, option
+from syncline.questions.declare import PYTHON, SHELL, Question, option
 
 NETWORKS = ("infiniband", "10gbe", "wan")
 """Default networks of a trace."""
@@ -62,10 +62,9 @@ class Trace(
             message has its traceback.
     """
 
-    what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]] = option(
+    what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]] | None = option(
         "A script, or a function without arguments that does the same; the first of several is the baseline of the "
         "speedups.",
-        REQUIRED,
         in_order=True,
         place=PYTHON,
     )
