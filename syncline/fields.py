@@ -165,18 +165,22 @@ RENAMED: Mapping[str, tuple[str, ...]] = {
     "aggregate": ("aggregation",),
     "always": ("compress_all_matrices",),
     "averages": ("num_averages",),
+    "bucket": ("bucket_size",),
     "buffer": ("buffer_size",),
     "discount": ("staleness_exponent",),
     "every": ("merge_period",),
     "form": ("variant",),
     "grace": ("grace_period",),
+    "in_flight": ("max_in_flight",),
     "merge": ("merge_weight",),
     "other": ("other_rule",),
     "outer": ("outer_optimizer",),
     "start": ("reference",),
+    "tokens": ("tokens_per_microbatch", "tokens_per_batch"),
     "value": ("value_format",),
     "waits": ("synchronous",),
-    "weights": ("update_weights",),
+    "weight": ("backward_weight",),
+    "weights": ("update_weights", "backward_weights"),
 }
 """New names of renamed fields of specs, by the old name; several if specs differ."""
 

@@ -329,15 +329,20 @@ def pipeline_command(
     backward: Annotated[
         str | None, typer.Option("--backward", metavar="TIME,...", help="Likewise, of its backward.")
     ] = None,
-    weight: Annotated[
-        str | None, typer.Option("--weight", metavar="TIME,...", help="The weights' part of the backward, of zb-h1.")
+    backward_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--backward-weight", metavar="TIME,...", help="The part of it for the weights' gradient, of zb-h1."
+        ),
     ] = None,
     chunks: Annotated[
         int | None, typer.Option("--chunks", metavar="V", help="Chunks of layers per stage, of interleaved.")
     ] = None,
-    in_flight: Annotated[
+    max_in_flight: Annotated[
         str | None,
-        typer.Option("--in-flight", metavar="N,...", help="Most micro-batches in a stage at a time; or one per stage."),
+        typer.Option(
+            "--max-in-flight", metavar="N,...", help="Most micro-batches in a stage at a time; or one per stage."
+        ),
     ] = None,
     network: NetworksOption = None,
     activation_bytes: Annotated[
@@ -359,7 +364,8 @@ def pipeline_command(
 
     lists = {
         "--schedule": ("schedules", ",".join(schedule) if schedule else None), "--forward": ("forward", forward),
-        "--backward": ("backward", backward), "--weight": ("weight", weight), "--in-flight": ("in_flight", in_flight),
+        "--backward": ("backward", backward), "--backward-weight": ("backward_weight", backward_weight),
+        "--max-in-flight": ("max_in_flight", max_in_flight),
     }  # fmt: skip
     options = {name: (field, value_of(name, text, several=True)) for name, (field, text) in lists.items()} | {
         "--stages": ("stages", stages), "--microbatches": ("microbatches", microbatches),

@@ -94,7 +94,7 @@ def _one_of_each() -> dict[str, Any]:
 def _training_fields() -> dict[str, Any]:
     return {
         "spec": {"kind": "run", "name": "x"}, "seeds": [0, 1], "eval_every": 1, "overlap": "ddp", "rule": "eager",
-        "bucket": "1 MB", "faults": {"latency_jitter": 0.1}, "schedule": {}, "dtype": "float64", "exact": True,
+        "bucket_size": "1 MB", "faults": {"latency_jitter": 0.1}, "schedule": {}, "dtype": "float64", "exact": True,
         "on_progress": lambda done: None, "out": "out", "scale": None, "method.lr": 0.02,
     }  # fmt: skip
 
@@ -283,7 +283,8 @@ CALLS: dict[str, Call] = {
         lambda: {"schedules": ["gpipe"], "stages": 2, "microbatches": 2},
         lambda: {
             "spec": "pipeline-schedules", "forward": [1.0, "10 ms"], "backward": "20 ms", "networks": ["10gbe"],
-            "out": "out", "exact": True, "weight": "1 ms", "jitter": 0.1, "activation_bytes": "1 MB", "seed": 1,
+            "out": "out", "exact": True, "backward_weight": "1 ms", "jitter": 0.1, "activation_bytes": "1 MB",
+            "seed": 1,
         },
         weight=3,
     ),

@@ -19,7 +19,7 @@ def project(**fields):
 
 def test_the_defaults_are_what_somebody_would_run():
     spec = project()
-    assert (spec.overlap, spec.bucket, spec.algorithm, spec.rule) == ("ddp", 25 * 2**20, None, "eager")
+    assert (spec.overlap, spec.bucket_size, spec.algorithm, spec.rule) == ("ddp", 25 * 2**20, None, "eager")
     assert [spec.algorithm_on(network) for network in spec.networks] == ["auto"]
     known = project(networks=[{"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}])
     assert [known.algorithm_on(network) for network in known.networks] == [None]
@@ -32,8 +32,8 @@ def test_the_defaults_are_what_somebody_would_run():
 
 
 def test_sizes_rates_and_times_have_units():
-    spec = project(bucket="5 MB", compute={"encode": "8 Gbit/s", "readback": "20us"}, overlap="ddp")
-    assert (spec.bucket, spec.compute.encode, spec.compute.readback) == (5e6, 1e9, 20e-6)
+    spec = project(bucket_size="5 MB", compute={"encode": "8 Gbit/s", "readback": "20us"}, overlap="ddp")
+    assert (spec.bucket_size, spec.compute.encode, spec.compute.readback) == (5e6, 1e9, 20e-6)
 
 
 def test_an_update_takes_a_time_or_times_by_method_or_is_counted():
@@ -70,8 +70,8 @@ def test_policies_and_algorithms_of_all_collectives_are_known(name):
     ("fields", "line"),
     [
         ({"overlap": "dpp"}, "overlap: got 'dpp'; expected 'none', 'ddp' or 'async'"),
-        ({"bucket": 0}, "bucket: got 0; expected greater than 0"),
-        ({"bucket": "25 Mb"}, "bucket: got '25 Mb'; expected a size"),
+        ({"bucket_size": 0}, "bucket_size: got 0; expected greater than 0"),
+        ({"bucket_size": "25 Mb"}, "bucket_size: got '25 Mb'; expected a size"),
         ({"algorithm": "rang"}, r"algorithm: got 'rang'; expected .*did you mean 'ring'"),
         ({"rule": "late"}, "rule: got 'late'"),
         ({"compute": {"encode": "5 GB"}}, "compute.encode: got '5 GB'; expected a positive rate"),
@@ -91,12 +91,12 @@ def test_fields_that_cannot_be(fields, line):
 
 
 def test_what_changes_nothing_is_a_warning():
-    assert project(bucket=4096).warnings() == []
+    assert project(bucket_size=4096).warnings() == []
     said = "bucket has no effect with overlap none; it is the size of DDP's buckets"
-    assert project(bucket=4096, overlap="none").warnings() == [said]
+    assert project(bucket_size=4096, overlap="none").warnings() == [said]
     compressed = {"kind": "ddp", "lr": 0.1, "compressor": "qsgd"}
     said = "bucket has no effect, as nothing is sent during the backward pass"
-    assert project(bucket=4096, methods=[compressed, "mt-dao"]).warnings() == [said]
+    assert project(bucket_size=4096, methods=[compressed, "mt-dao"]).warnings() == [said]
 
 
 def test_updates_that_take_a_good_part_of_a_step_and_none_of_the_clock_are_a_warning():

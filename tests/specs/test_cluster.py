@@ -51,8 +51,8 @@ def test_a_preset_stays_a_name(cluster: Path) -> None:
     [
         ("project", {"memory": {"hardware": "cluster.yaml"}, "model": "gpt-160m", "tokens_per_worker": 1, "workers": 2,
                      "methods": ["ddp-adam"], "networks": ["cluster.yaml"]}),
-        ("pipeline", {"schedules": ["1f1b"], "stages": 2, "microbatches": 4, "model": "gpt-160m", "tokens": 8,
-                      "hardware": "cluster.yaml", "networks": ["cluster.yaml"]}),
+        ("pipeline", {"schedules": ["1f1b"], "stages": 2, "microbatches": 4, "model": "gpt-160m",
+                      "tokens_per_microbatch": 8, "hardware": "cluster.yaml", "networks": ["cluster.yaml"]}),
     ],
 )  # fmt: skip
 def test_other_kinds_of_spec_take_it(kind: str, fields: dict, cluster: Path) -> None:

@@ -237,7 +237,7 @@ def _timed(
     """
     slower = float(factors.computing)
     elements = [tensor.elements for tensor in tensors]
-    buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
+    buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_gradient(spec.number_format))
     undisturbed_s = slower * base_s(spec, flops)
     encode = spec.compute.encode
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.

@@ -98,7 +98,7 @@ def test_the_closed_form_is_the_ledger_and_the_clock_of_a_real_training(method, 
 @pytest.mark.parametrize("method", METHODS)
 def test_so_it_is_with_what_nobody_says(method, text):
     """Gradients in buckets beside the backward pass, the fastest algorithm of each size, four workers."""
-    how = {"overlap": "ddp", "algorithm": None, "workers": 4, "steps": 8, "bucket": 1024}
+    how = {"overlap": "ddp", "algorithm": None, "workers": 4, "steps": 8, "bucket_size": 1024}
     fields = named(method)
     spec = training(text, [fields], **how)
     trained = train_method(spec, spec.methods[0])

@@ -188,7 +188,14 @@ def test_only_the_clock_s_fields_share_a_training():
         (one,) = made(overrides=overrides)
         return training_name(one.spec)
 
-    clock = ["network=10gbe", "compute.seconds=2", "overlap=async", "rule=rendezvous", "algorithm=ring", "bucket=1MB"]
+    clock = [
+        "network=10gbe",
+        "compute.seconds=2",
+        "overlap=async",
+        "rule=rendezvous",
+        "algorithm=ring",
+        "bucket_size=1MB",
+    ]
     assert {training(one) for one in [*clock, "timeline_steps=3", "seeds=[7]"]} == {training()}
     others = ["workers=2", "steps=5", "eval_every=3", "threads=2", "schedule.warmup_steps=1", "method.lr=0.5",
               "problem.noise_std=0.2", "faults.absences=[{worker: 0, leaves: 1, returns: 2}]"]  # fmt: skip

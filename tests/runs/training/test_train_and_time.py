@@ -50,7 +50,7 @@ def timed(spec: RunSpec) -> tuple[Any, Any]:
 def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], overlap: str) -> None:
     """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
     spec = spec_of(
-        method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s", "optimizer": 2e-4}
+        method, overlap=overlap, bucket_size=512, compute={"seconds": 1e-3, "encode": "1 MB/s", "optimizer": 2e-4}
     )
     trained, clock = timed(spec)
     tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
@@ -65,7 +65,7 @@ def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], o
 
 def test_buckets_are_filled_by_gradients_of_the_precision() -> None:
     """As a projection fills them: of 16-bit gradients twice as many make a bucket."""
-    spec = spec_of({"kind": "ddp"}, overlap="ddp", bucket=512, precision="bf16")
+    spec = spec_of({"kind": "ddp"}, overlap="ddp", bucket_size=512, precision="bf16")
     trained, clock = timed(spec)
     tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
     elements = [one.elements for one in trained.tensors]
@@ -102,7 +102,7 @@ def test_one_training_under_two_names_has_one_clock() -> None:
 def test_buckets_shorten_a_step_and_change_no_loss() -> None:
     fast = {"network": LINK | {"latency": 0.0}}
     (plain, without), (bucketed, with_it) = (
-        timed(spec_of({"kind": "ddp"}, overlap=overlap, bucket=512, **fast)) for overlap in ("none", "ddp")
+        timed(spec_of({"kind": "ddp"}, overlap=overlap, bucket_size=512, **fast)) for overlap in ("none", "ddp")
     )
     assert with_it.step_time_s < without.step_time_s
     assert with_it.communication_s == pytest.approx(without.communication_s)
