@@ -175,6 +175,7 @@ RENAMED: Mapping[str, tuple[str, ...]] = {
     "merge": ("merge_weight",),
     "other": ("other_rule",),
     "outer": ("outer_optimizer",),
+    "rule": ("protocol",),
     "start": ("reference",),
     "tokens": ("tokens_per_microbatch", "tokens_per_batch"),
     "value": ("value_format",),

@@ -263,11 +263,11 @@ def collectives_command(
             autocompletion=completion.algorithms,
         ),
     ] = None,
-    rule: Annotated[
+    protocol: Annotated[
         str,
         typer.Option(
-            "--rule",
-            metavar="RULE",
+            "--protocol",
+            metavar="PROTOCOL",
             help="When messages start: eager or rendezvous.",
             autocompletion=completion.among("eager", "rendezvous"),
         ),
@@ -287,7 +287,7 @@ def collectives_command(
     from syncline.specs import resolve_cluster_options
 
     networks, _, count = resolve_cluster_options(cluster, each_network(network), None, workers)
-    question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, rule)
+    question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, protocol)
     result = collectives_result(question)
     tables = [] if as_json else tables_of(result, columns)
     drawn = plot and experiment.plot_costs(question, plot)

@@ -93,7 +93,7 @@ def _one_of_each() -> dict[str, Any]:
 
 def _training_fields() -> dict[str, Any]:
     return {
-        "spec": {"kind": "run", "name": "x"}, "seeds": [0, 1], "eval_every": 1, "overlap": "ddp", "rule": "eager",
+        "spec": {"kind": "run", "name": "x"}, "seeds": [0, 1], "eval_every": 1, "overlap": "ddp", "protocol": "eager",
         "bucket_size": "1 MB", "faults": {"latency_jitter": 0.1}, "schedule": {}, "dtype": "float64", "exact": True,
         "on_progress": lambda done: None, "out": "out", "scale": None, "method.lr": 0.02,
     }  # fmt: skip
@@ -274,7 +274,7 @@ CALLS: dict[str, Call] = {
         lambda: {"workers": 4, "nbytes": "1 MB", "networks": ["10gbe"]},
         lambda: {
             "cluster": "two-sites-a100", "collectives": ["all_reduce"], "algorithms": ["ring", "tree"],
-            "rule": "rendezvous", "starts": [0, 0, 0, "1 ms"],
+            "protocol": "rendezvous", "starts": [0, 0, 0, "1 ms"],
         },
         weight=3,
     ),

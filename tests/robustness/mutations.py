@@ -228,7 +228,7 @@ def collectives_case(number: int, draw: random.Random) -> Case:
         "--network": ([*NETWORKS, "50us,10Gbit/s", "0 s,1 bit/s"], ["wann", "1ms,0bit/s", "1e300 s,1e300 bit/s", ","]),
         "--collective": (list(COLLECTIVES), ["all-reduce", ""]),
         "--algorithm": (["auto", "gloo", "nccl", "ring"], ["rng", "'"]),
-        "--rule": (["eager", "rendezvous"], ["lazy"]),
+        "--protocol": (["eager", "rendezvous"], ["lazy"]),
         "--starts": (["0,0,0,1.0", "0,5ms", "0"], ["0,,1", "nan,0", "-1,0", "1e300,0", "x"]),
     })  # fmt: skip
     return Case(number, ("collectives", *options))

@@ -19,7 +19,7 @@ def project(**fields):
 
 def test_the_defaults_are_what_somebody_would_run():
     spec = project()
-    assert (spec.overlap, spec.bucket_size, spec.algorithm, spec.rule) == ("ddp", 25 * 2**20, None, "eager")
+    assert (spec.overlap, spec.bucket_size, spec.algorithm, spec.protocol) == ("ddp", 25 * 2**20, None, "eager")
     assert [spec.algorithm_on(network) for network in spec.networks] == ["auto"]
     known = project(networks=[{"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}])
     assert [known.algorithm_on(network) for network in known.networks] == [None]
@@ -73,7 +73,7 @@ def test_policies_and_algorithms_of_all_collectives_are_known(name):
         ({"bucket_size": 0}, "bucket_size: got 0; expected greater than 0"),
         ({"bucket_size": "25 Mb"}, "bucket_size: got '25 Mb'; expected a size"),
         ({"algorithm": "rang"}, r"algorithm: got 'rang'; expected .*did you mean 'ring'"),
-        ({"rule": "late"}, "rule: got 'late'"),
+        ({"protocol": "late"}, "protocol: got 'late'"),
         ({"compute": {"encode": "5 GB"}}, "compute.encode: got '5 GB'; expected a positive rate"),
         ({"compute": {"readback": -1}}, "compute.readback: got -1"),
         ({"compute": {"optimizer": -1}}, "compute.optimizer: got -1; expected a time"),
@@ -119,12 +119,12 @@ def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():
 
 
 def test_a_rule_that_no_message_follows_is_a_warning():
-    said = ["rule rendezvous has no effect on what gloo and NCCL run, which have rules of their own"]
+    said = ["protocol rendezvous has no effect on what gloo and NCCL run, which have protocols of their own"]
     known = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}
-    assert project(rule="rendezvous", networks=[known]).warnings() == said
-    assert project(rule="rendezvous", algorithm="gloo").warnings() == said
+    assert project(protocol="rendezvous", networks=[known]).warnings() == said
+    assert project(protocol="rendezvous", algorithm="gloo").warnings() == said
     for fields in ({"networks": [known], "algorithm": "ring"}, {"networks": [known, "wan"]}, {}):
-        assert project(rule="rendezvous", **fields).warnings() == []
+        assert project(protocol="rendezvous", **fields).warnings() == []
 
 
 def test_undisturbed_computing_times_of_a_long_training_are_kept_once():

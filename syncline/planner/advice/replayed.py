@@ -179,7 +179,7 @@ class Replay:
         ranks = self._ranks(call)
         algorithm = self.spec.algorithm_on(self.network)
         carrier = group_carried(
-            call.collective, ranks, self.workers, float(call.payload_bytes), self.network, algorithm, self.spec.rule
+            call.collective, ranks, self.workers, float(call.payload_bytes), self.network, algorithm, self.spec.protocol
         )
         name = carrier.names[int(np.ravel(carrier.chosen)[0])]
         return calls_by_level(call, ranks, self.workers, self.of, name or None)
@@ -196,7 +196,7 @@ class Replay:
             self.workers,
             steps,
             algorithm=None if isinstance(self.network, Link) else "ring",
-            rule=self.spec.rule,
+            rule=self.spec.protocol,
             evaluator="events",
             trigger_s=trigger_s,
             optimizer_s=optimizer_s,

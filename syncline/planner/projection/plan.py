@@ -264,13 +264,15 @@ class ProjectionPlan:
             workers = self.workers[settings].tolist()
             groups = [call.group or self.layout.replica_group(count) for count in workers]
             algorithm = self.spec.algorithm_on(network)
-            cache[key] = carried_by_groups(call.collective, groups, workers, size, network, algorithm, self.spec.rule)
+            cache[key] = carried_by_groups(
+                call.collective, groups, workers, size, network, algorithm, self.spec.protocol
+            )
         elif key not in cache and call.group is not None:
             cache[key] = self._among_parts(call, network, settings, ndim)
         elif key not in cache:
             workers = along_rows(self.replicas, settings, ndim)
             algorithm = self.spec.algorithm_on(network)
-            cache[key] = carried(call.collective, workers, size, network, algorithm, self.spec.rule, simulated_s)
+            cache[key] = carried(call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s)
         return cache[key]
 
     def _among_parts(self, call: Call, network: Network, settings: Indices, ndim: int) -> PricedMany:
@@ -283,11 +285,11 @@ class ProjectionPlan:
         size = call.payload_bytes
         if isinstance(network, Link):
             workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
-            return carried(call.collective, workers, size, network, algorithm, self.spec.rule, simulated_s)
+            return carried(call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s)
         name = algorithm if algorithm in ALGORITHMS[call.collective] else first_on(call.collective, network)
         together = int(self.workers[settings[0]])
         seconds, evaluator = simulated_groups_s(
-            call.collective, call.group, together, float(size), network, str(name), self.spec.rule
+            call.collective, call.group, together, float(size), network, str(name), self.spec.protocol
         )
         return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (evaluator,))
 

@@ -247,7 +247,7 @@ def _timed(
         network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present,
         starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
-        algorithm=spec.algorithm_on(network), rule=spec.rule,
+        algorithm=spec.algorithm_on(network), rule=spec.protocol,
         encode_bytes_per_s=None if encode is None else encode / slower,
         trigger_s=slower * spec.compute.readback * readbacks,
         optimizer_s=slower * optimizer_s(spec, method, tensors, flops),

@@ -192,7 +192,7 @@ def test_only_the_clock_s_fields_share_a_training():
         "network=10gbe",
         "compute.seconds=2",
         "overlap=async",
-        "rule=rendezvous",
+        "protocol=rendezvous",
         "algorithm=ring",
         "bucket_size=1MB",
     ]
