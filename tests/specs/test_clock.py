@@ -92,10 +92,10 @@ def test_fields_that_cannot_be(fields, line):
 
 def test_what_changes_nothing_is_a_warning():
     assert project(bucket_size=4096).warnings() == []
-    said = "bucket has no effect with overlap none; it is the size of DDP's buckets"
+    said = "bucket_size has no effect with overlap none; it is the size of DDP's buckets"
     assert project(bucket_size=4096, overlap="none").warnings() == [said]
     compressed = {"kind": "ddp", "lr": 0.1, "compressor": "qsgd"}
-    said = "bucket has no effect, as nothing is sent during the backward pass"
+    said = "bucket_size has no effect, as nothing is sent during the backward pass"
     assert project(bucket_size=4096, methods=[compressed, "mt-dao"]).warnings() == [said]
 
 

@@ -159,7 +159,7 @@ def test_jitter_is_drawn_from_its_seed_and_keeps_the_mean():
 @pytest.mark.parametrize(
     ("base", "fields", "path", "expected"),
     [
-        (BASE, {"backward": None}, "backward", "or a model, tokens and hardware instead"),
+        (BASE, {"backward": None}, "backward", "or a model, tokens_per_microbatch and hardware instead"),
         (BASE, {"tokens_per_microbatch": 4}, "tokens_per_microbatch", "a model beside it"),
         (BASE, {"hardware": "h100"}, "hardware", "a model beside it"),
         (

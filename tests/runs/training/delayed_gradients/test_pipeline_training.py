@@ -130,7 +130,7 @@ def test_runs_and_comparisons_of_stages_have_folders(tmp_path):
     assert both["rows"][0]["loss"] == pytest.approx(np.median([one["loss"] for one in told["rows"]]))
 
 
-SERVED = {"asynchronous": {"buffer": 1}}
+SERVED = {"asynchronous": {"buffer_size": 1}}
 REFUSED = [
     ({"workers": 2}, {"stages": 2}, "workers: got 2; expected 1 beside pipeline"),
     ({}, {"stages": 8}, "pipeline.stages: got 8; expected at most 4, as many as the problem has blocks"),
