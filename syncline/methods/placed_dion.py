@@ -45,7 +45,7 @@ def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int 
 
 @register
 class PlacedDionSpec(DionBase):
-    """Dion that averages ``num_averages`` times in ``steps`` steps, placed beforehand.
+    """Dion with ``num_averages`` averages in ``steps`` steps, placed beforehand.
 
     It is the baseline for triggers: CurvaDion without its flag, with as many averages, at steps that do not depend on
     the training. If the training is longer than T steps, the placement repeats.
