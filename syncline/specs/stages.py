@@ -71,13 +71,14 @@ class StagesSpec(Spec):
                 shown = setting.model_dump(exclude_defaults=True) if isinstance(setting, Spec) else setting
                 raise refusal(path, shown, "none beside pipeline, whose stages all go on as they can")
         disturbed = training.compute.model_dump(
-            include={"jitter", "slow_workers", "pauses", "starts", "encode", "readback"}, exclude_defaults=True
+            include={"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"},
+            exclude_defaults=True,
         )
         for name, value in disturbed.items():
             raise refusal(f"compute.{name}", value, "none beside pipeline, whose stages take equally long each time")
-        if training.compute.optimizer:
+        if training.compute.optimizer_time:
             expected = "none beside pipeline, which counts what updates multiply by itself"
-            raise refusal("compute.optimizer", training.compute.optimizer, expected)
+            raise refusal("compute.optimizer_time", training.compute.optimizer_time, expected)
         if self.backward_weights != "stashed":
             for path, plain in (("dtype", "float32"), ("execution", "eager")):
                 if getattr(training, path) != plain:

@@ -55,8 +55,8 @@ FITTING: dict[str, tuple[Any, ...]] = {
     "period": (1, 2, 4, 100),
     "noise_std": (0.0, 0.1, 3),
     "faults": (
-        {}, {"latency_jitter": 0.2}, {"stragglers": {"exponential": 0.2}}, {"stragglers": {"pareto": 3}},
-        {"slow_links": [{"worker": 0, "factor": 3}]},
+        {}, {"latency_jitter": 0.2}, {"stragglers": {"exponential_scale": 0.2}}, {"stragglers": {"pareto_shape": 3}},
+        {"slow_links": [{"worker": 0, "bandwidth_divisor": 3}]},
     ),
 }  # fmt: skip
 """Values that a field of this name often takes."""

@@ -14,7 +14,7 @@ from syncline.specs import KINDS, RunSpec, load_spec, validate
 CLUSTER = """
 name: lab
 measured: {command: by hand}
-network: {latency: 1 ms, bandwidth: 1 Gbit/s, gloo: {message: 0.1 ms, call: {2: 0.2 ms}}}
+network: {latency: 1 ms, bandwidth: 1 Gbit/s, gloo: {message_overhead: 0.1 ms, call_overhead: {2: 0.2 ms}}}
 hardware: {peak_flops: 4.0e+10, mfu: 0.3, memory_bytes_per_s: 9.0e+9}
 """
 
@@ -74,9 +74,9 @@ def test_other_kinds_of_spec_take_it(kind: str, fields: dict, cluster: Path) -> 
             "compute.hardware: got 'cluster.yaml'; expected a file with a section 'hardware",
         ),
         (
-            "network: {preset: wan, gloo: {message: 1 m}}\nhardware: {peak_flops: 1, mfu: 1}",
+            "network: {preset: wan, gloo: {message_overhead: 1 m}}\nhardware: {peak_flops: 1, mfu: 1}",
             {},
-            "network.gloo.message: got '1 m'",
+            "network.gloo.message_overhead: got '1 m'",
         ),
         (CLUSTER, {"compute": {"hardware": {"peak_flops": 1.0}}}, "compute.hardware.mfu: got None; expected a number"),
         (CLUSTER, {"compute": {"hardware": {"peak_flops": -1, "mfu": 1}}}, "compute.hardware.peak_flops: got -1.0"),

@@ -31,7 +31,7 @@ compute:
   jitter: 0.1
   slow_workers: [{worker: 2, factor: 1.5}]
   pauses: [{worker: 0, step: 19, seconds: 2 min}]
-  starts: [0, 1 ms, 2us]
+  start_offsets: [0, 1 ms, 2us]
 method:
   kind: mt-dao
   lr: 1e-3
@@ -64,7 +64,7 @@ def test_a_spec_with_everything_in_it_survives_being_written(tmp_path):
     spec = load_spec(tmp_path / "rich.yaml", (), RunSpec)
     assert load_spec(resolved(spec, tmp_path)) == spec
     assert spec.method.lr == 1e-3 and spec.problem.spectrum == (1.0, 10.0, 100.0)
-    assert spec.compute.starts == (0.0, 1e-3, 2e-6) and spec.compute.pauses[0].seconds == 120.0
+    assert spec.compute.start_offsets == (0.0, 1e-3, 2e-6) and spec.compute.pauses[0].seconds == 120.0
     assert spec.compute.hardware == HARDWARE["h100"]
     assert spec.network.name == "50 us, 10 Gbit/s"
 
@@ -162,8 +162,8 @@ def test_what_is_sent_in_one_of_several_phases_is_averaged():
 
 
 def test_what_a_closed_form_cannot_see_is_a_warning():
-    spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.starts=[1, 2]"])
-    assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.starts"]
+    spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.start_offsets=[1, 2]"])
+    assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.start_offsets"]
 
 
 SCALED = """

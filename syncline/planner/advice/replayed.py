@@ -153,7 +153,7 @@ class Replay:
             patterns = calls_by_step(regular, self.spec.steps)
             first = priced_step(busy_s, regular, patterns, self.spec.steps, self._timed)
             busy_s = float(np.ravel(first.step_time_s)[0])
-        trigger_s = self.spec.compute.readback * self.prepared.readbacks[self.number]
+        trigger_s = self.spec.compute.readback_latency * self.prepared.readbacks[self.number]
         optimizer_s = float(self.prepared.optimizer_s[self.number][0])
         return self._run_s(rare, busy_s, trigger_s, optimizer_s) if rare else busy_s + trigger_s + optimizer_s
 

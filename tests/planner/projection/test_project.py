@@ -27,7 +27,7 @@ SHARED = {
     "workers": WORKERS,
     "steps": STEPS,
     "networks": ["wan", "10gbe"],
-    "compute": {"hardware": "cpu-core", "optimizer": "counted"},
+    "compute": {"hardware": "cpu-core", "optimizer_time": "counted"},
     "overlap": "none",
     "algorithm": "ring",
 }

@@ -227,7 +227,7 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, monkeypatc
         changes |= {f"extras.{i}.set": {**one.set, **few} for i, one in enumerate(spec.extras)}
         changes |= {"networks": ["wan"]}
     if spec.training.get("speeds"):
-        two = {"speeds": [1.0, 0.5], "compute.starts": [0.0, 0.001]}
+        two = {"speeds": [1.0, 0.5], "compute.start_offsets": [0.0, 0.001]}
         changes |= {"training.speeds": two["speeds"]}
         for i, one in enumerate(spec.extras):
             changes |= {f"extras.{i}.set": {name: two.get(name, value) for name, value in one.set.items()}}

@@ -52,7 +52,7 @@ class AsyncPlan:
             self.pace(factors),
             ServerTopology(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
             watching,
-            starts_s=spec.compute.starts or None,
+            starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
             keep_steps=spec.timeline_steps,
             absences=self._absences(),

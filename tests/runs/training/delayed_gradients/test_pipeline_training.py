@@ -136,7 +136,7 @@ REFUSED = [
     ({}, {"stages": 8}, "pipeline.stages: got 8; expected at most 4, as many as the problem has blocks"),
     ({"problem": GPT | {"tied": True}}, {"stages": 2}, "problem.tied: got True; expected false in a pipeline"),
     ({"problem": "digits"}, {"stages": 2}, "pipeline.stages: got 2; expected a problem of blocks"),
-    ({"faults": {"stragglers": {"exponential": 0.1}}}, {"stages": 2}, "faults: got "),
+    ({"faults": {"stragglers": {"exponential_scale": 0.1}}}, {"stages": 2}, "faults: got "),
     ({"speeds": [0.5]}, {"stages": 2}, "speeds: got (0.5,); expected none beside pipeline"),
     ({"compute": {"seconds": 1, "jitter": 0.1}}, {"stages": 2}, "compute.jitter: got 0.1; expected none beside"),
     ({"dtype": "float64"}, {"stages": 2, "backward_weights": "current"}, "dtype: got 'float64'; expected float32 wh"),

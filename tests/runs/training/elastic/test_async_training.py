@@ -247,7 +247,7 @@ def test_a_training_that_diverges_ends() -> None:
             "speeds.3: got 0.0; expected a speed from 1e-06",
         ),
         (
-            {"method": DDP | {"asynchronous": {}}, "faults": {"absences": [{"worker": 0, "leaves": 2}]}},
+            {"method": DDP | {"asynchronous": {}}, "faults": {"absences": [{"worker": 0, "first_step": 2}]}},
             "faults.absences",
         ),
         ({"method": {"kind": "local", "lr": 0.1, "asynchronous": {}}}, "method.asynchronous"),

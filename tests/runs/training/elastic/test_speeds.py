@@ -75,7 +75,7 @@ def test_what_a_batch_takes_is_what_compute_says_of_it() -> None:
     """Of a table, by its sizes; of hardware, by operations."""
     own = {"problem": TEACHER, "speeds": [1.0, 0.5, 0.25, 1.0], "steps": 2, "seeds": [0], "eval_every": 0}
     for compute, expected in (
-        ({"table": {"2": 0.5, "4": 0.6, "8": 1.0}}, (1.0, 0.6, 0.5, 1.0)),
+        ({"batch_times": {"2": 0.5, "4": 0.6, "8": 1.0}}, (1.0, 0.6, 0.5, 1.0)),
         ({"hardware": "h100"}, (1.0, 0.5, 0.25, 1.0)),
     ):
         spec = spec_of(
