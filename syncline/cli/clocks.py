@@ -89,6 +89,23 @@ def project_command(
     algorithm: AlgorithmOption = None,
     precision: PrecisionOption = None,
     layout: LayoutOption = None,
+    batch_tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-tokens",
+            metavar="B",
+            help="Tokens of all workers in a step, as 2M; by default between the best batches of published fits.",
+        ),
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            "--period",
+            metavar="H",
+            help="Steps between exchanges of methods that exchange now and then: 32 by default; preset: each "
+            "preset's own.",
+        ),
+    ] = None,
     thresholds: Annotated[
         bool | None,
         typer.Option(
@@ -154,6 +171,8 @@ def project_command(
         sequence,
         precision,
         layout or (),
+        batch_tokens,
+        period,
     )
     if grid:
         conflicting = {
@@ -162,6 +181,7 @@ def project_command(
             "--tokens": tokens,
             "--target-loss": target_loss,
             "--prices": prices,
+            "--batch-tokens": batch_tokens,
         }
         conflicting |= {"--columns": columns, "--failures": failures}
         for name, value in conflicting.items():

@@ -82,7 +82,7 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
             tensors[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
         key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket, spec.algorithm, spec.rule,
                spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format, spec.layout,
-               spec.tokens_per_worker if spec.layout.build().workers > 1 else None)  # fmt: skip
+               spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip
         merged = _longer_list(methods, spec.methods) if group and _same(key, shared) else None
         if group and merged is None:
             yield group, methods

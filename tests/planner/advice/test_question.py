@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.scaling.hyperparameters import best_batch_tokens
 from syncline.errors import SpecError
-from syncline.planner.advice.question import advice_question, default_batch
+from syncline.planner.advice.question import advice_question
 
 FULL: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100"}
 
