@@ -52,8 +52,8 @@ def advise(
         prices: the list of prices, see `sl.project`.
         extrapolate: predict losses also outside the range of the published fits.
         methods: the method between replicas, or several; by default all methods that advice tries.
-        period: steps between exchanges, for all methods that exchange now and then; by default 32, 100, 300 and 1000
-            are tried, and ``methods`` by name are compared at 32. ``"preset"``: the methods' own.
+        period: steps between exchanges, for all methods that exchange now and then; by default 30, 100, 300 and 1000
+            are tried, and ``methods`` without a period are compared at 30. ``"preset"``: the methods' own.
         failures: failures of the machines, see `sl.goodput`; times, money and energy then include their cost. By
             default nothing fails.
         every_plan: whether the tables list all plans, and all sentences on what decides and what is unknown.

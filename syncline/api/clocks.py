@@ -71,7 +71,7 @@ def project(
         batch_tokens: tokens of all workers in a step, rounded to whole sequences; by default between the best batches
             of the published fits.
         period: steps between exchanges, for all methods that exchange now and then; ``"preset"``: each preset's own. By
-            default methods by name are compared at 32, and methods by fields keep theirs.
+            default 30 for methods without a period of their own.
         thresholds: add to each row the bandwidths at which its method is worth it, which takes most of the time; by
             default only for at most 1,000 rows.
         tokens: number of tokens of the training: ``140e9``, ``"140B"``; rows then have its time, and its loss if a
@@ -109,14 +109,13 @@ def project(
             listed(methods), overlap, algorithm, sequence, precision, listed(layout), batch_tokens, period,
         )  # fmt: skip
         spec = projections.variants(loaded, options)
+        if tokens is not None and "steps" not in fields:
+            spec = [projections.with_steps_for(projection, parse_count(tokens, "tokens")) for projection in spec]
         warn_lines(projections.left_out(spec))
     from syncline.planner.projection.training_totals import WholeTraining
 
-    training_tokens = None if tokens is None else parse_count(tokens, "tokens")
-    if training_tokens is not None:
-        spec = [projections.with_steps_for(projection, training_tokens) for projection in spec]
     training = WholeTraining(
-        training_tokens,
+        None if tokens is None else parse_count(tokens, "tokens"),
         target_loss,
         None if prices is None else parse_prices(prices),
         extrapolate,

@@ -91,7 +91,7 @@ def advise_command(
         typer.Option(
             "--period",
             metavar="H",
-            help="Steps between exchanges; by default 32, 100, 300 and 1000 are tried, and methods by name have 32.",
+            help="Steps between exchanges; by default 30, 100, 300 and 1000 are tried, and methods by name have 30.",
         ),
     ] = None,
     every_plan: Annotated[

@@ -54,6 +54,7 @@ from syncline.cli.shell import (
     warn,
 )
 from syncline.errors import SpecError
+from syncline.units import parse_count
 
 if TYPE_CHECKING:
     from syncline.planner.projection.projections import Options
@@ -102,7 +103,7 @@ def project_command(
         typer.Option(
             "--period",
             metavar="H",
-            help="Steps between exchanges of methods that exchange now and then: 32 by default; preset: each "
+            help="Steps between exchanges of methods that exchange now and then: 30 by default; preset: each "
             "preset's own.",
         ),
     ] = None,
@@ -190,6 +191,8 @@ def project_command(
         _write_grid(loaded, options, grid, thresholds or False, parquet or Path(f"{loaded.name}.parquet"), as_json)
         return
     specs = projections.variants(loaded, options)
+    if tokens is not None and not any(change.path == "steps" for change in changes):
+        specs = [projections.with_steps_for(projection, parse_count(tokens, "--tokens")) for projection in specs]
     warn(projections.left_out(specs))
     from syncline.api.clocks import project
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, method_of, named
 
-COMPARED_PERIOD = 32
-"""Steps between exchanges at which methods are compared by default: the period of most presets."""
+COMPARED_PERIOD = 30
+"""Default steps between exchanges for comparisons: those of the fits of losses (Charles et al., 2025)."""
 
 PRESET = "preset"
 """Text for the period of each method's preset."""
@@ -35,9 +35,9 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
     """Return methods with one period, for a comparison.
 
     Args:
-        methods: names, fields or methods. Only a name takes the period by default, as fields have theirs.
+        methods: names, fields or methods. Fields with a period keep it by default.
         period: steps between exchanges, for all methods that exchange now and then; ``preset``: each method's own;
-            None: `COMPARED_PERIOD` for names.
+            None: `COMPARED_PERIOD` for names, and for fields without a period.
         path: name of the methods in errors.
 
     Raises:
@@ -47,7 +47,8 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
     compared = []
     for candidate in methods:
         method = method_of(named(candidate, path) if isinstance(candidate, str) else candidate)
-        if steps is not None and exchanges_now_and_then(method) and (period is not None or isinstance(candidate, str)):
+        has_period = isinstance(candidate, MethodBase) or (isinstance(candidate, Mapping) and "period" in candidate)
+        if steps is not None and exchanges_now_and_then(method) and not (period is None and has_period):
             changed = with_period(method, steps)
             if changed is None:
                 raise SpecError("--period", period, f"a period that {method.name} can have, or {PRESET}")

@@ -71,7 +71,7 @@ class Advice:
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
         for plain_row, row in zip(plain, rows, strict=True):
-            plain_row["fields"] = _fields(row)
+            plain_row["fields"] = _fields(row, self.question.steps)
         question = self.question
         return {
             "question": {
@@ -140,10 +140,10 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     )
 
 
-def _fields(row: PlanRow) -> dict[str, Any] | None:
+def _fields(row: PlanRow, steps: int) -> dict[str, Any] | None:
     """Return the fields of a projection's spec that has the plan's numbers."""
     plan: TrainingPlan | None = row["plan"]
-    return None if plan is None else plan.fields
+    return None if plan is None else plan.fields | {"steps": steps}
 
 
 def _time_or_last(row: PlanRow) -> float:

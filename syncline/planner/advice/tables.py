@@ -91,7 +91,7 @@ def _short_table(advice: Advice) -> Group:
     shown = [*ranked[: max(SHORT // 2, SHORT - len(others))]]
     shown += others[: SHORT - len(shown)]
     columns: list[Column] = [
-        ("plan", plan_words),
+        ("plan", lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}"),
         ("loss", lambda row: "same" if row["loss_unknown"] is None else "unknown"),
         ("time", lambda row: format_seconds(row["time_s"])),
         ("nine of ten", lambda row: _time(row).partition("\n")[2]),
@@ -101,6 +101,9 @@ def _short_table(advice: Advice) -> Group:
         "Nine of ten: the times between which nine of ten measurements are expected. Loss unknown: no fit covers the "
     )
     note += f"method at this size; its time is for as many tokens. {hidden} more plans, and reasons: --all."
+    if any(row["tied"] for row in shown):
+        note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
+    note += "".join(_at_risk(advice))
     title = f"Plans by time to the same loss, then plans of unknown loss, {_period_words(advice)}"
     return table(title, columns, shown, note, text_columns=(0, 1))
 

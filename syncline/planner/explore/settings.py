@@ -282,7 +282,7 @@ FIELDS: tuple[Field, ...] = (
     Field("methods", "Methods", _methods, ",".join, OFFERED),
     Field(
         "period", "Steps between averages", _period, lambda value: str(value) if value else OWN,
-        (0, 1, 2, 4, 8, 16, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000), {0: OWN},
+        (0, 1, 2, 4, 8, 16, 30, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000), {0: OWN},
         "of methods that average now and then; own: the period of each method's preset",
     ),
     Field("compression", "Sent as", _among("compression", list(COMPRESSIONS)), str, tuple(COMPRESSIONS), COMPRESSIONS),
