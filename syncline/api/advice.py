@@ -17,6 +17,6 @@ def answer_advise(question: Advise) -> Result:
     def tables() -> Any:
         from syncline.planner.advice.tables import advice_tables  # only here: JSON needs no rich
 
-        return advice_tables(advice)
+        return advice_tables(advice, question.every_plan)
 
     return Result("advise", advice.record(), tables=tables)

@@ -17,7 +17,13 @@ def cost_question(question: Collectives) -> CostQuestion:
     """Return a question about collectives with every default and unit resolved."""
     networks, _, workers = resolve_cluster_options(question.cluster, question.networks, None, question.workers)
     return CostQuestion.from_options(
-        workers, question.nbytes, networks, question.collectives, question.starts, question.algorithms, question.rule
+        workers,
+        question.nbytes,
+        networks,
+        question.collectives,
+        question.starts,
+        question.algorithms,
+        question.protocol,
     )  # type: ignore[arg-type]
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
 from syncline.api.report_page import ReportPage
 from syncline.api.result import Result
 from syncline.api.sweeps import SweepResult
@@ -23,7 +22,9 @@ def advise(
     deadline: str | float | None = None,
     prices: Any = None,
     methods: Any = None,
+    period: str | int | None = None,
     extrapolate: bool = False,
+    every_plan: bool = False,
     failures: Any = None,
     recovery: str | None = None,
     restart: str | float | None = None,
@@ -46,15 +47,18 @@ def advise(
         workers: Number of workers; by default all workers of the cluster.
         tokens: Number of tokens of data-parallel training, as in 140B; by default 20 per parameter.
         target_loss: Loss that every plan has to reach, in nats per token; replaces tokens.
-        batch_tokens: Number of tokens in a step of all workers; by default the optimum of the published fits for the
-            model's size.
+        batch_tokens: Number of tokens in a step of all workers, as in 2M; by default between the best batches of
+            published fits.
         sequence: Number of tokens in a training sequence; by default the model's.
         budget: Largest cost of the training, as in 50k; needs prices.
         deadline: Longest time of the training, as in 30d.
         prices: List of prices, for the cost in money and energy: a YAML file, or a name from 'syncline list prices'.
         methods: Method between replicas: a name from 'syncline list methods'; repeatable; by default all methods that
             'advise' knows.
+        period: Number of steps between exchanges, or preset for the methods' own; by default 30, 100, 300 and 1000 are
+            tried, and methods without a period have 30.
         extrapolate: Also predict losses outside the range of the fits, marked as extrapolated.
+        every_plan: List all plans, and all sentences on what decides and what is unknown.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
             50000h, fields, or a YAML file.
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by
@@ -117,7 +121,7 @@ def collectives(
     cluster: Any = None,
     collectives: str | Iterable[str] | None = None,
     algorithms: str | Iterable[str] | None = None,
-    rule: str = "eager",
+    protocol: str = "eager",
     starts: Sequence[str | float] | None = None,
 ) -> Result:
     """Compare algorithms of collectives on a network: closed form, lockstep and event simulation.
@@ -131,7 +135,7 @@ def collectives(
             file.
         collectives: Collective, as in all_reduce; repeatable; by default all.
         algorithms: Algorithm, or auto, gloo or nccl, which choose one for each call; repeatable; by default all.
-        rule: When a message starts: eager (once the sender is ready) or rendezvous (once both sides are ready).
+        protocol: When a message starts: eager (once the sender is ready) or rendezvous (once both sides are ready).
         starts: Time at which each worker enters the collective, as in 0,0,0,50ms.
 
     Returns:
@@ -307,7 +311,7 @@ def loss(
     """Predict the loss of a training from published fits, with bounds; outside their range only if it is asked for.
 
     Args:
-        method: Method: a name from 'syncline list fits', or several; by default ddp-adam and diloco.
+        method: Method: a name from 'syncline list fits', or several.
         parameters: Number of parameters of the model, as in 1.3B; without it, a target loss also finds the model.
         tokens: Number of tokens of the whole training; by default 20 per parameter.
         replicas: Number of replicas, for methods that have replicas.
@@ -334,9 +338,9 @@ def pipeline(
     microbatches: int | None = None,
     forward: Any = None,
     backward: Any = None,
-    weight: Any = None,
+    backward_weight: Any = None,
     chunks: int | None = None,
-    in_flight: Any = None,
+    max_in_flight: Any = None,
     networks: Any = None,
     activation_bytes: str | float | None = None,
     replicas: int | None = None,
@@ -355,9 +359,9 @@ def pipeline(
         microbatches: Number of micro-batches in a step.
         forward: Time of the forward pass of a micro-batch, as in 20ms; or one time per stage.
         backward: Time of the backward pass of a micro-batch; or one time per stage.
-        weight: Time of the weight gradients, a part of the backward pass, for zb-h1.
+        backward_weight: Time of the weight gradients, a part of the backward pass, for zb-h1.
         chunks: Number of layer chunks per stage, for interleaved.
-        in_flight: Largest number of micro-batches in a stage at a time; or one number per stage.
+        max_in_flight: Largest number of micro-batches in a stage at a time; or one number per stage.
         networks: Network: a name from 'syncline list networks', a YAML file, or LATENCY,BANDWIDTH as in 50us,10Gbit/s;
             repeatable, or several names separated by commas.
         activation_bytes: Size of the activations that a micro-batch sends to the next stage, as in 8MB.
@@ -380,6 +384,8 @@ def project(
     spec: Any = "project-gpt-160m",
     *,
     methods: Any = None,
+    batch_tokens: str | float | None = None,
+    period: str | int | None = None,
     thresholds: bool | None = None,
     failures: Any = None,
     recovery: str | None = None,
@@ -411,6 +417,10 @@ def project(
     Args:
         spec: A bundled spec's name, a YAML file, fields, or a spec; the other arguments replace its fields.
         methods: Method: a name from 'syncline list methods'; repeatable, and the first is the baseline.
+        batch_tokens: Number of tokens in a step of all workers, as in 2M; by default between the best batches of
+            published fits.
+        period: Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own;
+            by default 30.
         thresholds: Print the bandwidths below which each method is faster than the baseline; by default with up to
             1,000 rows.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
@@ -512,6 +522,7 @@ def solve(
     variable: str,
     spec: Any = "project-gpt-160m",
     *,
+    methods: Any = None,
     deadline: str | float | None = None,
     budget: str | float | None = None,
     step_time: str | float | None = None,
@@ -527,7 +538,6 @@ def solve(
     among: Any = None,
     most: int | None = None,
     best: bool = False,
-    methods: Any = None,
     networks: Any = None,
     cluster: Any = None,
     workers: int | Iterable[int] | None = None,
@@ -551,6 +561,8 @@ def solve(
     Args:
         variable: Variable to solve for: bandwidth, latency, period, workers or network.
         spec: A bundled spec's name, a YAML file, fields, or a spec; the other arguments replace its fields.
+        methods: Method: a name from 'syncline list methods'; repeatable; by default ddp-adam, diloco and streaming-
+            diloco.
         deadline: Longest time of the whole training, as in 30d.
         budget: Largest cost of the whole training, as in 50k; needs prices.
         step_time: Longest mean time of a step, as in 2s.
@@ -567,8 +579,6 @@ def solve(
         among: Links to choose from: names, or links; a mapping has the price of each per month.
         most: Largest number of workers to try; by default 16 times the cluster's workers.
         best: Allow any plan of 'syncline advise': methods, layouts and sharding.
-        methods: Method: a name from 'syncline list methods'; repeatable; by default ddp-adam, diloco and streaming-
-            diloco.
         networks: Network: a name from 'syncline list networks', a YAML file, or LATENCY,BANDWIDTH as in 50us,10Gbit/s;
             repeatable, or several names separated by commas.
         cluster: Cluster (network, hardware and number of workers): a name from 'syncline list clusters', or a YAML

@@ -16,8 +16,8 @@ from syncline.specs import PipelineSpec
 def pipeline_spec(question: Pipeline) -> PipelineSpec:
     """Return the spec of a pipeline, and warn of settings that are probably mistakes."""
     names = (
-        "schedules", "stages", "microbatches", "forward", "backward", "weight", "chunks", "in_flight", "networks",
-        "activation_bytes", "replicas", "jitter", "seed",
+        "schedules", "stages", "microbatches", "forward", "backward", "backward_weight", "chunks", "max_in_flight",
+        "networks", "activation_bytes", "replicas", "jitter", "seed",
     )  # fmt: skip
     spec: PipelineSpec = spec_of(question, {name: name for name in names}, PipelineSpec, kind="pipeline")
     return spec

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.result import Result
-from syncline.api.spec_arguments import spec_of, warn_lines
+from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
+from syncline.planner.assumptions import projection_assumptions
 from syncline.planner.projection import projections
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.questions.project import Project
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def projection_options(
-    question: Projection, methods: Any, studies_of: str = ""
+    question: Projection, batch_tokens: Any = None, period: Any = None, studies_of: str = ""
 ) -> tuple[Experiment, projections.Options]:
     """Return the spec of a question about projections, and the options that make several specs of it."""
     networks, machines, workers = resolve_cluster_options(
@@ -32,8 +33,8 @@ def projection_options(
     question = dataclasses.replace(question, networks=networks)
     spec: Experiment = spec_of(question, {"networks": "networks"}, ProjectSpec, kind="project", studies_of=studies_of)
     options = projections.Options(
-        workers, question.model or (), machines or (), methods or (), question.overlap, question.algorithm,
-        question.sequence, question.precision, question.layout or (),
+        workers, question.model or (), machines or (), question.methods or (), question.overlap, question.algorithm,
+        question.sequence, question.precision, question.layout or (), batch_tokens, period,
     )  # fmt: skip
     return spec, options
 
@@ -42,7 +43,12 @@ def projection_specs(question: Project) -> Sequence[Experiment]:
     """Return the specs of a question, one for each combination of its values, and warn of those that are left out."""
     if isinstance(question.spec, list | tuple):
         return question.spec
-    specs = projections.variants(*projection_options(question, question.methods, studies_of="project"))
+    specs: Sequence[Experiment] = projections.variants(
+        *projection_options(question, question.batch_tokens, question.period, studies_of="project")
+    )
+    if question.tokens is not None and not any(change.path == "steps" for change in changes_of(question, {})):
+        tokens = parse_count(question.tokens, "tokens")
+        specs = [projections.with_steps_for(spec, tokens) for spec in specs]
     warn_lines(projections.left_out(specs))
     return specs
 
@@ -74,11 +80,15 @@ def projection_result(
         return project_tables(list(all_rows), *specs)
 
     all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
+    assumptions = [
+        record.record()
+        for record in projection_assumptions([spec for spec in specs if isinstance(spec, ProjectSpec)], all_rows)
+    ]
     if training is not None and not training.is_nothing:
         all_rows = with_training(all_rows, specs, training)
     return Result(
         "project",
-        {"spec": specs[0].name, "rows": all_rows},
+        {"spec": specs[0].name, "assumptions": assumptions, "rows": all_rows},
         specs[0],
         tables=tables,
         figure=partial(projections.projection_figure, specs, all_rows),

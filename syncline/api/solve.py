@@ -8,6 +8,7 @@ from syncline.api.projection import projection_options
 from syncline.api.result import Result
 from syncline.api.spec_arguments import warn_lines
 from syncline.planner.projection.projections import left_out
+from syncline.planner.solving.assumptions import solve_assumptions
 from syncline.planner.solving.inputs import InverseInputs
 from syncline.planner.solving.solver import solve_rows
 from syncline.questions.solve import Solve
@@ -25,7 +26,7 @@ def answer_solve(question: Solve) -> Result:
     if isinstance(question.spec, list | tuple):
         specs = list(question.spec)
     else:
-        specs = inputs.specs(*projection_options(question, question.methods), own_methods=question.spec != DEFAULT)
+        specs = inputs.specs(*projection_options(question), own_methods=question.spec != DEFAULT)
         warn_lines(left_out(specs))
     problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
     rows = solve_rows(problem)
@@ -35,4 +36,6 @@ def answer_solve(question: Solve) -> Result:
 
         return solve_tables(rows, problem)
 
-    return Result("solve", {"sought": problem.variable, "rows": rows}, specs[0], tables=tables)
+    assumptions = [assumption.record() for assumption in solve_assumptions(rows, problem)]
+    answer = {"sought": problem.variable, "assumptions": assumptions, "rows": rows}
+    return Result("solve", answer, specs[0], tables=tables)

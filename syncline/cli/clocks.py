@@ -44,7 +44,7 @@ def print_project(question: Project) -> None:
         say(f"figure in {figure}")
 
 
-BESIDE_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "columns", "failures")
+BESIDE_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens", "columns", "failures")
 """Fields that a question with a grid cannot have."""
 
 
@@ -56,7 +56,7 @@ def write_grid(question: Project) -> None:
     from syncline.runs.processes.progress import progress
     from syncline.specs import ProjectSpec, study_of
 
-    spec, options = projection_options(question, question.methods, studies_of="project")
+    spec, options = projection_options(question, question.batch_tokens, question.period, studies_of="project")
     for name in BESIDE_GRID:
         if (value := getattr(question, name)) is not None:
             flag = f"--{name.replace('_', '-')}"

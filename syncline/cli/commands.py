@@ -172,7 +172,7 @@ def _by_option(error: SpecError, question: type[Question], set_options: Set[str]
     head, dot, rest = error.path.partition(".")
     for declared in question.declared(SHELL):
         flag = flag_of(declared)
-        if head in (declared.name, flag.removeprefix("--").replace("-", "_")):
-            if declared.name in set_options or error.value is None:
-                return SpecError(flag + dot + rest, error.value, error.expected)
+        is_named = head in (declared.name, flag.removeprefix("--").replace("-", "_"))
+        if is_named and (declared.name in set_options or error.value is None):
+            return SpecError(flag + dot + rest, error.value, error.expected)
     return error

@@ -63,7 +63,7 @@ class Advise(
         "Loss that every plan has to reach, in nats per token; replaces tokens.", metavar="L"
     )
     batch_tokens: str | float | None = option(
-        "Number of tokens in a step of all workers; by default the optimum of the published fits for the model's size.",
+        "Number of tokens in a step of all workers, as in 2M; by default between the best batches of published fits.",
         metavar="B",
     )
     sequence: int | None = shared.sequence()
@@ -74,6 +74,14 @@ class Advise(
         "Method between replicas: a name from 'syncline list methods'; repeatable; by default all methods that "
         "'advise' knows."
     )
+    period: str | int | None = option(
+        "Number of steps between exchanges, or preset for the methods' own; by default 30, 100, 300 and 1000 are "
+        "tried, and methods without a period have 30.",
+        metavar="H",
+    )
     extrapolate: bool = shared.extrapolate()
+    every_plan: bool = option(
+        "List all plans, and all sentences on what decides and what is unknown.", False, flag="--all"
+    )
     csv: Path | None = shared.csv()
     json: bool = shared.json()

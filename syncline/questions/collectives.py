@@ -63,10 +63,10 @@ class Collectives(
         completion="algorithms",
         repeatable=True,
     )
-    rule: str = option(
+    protocol: str = option(
         "When a message starts: eager (once the sender is ready) or rendezvous (once both sides are ready).",
         "eager",
-        metavar="RULE",
+        metavar="PROTOCOL",
         completion=("eager", "rendezvous"),
     )
     starts: Sequence[str | float] | None = option(

@@ -56,11 +56,11 @@ class Pipeline(
     backward: Any = option(
         "Time of the backward pass of a micro-batch; or one time per stage.", metavar="TIME,...", reader="values"
     )
-    weight: Any = option(
+    backward_weight: Any = option(
         "Time of the weight gradients, a part of the backward pass, for zb-h1.", metavar="TIME,...", reader="values"
     )
     chunks: int | None = option("Number of layer chunks per stage, for interleaved.", metavar="V")
-    in_flight: Any = option(
+    max_in_flight: Any = option(
         "Largest number of micro-batches in a stage at a time; or one number per stage.",
         metavar="N,...",
         reader="values",

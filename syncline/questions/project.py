@@ -45,6 +45,15 @@ class Project(
     methods: Any = shared.methods(
         "Method: a name from 'syncline list methods'; repeatable, and the first is the baseline."
     )
+    batch_tokens: str | float | None = option(
+        "Number of tokens in a step of all workers, as in 2M; by default between the best batches of published fits.",
+        metavar="B",
+    )
+    period: str | int | None = option(
+        "Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own; by "
+        "default 30.",
+        metavar="H",
+    )
     thresholds: bool | None = option(
         "Print the bandwidths below which each method is faster than the baseline; by default with up to 1,000 rows.",
         flag="--thresholds/--no-thresholds",

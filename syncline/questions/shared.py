@@ -182,6 +182,7 @@ class Projection(Question):
     fields: Mapping[str, Any] | None = fields()
     networks: Any = networks()
     cluster: Any = cluster()
+    methods: Any = methods("Method: a name from 'syncline list methods'; repeatable.")
     workers: int | Iterable[int] | None = option("Numbers of workers, as in 8,64,512.", metavar="P,...", reader="text")
     model: Any = model(repeatable=True)
     sequence: int | None = sequence()
