@@ -24,7 +24,7 @@ def cost_question(question: Collectives) -> CostQuestion:
         question.starts,
         question.algorithms,
         question.protocol,
-    )  # type: ignore[arg-type]
+    )
 
 
 def answer_collectives(question: Collectives) -> Result:

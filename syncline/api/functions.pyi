@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
 from syncline.api.report_page import ReportPage
 from syncline.api.result import Result
 from syncline.api.sweeps import SweepResult
 
+def answer(question: Any) -> Any: ...
 def advise(
     model: Any,
     cluster: Any = None,
@@ -119,8 +121,8 @@ def collectives(
     networks: Any = None,
     *,
     cluster: Any = None,
-    collectives: str | Iterable[str] | None = None,
-    algorithms: str | Iterable[str] | None = None,
+    collectives: str | Sequence[str] | None = None,
+    algorithms: str | Sequence[str] | None = None,
     protocol: str = "eager",
     starts: Sequence[str | float] | None = None,
 ) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from syncline.api.projection import projection_options
@@ -12,6 +13,7 @@ from syncline.planner.solving.assumptions import solve_assumptions
 from syncline.planner.solving.inputs import InverseInputs
 from syncline.planner.solving.solver import solve_rows
 from syncline.questions.solve import Solve
+from syncline.specs import Experiment
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,8 +25,9 @@ def answer_solve(question: Solve) -> Result:
     """Return the setting of each method that meets the targets of a question."""
     inputs = InverseInputs(question)
     inputs.targets()  # refuse wrong targets before anything is read
+    specs: Sequence[Experiment]
     if isinstance(question.spec, list | tuple):
-        specs = list(question.spec)
+        specs = question.spec
     else:
         specs = inputs.specs(*projection_options(question), own_methods=question.spec != DEFAULT)
         warn_lines(left_out(specs))

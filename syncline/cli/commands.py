@@ -155,7 +155,7 @@ def _shell_type(appearance: Option, annotation: Any) -> Any:
     if appearance.reader:
         return list[str] if appearance.repeatable else str
     kind = next((kind for kind in (bool, int, float) if kinds == {kind}), Path if Path in kinds else str)
-    return list[kind] if appearance.repeatable else kind  # type: ignore[valid-type]
+    return list[str] if appearance.repeatable else kind
 
 
 def _read(declared: Field[Any], value: Any) -> Any:

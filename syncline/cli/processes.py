@@ -82,7 +82,7 @@ def print_validate(question: Validate) -> None:
 
     console, results = new_console(), []
     for spec in published:
-        result = validate_published(spec, question.out or Path("runs") / spec.name, exact=question.out is not None)
+        result = validate_published(spec, Path(question.out or f"runs/{spec.name}"), exact=question.out is not None)
         for table in validate_tables(result, spec):
             console.print(table)
         show_files(console, result["folder"])
@@ -92,7 +92,7 @@ def print_validate(question: Validate) -> None:
     if trainings:
         from syncline.measure.validation.local import validate_local
 
-        target = question.out or Path("runs") / "-".join(spec.name for spec in trainings)
+        target = Path(question.out or f"runs/{'-'.join(spec.name for spec in trainings)}")
         result = validate_local(
             trainings,
             question.workers,

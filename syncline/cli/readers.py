@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from syncline.errors import SpecError, one_of
@@ -66,14 +67,14 @@ def process_counts(flag: str, written: str) -> list[int]:
     return numbers_of(written)
 
 
-def grids(flag: str, written: list[str]) -> Any:
+def grids(flag: str, written: Sequence[str]) -> Any:
     """Return the values of fields that are combined."""
     from syncline.specs.grid import Grid
 
     return [Grid.parse(part) for part in written]
 
 
-def ranges(flag: str, written: list[str]) -> Any:
+def ranges(flag: str, written: Sequence[str]) -> Any:
     """Return the ranges of fields that are searched."""
     from syncline.runs.sweep.search import Tuned
 

@@ -80,7 +80,7 @@ def replicate_command(
         return listening(console, say)
 
     result = replicate(
-        name, scale=scale, seeds=seeds and readers.yaml("--seeds", seeds), most=max_trainings, time=time, jobs=jobs,
+        name, scale=scale, seeds=readers.yaml("--seeds", seeds) if seeds else None, most=max_trainings, time=time, jobs=jobs,
         out=out,
         on_stage=on_stage, on_expected=lambda left: say(str(left)),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,14 @@ class Collectives(
     )
     networks: Any = shared.networks(in_order=True)
     cluster: Any = shared.cluster()
-    collectives: str | Iterable[str] | None = option(
+    collectives: str | Sequence[str] | None = option(
         "Collective, as in all_reduce; repeatable; by default all.",
         flag="--collective",
         metavar="NAME",
         completion="collectives",
         repeatable=True,
     )
-    algorithms: str | Iterable[str] | None = option(
+    algorithms: str | Sequence[str] | None = option(
         "Algorithm, or auto, gloo or nccl, which choose one for each call; repeatable; by default all.",
         flag="--algorithm",
         metavar="NAME",

@@ -43,7 +43,7 @@ class Solve(
     >>> asked = {"model": "llama-7b", "cluster": "two-sites-a100", "methods": "diloco", "tokens": "140B"}
     >>> (row,) = sl.solve("bandwidth", **asked, deadline="30d").rows
     >>> f"{row['holds']} {8 * row['value'] / 1e6:.0f} Mbit/s, {8 * row['low'] / 1e6:.0f} to {8 * row['high'] / 1e6:.0f}"
-    'from 236 Mbit/s, 224 to 372'
+    'from 1007 Mbit/s, 957 to 1589'
     """
 
     variable: str = option(
