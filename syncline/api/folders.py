@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from replication.replications.reading import is_replication
 from syncline.api.arguments import checked
 from syncline.api.clocks import collectives_result, pipeline_result, projection_result
 from syncline.api.processes import launch_result
@@ -25,7 +26,6 @@ from syncline.measure.validation.tables import validate_tables, validation_table
 from syncline.planner.collectives import CostQuestion
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
-from syncline.runs.replicating.reading import is_replication
 from syncline.runs.sweep.folder import NAME as SWEPT
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of, load_spec, network
 

@@ -24,8 +24,8 @@ def reproduce(paper: str | None = None) -> Result:
     >>> row["paper_value"], round(row["ours"], 3), row["verdict"]
     (4.361, 4.361, 'agree')
     """
-    from syncline.studies.scoreboard.board import board_of, tables_of
-    from syncline.studies.scoreboard.claim_register import claim_fields, claims_table
+    from replication.scoreboard.board import board_of, tables_of
+    from replication.scoreboard.claim_register import claim_fields, claims_table
 
     rows = board_of(paper)
     return Result(

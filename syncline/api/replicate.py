@@ -7,16 +7,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from replication.replications.spec import CPU, ReplicationSpec, bundled_replications, load_replication, scales_of
 from syncline.api.arguments import checked
 from syncline.api.result import Result
 from syncline.errors import SpecError, one_of
 from syncline.runs.sweep.grid import seeds_of
-from syncline.specs.replications import CPU, ReplicationSpec, bundled_replications, load_replication, scales_of
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
-    from syncline.runs.replicating.expected import Expected
-    from syncline.runs.replicating.stages import ReplicationStage
+    from replication.replications.expected import Expected
+    from replication.replications.stages import ReplicationStage
     from syncline.runs.sweep.listener import Listener
 
 
@@ -62,9 +62,9 @@ def replicate(
     Traceback (most recent call last):
     syncline.errors.SpecError: most: got 0; expected at least 1 training
     """
-    from syncline.runs.replicating.replicate import command_of, default_folder
-    from syncline.runs.replicating.replicate import replicate as experiment
-    from syncline.runs.replicating.tables import replication_tables
+    from replication.replications.replicate import command_of, default_folder
+    from replication.replications.replicate import replicate as experiment
+    from replication.replications.tables import replication_tables
     from syncline.runs.sweep.allowance import Allowance
 
     allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
@@ -96,8 +96,8 @@ def read_replication_result(folder: Path) -> Result:
     Raises:
         SynclineError: the folder is not a replication's, its files have changed, or its spec is missing.
     """
-    from syncline.runs.replicating.reading import command_in, read_replication
-    from syncline.runs.replicating.tables import replication_tables
+    from replication.replications.reading import command_in, read_replication
+    from replication.replications.tables import replication_tables
 
     replication = read_replication(folder)
     claims = _claim_texts(replication.spec)
@@ -139,8 +139,8 @@ def _claim_texts(spec: ReplicationSpec) -> Mapping[str, str]:
     """Return the text of a paper's claims, by their ids."""
     if not spec.paper:
         return {}
-    from syncline.studies.scoreboard.claim_register import claims_of
-    from syncline.studies.scoreboard.rows import PAPERS
+    from replication.scoreboard.claim_register import claims_of
+    from replication.scoreboard.rows import PAPERS
 
     if spec.paper not in PAPERS:
         raise SpecError("paper", spec.paper, one_of(PAPERS, spec.paper))

@@ -83,8 +83,8 @@ def reported(result: Reportable, folder_name: str = "") -> Reported:
 
 def _findings(result: Reportable) -> list[dict[str, Any]]:
     """Return the claims in the register about the papers of these methods, with a title per paper."""
-    from syncline.studies.scoreboard.claim_register import STATES, TITLES, claims_of, plural_state
-    from syncline.studies.scoreboard.rows import PAPERS
+    from replication.scoreboard.claim_register import STATES, TITLES, claims_of, plural_state
+    from replication.scoreboard.rows import PAPERS
 
     spec = result.spec
     trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]

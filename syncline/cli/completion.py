@@ -51,7 +51,7 @@ def specs_of(*commands: str) -> Offer:
 
 
 def _replication_names() -> Iterable[str]:
-    from syncline.specs.replications import bundled_replications
+    from replication.replications.spec import bundled_replications
 
     return bundled_replications()
 

@@ -25,7 +25,7 @@ from syncline.interrupts import exit_code
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from syncline.runs.replicating.stages import ReplicationStage
+    from replication.replications.stages import ReplicationStage
     from syncline.runs.sweep.listener import Listener
 
 

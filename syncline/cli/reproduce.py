@@ -36,8 +36,8 @@ def reproduce_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compute the numbers of the papers anew: where they agree, where they differ, and where that is told."""
+    from replication.summaries import save_summaries
     from syncline.api.papers import reproduce
-    from syncline.studies.summaries import save_summaries
 
     drawn = save_summaries(plot, paper) if plot else []
     result = reproduce(paper)

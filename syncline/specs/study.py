@@ -83,17 +83,17 @@ class Study:
         return [record for piece in (self.pieces(spec) if self.pieces else ()) for record in piece.call(report)]
 
 
-_PAPERS = "syncline.studies.papers"
+_PAPERS = "replication.studies.papers"
 
 STUDIES: Registry[Study] = Registry(
     "studies",
     "syncline.studies",
     {
-        "alignment": "syncline.studies.alignment:STUDY",
-        "quantisers": "syncline.studies.quantisers:STUDY",
-        "staleness": "syncline.studies.staleness:STUDY",
-        "swings": "syncline.studies.swings:STUDY",
-        "vote-ties": "syncline.studies.vote_ties:STUDY",
+        "alignment": "replication.studies.alignment:STUDY",
+        "quantisers": "replication.studies.quantisers:STUDY",
+        "staleness": "replication.studies.staleness:STUDY",
+        "swings": "replication.studies.swings:STUDY",
+        "vote-ties": "replication.studies.vote_ties:STUDY",
         "curvadion-table": f"{_PAPERS}.curvadion:STUDY",
         "traffic-table": f"{_PAPERS}.volumes:TRAFFIC",
         "volume-table": f"{_PAPERS}.volumes:VOLUMES",

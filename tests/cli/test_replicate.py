@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from syncline.specs.replications import bundled_replications, load_replication
-from syncline.studies.scoreboard.claim_register import claims_of
-from tests.runs.replicating.small import TRAININGS, tiny_file
+from replication.replications.spec import bundled_replications, load_replication
+from replication.scoreboard.claim_register import claims_of
+from tests.replication.replications.small import TRAININGS, tiny_file
 from tests.test_docs import documented
 
 

@@ -4,7 +4,6 @@ from syncline.analysis.figures.axes import save
 from syncline.analysis.figures.collectives import SizePanel, cost_against_size
 from syncline.analysis.figures.landscape import Surface, distance_over_steps, landscape_convergence
 from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
-from syncline.analysis.figures.rates import loss_over_tails, sign_shares
 from syncline.analysis.figures.timeline import timeline_strip
 
 __all__ = [
@@ -15,8 +14,6 @@ __all__ = [
     "landscape_convergence",
     "loss_against_clock",
     "loss_against_steps",
-    "loss_over_tails",
     "save",
-    "sign_shares",
     "timeline_strip",
 ]

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from replication.replications.stage_tables import stage_in
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.result_files import read_object
-from syncline.runs.replicating.stage_tables import stage_in
 
 if TYPE_CHECKING:
     from rich.console import Group
