@@ -32,7 +32,7 @@ help:
 test: .venv/installed-test $(QUICK)
 	@$(READ) $(QUICK) > build/notebooks.log 2>&1 & notebooks=$$!; \
 	trap 'kill $$notebooks 2> /dev/null' EXIT INT TERM; \
-	$(PYTEST) tests syncline; tests=$$?; \
+	$(PYTEST) tests syncline replication; tests=$$?; \
 	wait $$notebooks; read=$$?; cat build/notebooks.log; exit $$((tests + read))
 
 build/notebooks/%.ipynb: notebooks/%.py .venv/installed-test

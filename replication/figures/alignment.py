@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
+from syncline.analysis import MethodStyle, figure_style, method_styles
 from syncline.analysis.figures.axes import draw_legend, legend_above, line_samples, new_figure
-from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
 

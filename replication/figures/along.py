@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from syncline.analysis import figure_style, method_styles
 from syncline.analysis.figures.axes import legend_above, new_figure
-from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
 
 Measured = Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]]

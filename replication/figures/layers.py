@@ -8,8 +8,8 @@ from statistics import median
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from syncline.analysis import MethodStyle, figure_style, method_styles
 from syncline.analysis.figures.axes import legend_above, new_figure
-from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 ByLayer = Mapping[str, Mapping[str, Sequence[float]]]

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from syncline.analysis import figure_style
 from syncline.analysis.figures.axes import new_figure
-from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
 WIDTH_IN = 6.0

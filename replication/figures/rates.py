@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from syncline.analysis import figure_style, method_styles
 from syncline.analysis.figures.axes import draw_legend, draw_points, line_samples, new_figure
-from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
 
 SHARES = {"match": ("#0072B2", "same sign"), "zero": ("#D9D9D9", "none"), "flip": ("#D55E00", "opposite sign")}

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from syncline.analysis import MethodStyle, figure_style, method_styles
 from syncline.analysis.figures.axes import draw_points, label_ends, new_figure, place_ticks
-from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 CROWD = 0.6

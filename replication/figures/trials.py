@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
+from syncline.analysis import figure_style
 from syncline.analysis.figures.axes import new_figure
-from syncline.analysis.figures.style import figure_style
 from syncline.errors import SpecError
 
 PANELS = 3

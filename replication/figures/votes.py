@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
+from syncline.analysis import MethodStyle, figure_style, method_styles
 from syncline.analysis.figures.axes import draw_line, legend_above, new_figure, spread_positions
-from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 NAME_HEIGHT, HIGHEST_NAME = 0.055, 0.85

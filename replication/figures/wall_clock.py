@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
+from syncline.analysis import MethodStyle, figure_style, method_styles
 from syncline.analysis.figures.axes import draw_legend, new_figure, place_ticks, time_ticks
 from syncline.analysis.figures.bandwidth import bandwidth_axis
-from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 
 LEAST = 1e-4

@@ -20,7 +20,7 @@ from replication.replications.networks import (
 from replication.replications.pages import filled
 from replication.replications.replicated import Replicated
 from replication.replications.spec import ReplicationSpec
-from syncline.analysis.figures.loss import loss_against_clock
+from syncline.analysis import loss_against_clock
 from syncline.planner.tables.columns import four_digits
 from syncline.specs import network
 from syncline.units import format_bytes, format_seconds

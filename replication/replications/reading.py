@@ -13,15 +13,11 @@ from replication.replications.stage_tables import stage_in, stage_table
 from replication.replications.verdicts import verdict_rows
 from syncline.errors import SpecError
 from syncline.files import refuse_changed_files
+from syncline.runs.folders.run_index import is_replication
 from syncline.runs.sweep.grid import seeds_of
 from syncline.yamls import parse_yaml
 
-PAGE, SEARCH = "README.md", "search"
-
-
-def is_replication(folder: Path) -> bool:
-    """Return whether a folder has the files of a replication whose search is complete."""
-    return (folder / PAGE).is_file() and (folder / f"{SEARCH}.parquet").is_file()
+PAGE = "README.md"
 
 
 def command_in(folder: Path) -> str:
@@ -57,7 +53,7 @@ def read_replication(folder: Path) -> Replicated:
             if path.is_file():
                 result.kept[name] = stage_in(path)[1]
                 result.finished[name] = trainings
-        trials, repeated = result.kept.get(SEARCH), result.kept.get("again") if spec.again else NOBODY
+        trials, repeated = result.kept.get("search"), result.kept.get("again") if spec.again else NOBODY
         if trials is not None:
             result.effort = check_effort(spec, trials.rows)
         if trials is not None and repeated is not None:

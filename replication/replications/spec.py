@@ -9,15 +9,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from replication.replications import bundled_replications
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.fields import Spec, refusal, validate
-from syncline.specs.experiment import Experiment, SeedsField
+from syncline.specs import Experiment
+from syncline.specs.experiment import SeedsField
 from syncline.specs.load import read_fields, with_overrides
 from syncline.specs.stages import TimedModelSpec
 from syncline.yamls import parse_yaml
-
-REPLICATIONS = Path(__file__).parent / "library"
-"""Folder of the replications that come with the package."""
 
 CPU = "cpu"
 """Name of the scale that stands for the file's own fields, unless the file has a scale of this name."""
@@ -320,11 +319,6 @@ class ReplicationSpec(Experiment):
             **{f"extra {name}": number for name, number in extras.items()},
             **{f"along {stage.name}": len(stage.methods) * len(stage.seeds) for stage in self.along},
         }
-
-
-def bundled_replications() -> dict[str, Path]:
-    """Return the files of the bundled replications by name."""
-    return {path.stem: path for path in sorted(REPLICATIONS.glob("*.yaml"))}
 
 
 def load_replication(name: str | Path, scale: str | None = None, seeds: Sequence[int] | None = None) -> ReplicationSpec:

@@ -11,8 +11,8 @@ import torch
 
 from replication.theory import delayed_adam_bound
 from replication.theory.kronecker import FAMILIES, SideNorms, kronecker, side_norms
+from syncline.costmodel import Link
 from syncline.costmodel.compute.rotation import rotation_elements, stage_frequencies
-from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import (
     block_bytes,
     effective_delay,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from syncline.specs import load_spec, study_of
-from syncline.specs.experiment import Experiment
+from syncline.specs import Experiment, load_spec, study_of
 
 
 @cache

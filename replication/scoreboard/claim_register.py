@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
@@ -97,6 +97,24 @@ def claims_table(paper: str | None = None) -> Group:
     return table(
         "claims", columns, rows, "Which they are, on what evidence, and what would settle them: docs/claims.md\n"
     )
+
+
+def findings_of(methods: Collection[str]) -> list[dict[str, Any]]:
+    """Return the claims of the papers of these methods for a report: a ``title``, and ``claims`` with a ``state``."""
+    findings = []
+    for paper in PAPERS:
+        if any(name == paper or name.startswith(f"{paper}-") for name in methods):
+            claims = claims_of(paper)
+            counted = {state: sum(claim.state == state for claim in claims) for state in STATES}
+            counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
+            findings.append({
+                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {counts}",
+                "claims": [
+                    {"claim": claim.claim, "state": f"{claim.state} {claim.under}".strip(), "evidence": claim.evidence}
+                    for claim in claims
+                ],
+            })  # fmt: skip
+    return findings
 
 
 HEAD = """# Claims

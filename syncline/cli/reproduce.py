@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from syncline.checkout import import_replication
 from syncline.cli import completion
 from syncline.cli.shell import JsonOption, app, emit, examples, new_console, print_tables, say
 
@@ -36,10 +37,9 @@ def reproduce_command(
     as_json: JsonOption = False,
 ) -> None:
     """Compute the numbers of the papers anew: where they agree, where they differ, and where that is told."""
-    from replication.summaries import save_summaries
     from syncline.api.papers import reproduce
 
-    drawn = save_summaries(plot, paper) if plot else []
+    drawn = import_replication("summaries").save_summaries(plot, paper) if plot else []
     result = reproduce(paper)
     if as_json:
         emit(result)

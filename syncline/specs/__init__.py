@@ -9,7 +9,7 @@ from syncline.specs.experiment import CompareSpec, Experiment, ProjectSpec, RunS
 from syncline.specs.load import KINDS, Override, bundled, class_of_kind, kind_of, load_spec, validate
 from syncline.specs.models import model, model_fields
 from syncline.specs.pipeline import PipelineSpec
-from syncline.specs.study import STUDIES, Study, study_of
+from syncline.specs.study import STUDIES, Piece, Study, register_study, study_of
 from syncline.specs.validation import VALIDATIONS, ClustersSpec, StepTimesSpec, ValidationSpec
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "MethodBase",
     "MethodSpec",
     "Override",
+    "Piece",
     "PipelineSpec",
     "ProjectSpec",
     "RunSpec",
@@ -45,6 +46,7 @@ __all__ = [
     "named_cluster",
     "network",
     "network_fields",
+    "register_study",
     "resolve_cluster_options",
     "study_of",
     "validate",

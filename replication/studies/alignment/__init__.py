@@ -1,7 +1,8 @@
 """A study of Adam's slowdown under delayed gradients over the Hessian's alignment: Basis Rotation's Figures 3 and 4."""
 
 from replication.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec, TrapSpec
-from syncline.specs.study import Study, lazy_function
+from syncline.specs import Study
+from syncline.specs.study import lazy_function
 
 __all__ = ["STUDY", "AlignmentSpec", "RandomQuadraticsSpec", "TrapSpec"]
 

@@ -21,7 +21,7 @@ from replication.studies.alignment.points import floor_point, points_of, quadrat
 from replication.studies.alignment.spec import AlignmentSpec
 from replication.studies.alignment.study import angle_walk
 from replication.theory.basis_rotation import trap_radius
-from syncline.analysis.figures.style import method_styles
+from syncline.analysis import method_styles
 from syncline.specs.study import Figures, Record
 
 WAY_STEPS = 4000

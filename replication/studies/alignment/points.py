@@ -62,7 +62,8 @@ def points_of(spec: AlignmentSpec) -> Points:
 
 def floor_point(angle_deg: float, radius: float) -> Tensor:
     """Return the point ``(2,)`` on the spiral's floor at a polar angle, on the winding nearest to ``radius``."""
-    from syncline.problems.spiral import FLOOR_RAD, TURNS, Spiral
+    from syncline.problems import Spiral
+    from syncline.problems.spiral import FLOOR_RAD, TURNS
 
     turn = 2 * math.pi / TURNS  # between two windings of the valley
     first = (math.radians(angle_deg) - FLOOR_RAD) / TURNS

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from syncline.comm import SimulatedCommunicator
-from syncline.optim import EveryStep, Method
-from syncline.optim.base import UpdateRule
-from syncline.problems.delayed import DelayedTask
+from syncline.optim import EveryStep, Method, UpdateRule
+from syncline.problems import DelayedTask
 from syncline.problems.landscapes import Oracle
 
 LOOK_EVERY = 50

@@ -16,9 +16,10 @@ from syncline.costmodel import (
     rounds_and_block,
     vote_bits_per_parameter,
     vote_crossover,
+    vote_parts,
     vote_s,
 )
-from syncline.costmodel.collectives.votes import VotePart, vote_parts
+from syncline.costmodel.collectives.votes import VotePart
 from syncline.fields import Positive, Spec, Workers
 from syncline.planner.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.specs.cluster.spec_fields import LinkField

@@ -1,7 +1,8 @@
 """A study of Lion Cub's quantisers: the sign of a sum when workers send small integers."""
 
 from replication.studies.quantisers.spec import QuantisersSpec
-from syncline.specs.study import Study, lazy_function
+from syncline.specs import Study
+from syncline.specs.study import lazy_function
 
 __all__ = ["STUDY", "QuantisersSpec"]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from replication.figures.staleness import over_stages
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
 from replication.studies.staleness.study import BestPaths, Path, clocks, paths, target_of
-from syncline.analysis import Curve, loss_against_clock, loss_against_steps
-from syncline.analysis.figures.style import Dashes, MethodStyle, method_styles
+from syncline.analysis import Curve, MethodStyle, loss_against_clock, loss_against_steps, method_styles
+from syncline.analysis.figures.style import Dashes
 from syncline.specs.study import Figures, Record
 
 HUES = {"nothing": "data parallel", "a remedy": "compressed", "no scale": "triggered", "a basis": "rotated"}

@@ -13,8 +13,7 @@ import numpy as np
 
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
 from replication.studies.staleness.training import check_device, train_late
-from syncline.analysis import median_and_range, time_to_target_s
-from syncline.analysis.statistics.curves import lost_seeds
+from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
 from syncline.methods import MethodBase
@@ -25,7 +24,8 @@ from syncline.runs.training.delayed_gradients.updates import (
     stage_work,
     synchronous,
 )
-from syncline.specs.study import Piece, Record, Report
+from syncline.specs import Piece
+from syncline.specs.study import Record, Report
 
 if TYPE_CHECKING:
     from syncline.training import History

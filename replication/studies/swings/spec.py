@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from syncline.fields import Seed, Steps, refusal
 from syncline.methods import MethodSpec
-from syncline.specs.experiment import Experiment, ScheduleSpec, check_distinct
+from syncline.specs import Experiment
+from syncline.specs.experiment import ScheduleSpec, check_distinct
 from syncline.specs.problem import ProblemField
 
 

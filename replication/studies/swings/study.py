@@ -10,7 +10,8 @@ import numpy as np
 
 from replication.studies.swings.spec import SwingsSpec
 from syncline.methods import MethodBase
-from syncline.specs.study import Piece, Record, Report
+from syncline.specs import Piece
+from syncline.specs.study import Record, Report
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
 
+from replication.replications import bundled_replications
 from replication.replications.replicate import replicate
-from replication.replications.spec import CPU, ReplicationSpec, bundled_replications, load_replication, scales_of
+from replication.replications.spec import CPU, ReplicationSpec, load_replication, scales_of
 from syncline.errors import SpecError, SynclineError
 from syncline.runs.sweep.allowance import Allowance
 from syncline.specs.load import load_spec, with_overrides

@@ -11,20 +11,18 @@ from typing import Any, Literal
 
 import pytest
 
-from replication.studies import Piece, Study, register_study
 from syncline.errors import SynclineError
 from syncline.planner.tables.columns import count_of, table
 from syncline.planner.tables.display import run_tables
 from syncline.runs.run import run, steps_of
-from syncline.specs import STUDIES, Experiment, load_spec, study_of
+from syncline.specs import STUDIES, Experiment, Piece, Study, load_spec, register_study, study_of
 from syncline.specs.load import command_of_kind
 
 MODULE = """
 from functools import partial
 from typing import Literal
 from syncline.planner.tables.columns import count_of, table
-from syncline.specs import Experiment
-from replication.studies import Piece, Study
+from syncline.specs import Experiment, Piece, Study
 
 class SumsSpec(Experiment):
     kind: Literal["sums"]
