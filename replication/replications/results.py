@@ -27,7 +27,7 @@ def replication_result(
     *,
     scale: str | None,
     seeds: int | Sequence[int] | None,
-    most: int | None,
+    max_trainings: int | None,
     time: float | str | None,
     jobs: int | None,
     out: str | Path | None,
@@ -39,7 +39,7 @@ def replication_result(
     Raises:
         SynclineError: an argument is wrong, or trainings failed.
     """
-    allowance = Allowance(most, None if time is None else parse_seconds(time, "--for"))
+    allowance = Allowance(max_trainings, None if time is None else parse_seconds(time, "--for"))
     seed_list = seeds_of(seeds)
     spec = load_replication(name, scale, seed_list)
     claims = claim_texts(spec)

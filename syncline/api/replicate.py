@@ -73,6 +73,6 @@ def replicate(
     syncline.errors.SpecError: most: got 0; expected at least 1 training
     """
     return import_replication("replications.results").replication_result(
-        name, scale=scale, seeds=seeds, most=most, time=time, jobs=jobs, out=out, on_stage=on_stage,
+        name, scale=scale, seeds=seeds, max_trainings=most, time=time, jobs=jobs, out=out, on_stage=on_stage,
         on_expected=on_expected,
     )  # fmt: skip

@@ -158,10 +158,8 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
     if not os.path.isfile(path):  # unlike Path.is_file, it accepts a name that is too long for a file
         if str(name_or_path).endswith((".yaml", ".yml")) or "/" in str(name_or_path):
             raise SpecError("spec", str(name_or_path), "a YAML file that exists")
-        expected = (
-            f"a YAML file, or {one_of(bundled(), str(name_or_path))}; see 'syncline list specs'{replication_hint()}"
-        )
-        raise SpecError("spec", str(name_or_path), expected)
+        expected = f"a YAML file, or {one_of(bundled(), str(name_or_path))}; see 'syncline list specs'"
+        raise SpecError("spec", str(name_or_path), expected + replication_hint())
     try:
         return _fields_in(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:

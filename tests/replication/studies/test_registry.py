@@ -123,4 +123,4 @@ def test_a_study_of_another_package_is_run_by_the_command(installed: Path) -> No
 def test_what_is_no_study_is_said_in_a_line(installed: Path) -> None:
     done = syncline(installed, "run", "other.yaml")
     assert done.returncode == 2
-    assert done.stderr == "error: kind: 'other' of the entry points replication.studies is no Study of that kind: 3\n"
+    assert done.stderr == "error: kind: 'other' of the entry points syncline.studies is no Study of that kind: 3\n"
