@@ -194,8 +194,8 @@ measured_over(
 # 160 learning rates away in any direction, $\beta_2$ of 0.1, 0.5 or 0.9, one to four steps late; medians of five draws.
 
 # %%
-spec = load_spec("basis-rotation-fig3", ("random.problems=200",), AlignmentSpec)
-for row in random_rows(spec, random_records(spec, spec.random, lambda done: None)):
+spec = load_spec("basis-rotation-fig3", ("random_quadratics.problems=200",), AlignmentSpec)
+for row in random_rows(spec, random_records(spec, spec.random_quadratics, lambda done: None)):
     print(f"{row['claim']:45s} {row['share']:4.0%} of {row['arrived']} random quadratics")
 
 # %% [markdown]

@@ -294,7 +294,7 @@ def test_run_emits_what_is_documented(runs: dict[str, tuple[Path, dict[str, Any]
 
 OF_STUDIES: dict[str, dict[str, Any]] = {
     "vote-ties": {
-        "groups": [{"workers": 2, "tie_rate": 0.5, "match": 0.5, "flip": 0}],
+        "groups": [{"workers": 2, "tie_rate": 0.5, "match_rate": 0.5, "flip_rate": 0}],
         "distributions": ["laplace"],
         "votes": 9,
     },
@@ -327,7 +327,7 @@ OF_STUDIES: dict[str, dict[str, Any]] = {
         "delay": 1,
         "steps": 20,
         "target_loss": 1,
-        "random": {"problems": 2},
+        "random_quadratics": {"problems": 2},
     },
     "staleness": {
         "problem": {"kind": "text-gpt", "layers": 2, "width": 4, "heads": 1, "context": 4, "tied": False},

@@ -50,7 +50,9 @@ def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, in
 def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> list[int]:
     """Return the numbers of a method's best trials, the best first: the lowest means over the search's seeds."""
     losses = _losses(trials, label)
-    return sorted(losses, key=lambda number: (fmean(losses[number]), number))[: spec.again.best if spec.again else 1]
+    return sorted(losses, key=lambda number: (fmean(losses[number]), number))[
+        : spec.rerun.top_trials if spec.rerun else 1
+    ]
 
 
 def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial], label: str) -> int:
@@ -66,7 +68,7 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Seque
     means = {number: fmean([*first[number], *second.get(number, ())]) for number in best}
     chosen = min(best, key=lambda number: (means[number], best.index(number)))
     if not math.isfinite(means[chosen]):
-        stage = "again" if spec.again else "search"
+        stage = "rerun" if spec.rerun else "search"
         raise SynclineError(f"{stage}: all of the {len(best)} best trials of {label} diverged; choose lower rates")
     return chosen
 

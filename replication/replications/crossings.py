@@ -27,15 +27,15 @@ def below_from(losses: Mapping[int, float], other: Mapping[int, float]) -> int |
 
 
 def crossing_rows(crossings: Sequence[Crossing], losses: Evaluations) -> list[dict[str, Any]]:
-    """Return a row for each pair whose methods are both trained: ``less``, ``than``, the ``steps`` by seed."""
+    """Return a row for each pair whose methods are both trained: ``lower``, ``higher``, the ``steps`` by seed."""
     rows = []
     for crossing in crossings:
-        (less,), (than,) = cells_of(crossing.less), cells_of(crossing.than)
-        if less in losses and than in losses:
-            seeds = sorted(losses[less].keys() & losses[than].keys())
-            steps = {seed: below_from(losses[less][seed], losses[than][seed]) for seed in seeds}
-            last = max(max(losses[less][seed]) for seed in seeds)
-            rows.append({"less": crossing.less, "than": crossing.than, "steps": steps, "last": last})
+        (lower,), (higher,) = cells_of(crossing.lower), cells_of(crossing.higher)
+        if lower in losses and higher in losses:
+            seeds = sorted(losses[lower].keys() & losses[higher].keys())
+            steps = {seed: below_from(losses[lower][seed], losses[higher][seed]) for seed in seeds}
+            last = max(max(losses[lower][seed]) for seed in seeds)
+            rows.append({"lower": crossing.lower, "higher": crossing.higher, "steps": steps, "last": last})
     return rows
 
 
@@ -47,5 +47,6 @@ def crossings_page(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         crossed = sorted(step for step in row["steps"].values() if step is not None)
         shown = f"{median(crossed):g} ({crossed[0]} to {crossed[-1]})" if crossed else "never"
-        yield f"| {row['less']} < {row['than']} | {row['last']:,} | {shown} | {len(crossed)} of {len(row['steps'])} |"
+        pair, seeds = f"{row['lower']} < {row['higher']}", len(row["steps"])
+        yield f"| {pair} | {row['last']:,} | {shown} | {len(crossed)} of {seeds} |"
     yield ""

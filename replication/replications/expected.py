@@ -46,9 +46,9 @@ class Expected:
 def planned_steps(spec: ReplicationSpec) -> dict[str, int]:
     """Return the steps of all trainings of each stage."""
     changes = {f"extra {stage.name}": stage.set for stage in spec.extras} | {
-        f"along {stage.name}": stage.set for stage in spec.along
+        f"measured {stage.name}": stage.set for stage in spec.measured
     }
-    changes |= {"search": spec.search.set, "again": spec.search.set, "finals": spec.finals.set}
+    changes |= {"search": spec.search.set, "rerun": spec.search.set, "finals": spec.finals.set}
     steps: int = spec.training.get("steps", 0)
     return {
         name: number * int(changes[name].get("steps", steps)) for name, number in spec.num_trainings_by_stage().items()

@@ -78,8 +78,8 @@ class TimedCell:
 def networks_identity(spec: ReplicationSpec, stages: Sequence[ReplicationStage], code: str) -> str:
     """Return a digest of the inputs of a table of networks."""
     parts = [network if isinstance(network, str) else canonical(network) for network in spec.networks]
-    if spec.timed is not None:
-        parts.append(canonical(spec.timed.model_dump(mode="json")))
+    if spec.pipeline_clock is not None:
+        parts.append(canonical(spec.pipeline_clock.model_dump(mode="json")))
     text = "\n".join([*(stage.identity for stage in stages), *parts, code])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -117,7 +117,7 @@ def timed_cells(
             if rows:
                 cell = Cell(label, extra)
                 cell_averages = (averages or {}).get(cell)
-                cells.append(_timed(cell, rows, label_runs, tasks, spec.timed, cell_averages, trained[label]))
+                cells.append(_timed(cell, rows, label_runs, tasks, spec.pipeline_clock, cell_averages, trained[label]))
     return cells
 
 

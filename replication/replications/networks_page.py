@@ -127,9 +127,11 @@ def _timed_by(spec: ReplicationSpec) -> str:
     if not spec.training.get("pipeline"):
         return "the calls that each method makes, updates in no time"
     description = "the model's own pipeline"
-    if spec.timed is not None and spec.timed.model is not None:
-        description = f"a pipeline of {spec.timed.model.name} with {spec.timed.tokens:,} tokens a batch"
-        description += f" on {spec.timed.hardware.name}, whose losses these are not"
+    if spec.pipeline_clock is not None and spec.pipeline_clock.model is not None:
+        description = (
+            f"a pipeline of {spec.pipeline_clock.model.name} with {spec.pipeline_clock.tokens:,} tokens a batch"
+        )
+        description += f" on {spec.pipeline_clock.hardware.name}, whose losses these are not"
     return f"the events of {description}, products of matrices in updates included"
 
 

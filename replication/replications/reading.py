@@ -53,12 +53,12 @@ def read_replication(folder: Path) -> Replicated:
             if path.is_file():
                 result.kept[name] = stage_in(path)[1]
                 result.finished[name] = trainings
-        trials, repeated = result.kept.get("search"), result.kept.get("again") if spec.again else NOBODY
+        trials, repeated = result.kept.get("search"), result.kept.get("rerun") if spec.rerun else NOBODY
         if trials is not None:
             result.effort = check_effort(spec, trials.rows)
         if trials is not None and repeated is not None:
             result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
         networks = folder / NETWORKS_TABLE
         result.networks = list(stage_in(networks)[1].rows) if networks.is_file() else []
-        result.verdicts = verdict_rows(spec.claims, result.losses(), spec.least_seeds)
+        result.verdicts = verdict_rows(spec.claims, result.losses(), spec.min_seeds)
     return result

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from replication.figures.along import Placed, averages_over_steps, measures_over_steps
 from replication.figures.layers import measures_by_layer
 from replication.figures.losses import last_losses
+from replication.figures.over_steps import Placed, averages_over_steps, measures_over_steps
 from replication.figures.trials import TriedTrial, trials_over_knob
-from replication.replications.along import ALONG, along_page, layers_figure, measured_layers, measured_lines
 from replication.replications.averages import averages_page, read_averages
 from replication.replications.crossings import crossing_rows, crossings_page
+from replication.replications.measured import MEASURED, layers_figure, measured_layers, measured_lines, measured_page
 from replication.replications.networks_page import networks_page
 from replication.replications.pages import filled
 from replication.replications.replicated import Replicated
@@ -51,7 +51,7 @@ def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) ->
             _draw_search(result)
         if result.losses():
             _draw(result)
-            _draw_along(result)
+            _draw_measured(result)
         if not result.num_remaining:
             verdicts = {"name": result.spec.name, "setting": setting(result.spec.training), "rows": result.verdicts}
             with atomic_path(result.folder / VERDICTS) as path:
@@ -90,12 +90,12 @@ def _draw_search(result: Replicated) -> None:
         save(trials_over_knob(tried, knobs, title=f"{result.spec.name}: search"), result.folder / SEARCH_FIGURE)
 
 
-def along_stages(result: Replicated) -> list[tuple[str, CompletedStage]]:
+def measured_stages(result: Replicated) -> list[tuple[str, CompletedStage]]:
     """Return the completed stages with measures along trainings, by name."""
-    return [(name.removeprefix(ALONG), stage) for name, stage in result.kept.items() if name.startswith(ALONG)]
+    return [(name.removeprefix(MEASURED), stage) for name, stage in result.kept.items() if name.startswith(MEASURED)]
 
 
-def _draw_along(result: Replicated) -> None:
+def _draw_measured(result: Replicated) -> None:
     from syncline.analysis import save
 
     thresholds = {method.label: method.method.get("threshold") for method in result.spec.methods}
@@ -112,9 +112,9 @@ def _draw_along(result: Replicated) -> None:
         placed.append(Placed(label, averaged, first.trigger or [], thresholds.get(label)))
     if placed:
         save(averages_over_steps(placed, title=result.spec.name), result.folder / AVERAGES_FIGURE)
-    for name, stage in along_stages(result):
+    for name, stage in measured_stages(result):
         if lines := measured_lines(stage.rows):
-            save(measures_over_steps(lines, title=result.spec.name), result.folder / f"along-{name}.png")
+            save(measures_over_steps(lines, title=result.spec.name), result.folder / f"measured-{name}.png")
         if layers := measured_layers(stage.rows):
             save(measures_by_layer(layers, title=result.spec.name), result.folder / layers_figure(name))
 
@@ -135,8 +135,8 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
             yield from averages_page(averages, AVERAGES_FIGURE)
         if crossed := crossing_rows(spec.crossings, result.evaluations()):
             yield from crossings_page(crossed)
-        for name, stage in along_stages(result):
-            yield from along_page(name, stage.rows, f"along-{name}.png")
+        for name, stage in measured_stages(result):
+            yield from measured_page(name, stage.rows, f"measured-{name}.png")
         if result.networks:
             yield from networks_page(result)
         yield from _verdicts(result, claims)
@@ -171,11 +171,11 @@ def _stages(result: Replicated) -> Iterator[str]:
 
 def _effort(result: Replicated) -> Iterator[str]:
     spec = result.spec
-    search, rerun = spec.search, spec.again
+    search, rerun = spec.search, spec.rerun
     yield "## Effort, and what was chosen\n"
     rule = (
-        f"The best {rerun.best} of each were trained again on seeds {_listed(rerun.seeds)}, and the lowest mean of all "
-        "losses was chosen."
+        f"The best {rerun.top_trials} of each were trained again on seeds {_listed(rerun.seeds)}, and the lowest mean "
+        "of all losses was chosen."
         if rerun
         else "The lowest loss was chosen."
     )
@@ -236,7 +236,7 @@ def _losses(result: Replicated) -> Iterator[str]:
 
 def _setting_of(extra: ExtraStage) -> str:
     """Return a description of the changes of an extra."""
-    counted = [f"as many averages on each seed as {extra.as_many_as}"] if extra.as_many_as else []
+    counted = [f"as many averages on each seed as {extra.match_averages_of}"] if extra.match_averages_of else []
     return ", ".join([*([json.dumps(extra.set)[1:-1]] if extra.set else []), *counted])
 
 
@@ -251,7 +251,7 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     yield (
         filled(
             f"Of {setting(spec.training)}. A claim holds if its comparisons do on every seed, fails if one is the "
-            f"other way round on every seed, and else is unknown, as it is with fewer than {spec.least_seeds} seeds. "
+            f"other way round on every seed, and else is unknown, as it is with fewer than {spec.min_seeds} seeds. "
             "Differences are the left side less the right one, seed by seed."
         )
         + "\n"

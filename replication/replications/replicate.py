@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from replication.replications.along import ALONG, measured_rows
 from replication.replications.averages import averages_rows, keep_averages, read_averages
 from replication.replications.choosing import check_effort, chosen_trials, method_with
 from replication.replications.expected import Expected, expected
+from replication.replications.measured import MEASURED, measured_rows
 from replication.replications.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
 from replication.replications.networks_page import draw_networks
 from replication.replications.replicated import NOBODY, Replicated
@@ -29,10 +29,10 @@ from replication.replications.stage_tables import (
 )
 from replication.replications.stages import (
     ReplicationStage,
-    again_stage,
     check_stages,
     final_rows,
     final_stages,
+    rerun_stage,
     search_stage,
     seconds_trained,
     trial_rows,
@@ -111,7 +111,7 @@ def replicate(
     trials = completed(search)
     if trials is not None:
         result.effort = check_effort(spec, trials.rows)
-        repeated = completed(again_stage(spec, trials.rows)) if spec.again else NOBODY
+        repeated = completed(rerun_stage(spec, trials.rows)) if spec.rerun else NOBODY
         if repeated is not None:
             result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
             chosen = {
@@ -123,9 +123,9 @@ def replicate(
                     break
                 finished_stages.append(stage)
             result.networks = over_networks(
-                result, [stage for stage in finished_stages if not stage.name.startswith(ALONG)]
+                result, [stage for stage in finished_stages if not stage.name.startswith(MEASURED)]
             )
-    result.verdicts = verdict_rows(spec.claims, result.losses(), spec.least_seeds)
+    result.verdicts = verdict_rows(spec.claims, result.losses(), spec.min_seeds)
     if result.kept:
         from replication.replications.readme import write_readme
 
@@ -205,9 +205,9 @@ def _store_stage(stage: ReplicationStage, trained: Sequence[TrainedPart], path: 
 
 
 def _rows(stage: ReplicationStage, part: TrainedPart) -> StageRows:
-    if stage.name.startswith(ALONG):
+    if stage.name.startswith(MEASURED):
         return measured_rows(part.swept, part.runs)
-    if stage.name in ("search", "again"):
+    if stage.name in ("search", "rerun"):
         return trial_rows(part.stage, part.swept)
     return final_rows(part.stage, part.swept, part.runs)
 

@@ -55,9 +55,9 @@ class SearchStage(Spec):
 
 
 class RerunStage(Spec):
-    """The repetition of each method's ``best`` trials on other seeds; the lowest mean of all losses is chosen."""
+    """The repetition of each method's ``top_trials`` on other seeds; the lowest mean of all losses is chosen."""
 
-    best: int = Field(ge=1)
+    top_trials: int = Field(ge=1)
     seeds: SeedsField
 
 
@@ -79,21 +79,21 @@ StageName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
 class ExtraStage(Spec):
     """Trainings of some methods with their chosen hyperparameters in another setting, evaluated like the finals.
 
-    ``as_many_as``: a cell whose method has a trigger. On each seed the methods average as often as the method of that
-    cell did on this seed (``averages`` of `placed-dion`), in steps that the seed draws at random.
+    ``match_averages_of``: a cell whose method has a trigger. On each seed the methods average as often as the method of
+    that cell did on this seed (``averages`` of `placed-dion`), in steps that the seed draws at random.
     """
 
     name: StageName
     methods: SomeNames
     seeds: SeedsField
     set: FieldsByName = Field(default_factory=dict)
-    as_many_as: str = ""
+    match_averages_of: str = ""
 
 
 class MeasuredStage(Spec):
     """Trainings of some methods with their chosen hyperparameters, as in the finals, that also record measures.
 
-    ``measures`` and ``every`` are the fields of a training's ``watch``.
+    ``measures`` and ``record_every`` are the fields of a training's ``watch``.
     """
 
     name: StageName
@@ -101,7 +101,7 @@ class MeasuredStage(Spec):
     seeds: SeedsField
     set: FieldsByName = Field(default_factory=dict)
     measures: SomeNames
-    every: int = Field(default=1, ge=1)
+    record_every: int = Field(default=1, ge=1)
 
 
 class Cell(NamedTuple):
@@ -115,27 +115,27 @@ class Cell(NamedTuple):
 
 
 class Comparison(Spec):
-    """A comparison ``less + by < than + within`` of losses, seed by seed.
+    """A comparison ``lower + margin < higher + tolerance`` of losses, seed by seed.
 
-    Each side is a cell, or a difference of two cells, as in ``a @ extra - a``. ``by`` is a margin that the comparison
-    demands; ``within`` is a tolerance that it grants.
+    Each side is a cell, or a difference of two cells, as in ``a @ extra - a``. ``margin`` is what the comparison
+    demands; ``tolerance`` is what it grants.
     """
 
-    less: str
-    than: str
-    within: Annotated[float, Field(ge=0)] = 0.0
-    by: Annotated[float, Field(ge=0)] = 0.0
+    lower: str
+    higher: str
+    tolerance: Annotated[float, Field(ge=0)] = 0.0
+    margin: Annotated[float, Field(ge=0)] = 0.0
 
     def __str__(self) -> str:
-        demanded, granted = (f" + {margin:g}" if margin else "" for margin in (self.by, self.within))
-        return f"{self.less}{demanded} < {self.than}{granted}"
+        demanded, granted = (f" + {margin:g}" if margin else "" for margin in (self.margin, self.tolerance))
+        return f"{self.lower}{demanded} < {self.higher}{granted}"
 
 
 class Crossing(Spec):
-    """A pair of cells: the result is the step from which ``less`` stays below ``than`` at all evaluations, per seed."""
+    """A pair of cells, for the step of each seed from which ``lower`` stays below ``higher`` at all evaluations."""
 
-    less: str
-    than: str
+    lower: str
+    higher: str
 
 
 def cells_of(side: str) -> list[Cell]:
@@ -153,18 +153,18 @@ class ReplicatedClaim(Spec):
 
     Args:
         claim: the claim's ``id`` in the register of claims if the replication is of a paper; else its text.
-        all: comparisons that the claim implies.
+        comparisons: comparisons that the claim implies.
         settled_by: experiment that would settle the claim.
     """
 
     claim: str = Field(min_length=1)
-    all: Annotated[tuple[Comparison, ...], Field(min_length=1)]
+    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1)]
     settled_by: str = Field(min_length=1)
 
     def cells(self) -> Iterator[Cell]:
         """Yield the cells of all comparisons."""
-        for comparison in self.all:
-            yield from (*cells_of(comparison.less), *cells_of(comparison.than))
+        for comparison in self.comparisons:
+            yield from (*cells_of(comparison.lower), *cells_of(comparison.higher))
 
 
 class ReplicationSpec(Experiment):
@@ -176,17 +176,17 @@ class ReplicationSpec(Experiment):
         methods: methods to compare, with search ranges of equally many hyperparameters for each method, so that equal
             numbers of trials are equal effort.
         search: the search for hyperparameters.
-        again: repetition of the best trials on other seeds; None if the search alone chooses.
+        rerun: repetition of the best trials on other seeds; None if the search alone chooses.
         finals: trainings with the chosen hyperparameters.
         extras: trainings in other settings, see `ExtraStage`.
-        along: trainings that record measures, see `MeasuredStage`.
+        measured: trainings that record measures, see `MeasuredStage`.
         crossings: pairs of cells whose losses are compared step by step.
         claims: claims to test.
-        least_seeds: smallest number of seeds for a verdict.
+        min_seeds: smallest number of seeds for a verdict.
         networks: networks for the losses over time, by name or fields; they are independent of the network on which
             trainings were timed.
-        timed: model and hardware for the times of a pipeline's stages on these networks; by default the problem's own
-            model.
+        pipeline_clock: model and hardware for the times of a pipeline's stages on these networks; by default the
+            problem's own model.
     """
 
     kind: Literal["replication"]
@@ -194,15 +194,15 @@ class ReplicationSpec(Experiment):
     training: FieldsByName
     methods: Annotated[tuple[SearchedMethod, ...], Field(min_length=2)]
     search: SearchStage
-    again: RerunStage | None
+    rerun: RerunStage | None
     finals: FinalStage
     extras: tuple[ExtraStage, ...] = ()
-    along: tuple[MeasuredStage, ...] = ()
+    measured: tuple[MeasuredStage, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     claims: Annotated[tuple[ReplicatedClaim, ...], Field(min_length=1)]
-    least_seeds: int = Field(default=5, ge=1)
+    min_seeds: int = Field(default=5, ge=1)
     networks: Annotated[tuple[str | FieldsByName, ...], Field(min_length=1)] = ("infiniband", "10gbe", "wan")
-    timed: TimedModelSpec | None = None
+    pipeline_clock: TimedModelSpec | None = None
 
     @model_validator(mode="after")
     def _is_fair(self) -> ReplicationSpec:
@@ -213,10 +213,15 @@ class ReplicationSpec(Experiment):
         knobs = {entry.label: len(entry.tune) for entry in self.methods}
         if len(set(knobs.values())) > 1:
             raise refusal("methods", knobs, "as many knobs searched for each method")
-        if self.again and self.again.best > self.search.trials:
-            raise refusal("again.best", self.again.best, f"at most {self.search.trials}, the trials of a method")
+        if self.rerun and self.rerun.top_trials > self.search.trials:
+            raise refusal(
+                "rerun.top_trials", self.rerun.top_trials, f"at most {self.search.trials}, the trials of a method"
+            )
         self._check_apart()
-        stage_lists: dict[str, Sequence[ExtraStage | MeasuredStage]] = {"extras": self.extras, "along": self.along}
+        stage_lists: dict[str, Sequence[ExtraStage | MeasuredStage]] = {
+            "extras": self.extras,
+            "measured": self.measured,
+        }
         for field, stages in stage_lists.items():
             names = [entry.name for entry in stages]
             for i, stage in enumerate(stages):
@@ -237,12 +242,14 @@ class ReplicationSpec(Experiment):
         """Refuse an extra that changes nothing, or that counts averages of a cell not trained before on its seeds."""
         trained_seeds = {Cell(label): self.finals.seeds for label in self.final_labels}
         for i, extra in enumerate(self.extras):
-            if not extra.set and not extra.as_many_as:
-                raise refusal(f"extras.{i}.set", {}, "what is set otherwise, or as_many_as")
-            if extra.as_many_as:
-                (counted,) = cells_of(extra.as_many_as)[:1]
+            if not extra.set and not extra.match_averages_of:
+                raise refusal(f"extras.{i}.set", {}, "what is set otherwise, or match_averages_of")
+            if extra.match_averages_of:
+                (counted,) = cells_of(extra.match_averages_of)[:1]
                 if counted not in trained_seeds:
-                    raise refusal(f"extras.{i}.as_many_as", str(counted), one_of(map(str, trained_seeds), str(counted)))
+                    raise refusal(
+                        f"extras.{i}.match_averages_of", str(counted), one_of(map(str, trained_seeds), str(counted))
+                    )
                 if missing := set(extra.seeds) - set(trained_seeds[counted]):
                     raise refusal(
                         f"extras.{i}.seeds", sorted(missing), f"seeds of {counted}, whose averages are counted"
@@ -254,11 +261,11 @@ class ReplicationSpec(Experiment):
 
         Losses on seeds or text that chose the hyperparameters are biased.
         """
-        seen = {"search": self.search.seeds} | ({"again": self.again.seeds} if self.again else {})
-        if shared := set(self.search.seeds) & set(seen.get("again", ())):
-            raise refusal("again.seeds", sorted(shared), "seeds that the search has not seen")
+        seen = {"search": self.search.seeds} | ({"rerun": self.rerun.seeds} if self.rerun else {})
+        if shared := set(self.search.seeds) & set(seen.get("rerun", ())):
+            raise refusal("rerun.seeds", sorted(shared), "seeds that the search has not seen")
         finals = [("finals", self.finals.seeds), *((f"extras.{i}", entry.seeds) for i, entry in enumerate(self.extras))]
-        finals += [(f"along.{i}", entry.seeds) for i, entry in enumerate(self.along)]
+        finals += [(f"measured.{i}", entry.seeds) for i, entry in enumerate(self.measured)]
         for path, seeds in finals:
             for stage, used_seeds in seen.items():
                 if shared := set(seeds) & set(used_seeds):
@@ -275,18 +282,20 @@ class ReplicationSpec(Experiment):
     def _check_claims(self) -> None:
         trained_cells = [Cell(label) for label in self.final_labels]
         trained_cells += [Cell(label, extra.name) for extra in self.extras for label in extra.methods]
-        named_cells = [(f"claims.{i}.all", cell) for i, claim in enumerate(self.claims) for cell in claim.cells()]
+        named_cells = [
+            (f"claims.{i}.comparisons", cell) for i, claim in enumerate(self.claims) for cell in claim.cells()
+        ]
         for i, pair in enumerate(self.crossings):
-            named_cells += [(f"crossings.{i}", cell) for side in (pair.less, pair.than) for cell in cells_of(side)]
+            named_cells += [(f"crossings.{i}", cell) for side in (pair.lower, pair.higher) for cell in cells_of(side)]
         for path, cell in named_cells:
             if cell not in trained_cells:
                 raise refusal(path, str(cell), one_of(map(str, trained_cells), str(cell)))
 
     @model_validator(mode="after")
     def _times_stages(self) -> ReplicationSpec:
-        if self.timed is not None and not self.training.get("pipeline"):
-            shown = self.timed.model_dump(mode="json", exclude_defaults=True)
-            raise refusal("timed", shown, "none, as training has no pipeline whose stages could be timed")
+        if self.pipeline_clock is not None and not self.training.get("pipeline"):
+            shown = self.pipeline_clock.model_dump(mode="json", exclude_defaults=True)
+            raise refusal("pipeline_clock", shown, "none, as training has no pipeline whose stages could be timed")
         return self
 
     @property
@@ -306,18 +315,18 @@ class ReplicationSpec(Experiment):
 
     def num_trainings_by_stage(self) -> dict[str, int]:
         """Return the number of trainings by stage."""
-        methods, repetition = len(self.methods), self.again
+        methods, repetition = len(self.methods), self.rerun
         extras = {stage.name: len(stage.methods) * len(stage.seeds) for stage in self.extras}
         return {
             "search": methods * self.search.trials * len(self.search.seeds),
             **(
-                {"again": methods * min(repetition.best, self.search.trials) * len(repetition.seeds)}
+                {"rerun": methods * min(repetition.top_trials, self.search.trials) * len(repetition.seeds)}
                 if repetition
                 else {}
             ),
             "finals": len(self.final_labels) * len(self.finals.seeds),
             **{f"extra {name}": number for name, number in extras.items()},
-            **{f"along {stage.name}": len(stage.methods) * len(stage.seeds) for stage in self.along},
+            **{f"measured {stage.name}": len(stage.methods) * len(stage.seeds) for stage in self.measured},
         }
 
 

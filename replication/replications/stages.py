@@ -35,7 +35,7 @@ class ReplicationStage:
     """A sweep: methods in one setting, on some seeds; with ``tune`` a search.
 
     Args:
-        name: ``search``, ``again``, ``finals``, ``extra NAME`` or ``along NAME``.
+        name: ``search``, ``rerun``, ``finals``, ``extra NAME`` or ``measured NAME``.
         training: fields of a run without method and seeds.
         methods: fields of the methods, with labels.
         seeds: seeds of each method.
@@ -62,7 +62,7 @@ class ReplicationStage:
     @property
     def file_name(self) -> str:
         """Return the name of the folder of its trainings."""
-        return self.name.replace("extra ", "extra-").replace("along ", "along-")
+        return self.name.replace("extra ", "extra-").replace("measured ", "measured-")
 
     @property
     def steps(self) -> int:
@@ -150,15 +150,15 @@ def search_stage(spec: ReplicationSpec) -> ReplicationStage:
     return ReplicationStage("search", spec.training, methods, search.seeds, search.set, tune, search.trials)
 
 
-def again_stage(spec: ReplicationSpec, trials: Sequence[Mapping[str, Any]]) -> ReplicationStage:
+def rerun_stage(spec: ReplicationSpec, trials: Sequence[Mapping[str, Any]]) -> ReplicationStage:
     """Return the stage that repeats the best trials of each method on other seeds, each as a method ``LABEL TRIAL``."""
     methods = [
         method_with(method, knobs_of(trials, method.label, number), f"{method.label} {number}")
         for method in spec.methods
         for number in best_trials(spec, trials, method.label)
     ]
-    seeds = spec.again.seeds if spec.again else ()
-    return ReplicationStage("again", spec.training, methods, seeds, spec.search.set)
+    seeds = spec.rerun.seeds if spec.rerun else ()
+    return ReplicationStage("rerun", spec.training, methods, seeds, spec.search.set)
 
 
 Counts = Callable[[Cell], Mapping[int, int | None]]
@@ -180,16 +180,16 @@ def final_stages(
     yield ReplicationStage("finals", training, methods, finals.seeds, finals.set)
     for extra in spec.extras:
         by_seed = {}
-        if extra.as_many_as:
-            (cell,) = cells_of(extra.as_many_as)
+        if extra.match_averages_of:
+            (cell,) = cells_of(extra.match_averages_of)
             averages = counts(cell)
             by_seed = {seed: placed_as_often(cell, seed, averages.get(seed)) for seed in extra.seeds}
         methods, changes = [chosen[label] for label in extra.methods], {**finals.set, **extra.set}
         yield ReplicationStage(f"extra {extra.name}", training, methods, extra.seeds, changes, by_seed=by_seed)
-    for measured in spec.along:
-        watch = {"watch": {"measures": list(measured.measures), "every": measured.every}}
+    for measured in spec.measured:
+        watch = {"watch": {"measures": list(measured.measures), "every": measured.record_every}}
         methods, changes = [chosen[label] for label in measured.methods], {**finals.set, **measured.set, **watch}
-        yield ReplicationStage(f"along {measured.name}", training, methods, measured.seeds, changes)
+        yield ReplicationStage(f"measured {measured.name}", training, methods, measured.seeds, changes)
 
 
 def placed_as_often(cell: Cell, seed: int, averages: int | None) -> dict[str, Any]:
@@ -199,7 +199,9 @@ def placed_as_often(cell: Cell, seed: int, averages: int | None) -> dict[str, An
         SynclineError: the other method did not record its averages, because it has no trigger.
     """
     if averages is None:
-        raise SynclineError(f"as_many_as: {cell} does not say how often it averaged; only methods with a trigger do")
+        raise SynclineError(
+            f"match_averages_of: {cell} does not say how often it averaged; only methods with a trigger do"
+        )
     return {"method.averages": averages, "method.placement_seed": seed}
 
 
@@ -211,11 +213,11 @@ def check_stages(spec: ReplicationSpec) -> None:
     """
     spec_methods = {method.label: dict(method.method) for method in spec.methods}
     for i, extra in enumerate(spec.extras):
-        if extra.as_many_as:
-            label = cells_of(extra.as_many_as)[0].method
+        if extra.match_averages_of:
+            label = cells_of(extra.match_averages_of)[0].method
             if not method_of(spec_methods[label]).one_seed_at_a_time:
                 expected = "a method with a trigger, which says how often it averaged"
-                raise SpecError(f"extras.{i}.as_many_as", extra.as_many_as, expected)
+                raise SpecError(f"extras.{i}.match_averages_of", extra.match_averages_of, expected)
     averages = {seed: 1 for extra in spec.extras for seed in extra.seeds}
     for stage in (search_stage(spec), *final_stages(spec, spec_methods, lambda _: averages)):
         for part in stage.parts()[:1]:  # the seeds differ only in their number of averages

@@ -34,10 +34,10 @@ class ComparisonResult:
         """Return the number of seeds on which the comparison is opposite to the claim."""
         return sum(difference > 0 for difference in self.differences.values())
 
-    def state(self, least_seeds: int) -> str:
+    def state(self, min_seeds: int) -> str:
         """Return the state: it holds or fails if all seeds agree and there are enough; otherwise it is unknown."""
         seeds = len(self.differences)
-        if seeds < least_seeds:
+        if seeds < min_seeds:
             return OPEN
         return HELD if self.as_claimed == seeds else FAILED if self.other_way_round == seeds else OPEN
 
@@ -53,26 +53,26 @@ class ComparisonResult:
 
 def compare_sides(comparison: Comparison, losses: Losses) -> ComparisonResult:
     """Return the difference of both sides on the seeds that all of its cells have."""
-    sides = [cells_of(comparison.less), cells_of(comparison.than)]
+    sides = [cells_of(comparison.lower), cells_of(comparison.higher)]
     seeds = set.intersection(*(set(losses[cell]) for side in sides for cell in side))
 
     def value(side: Sequence[Cell], seed: int) -> float:
         first, *rest = (losses[cell][seed] for cell in side)
         return first - sum(rest)  # NaN if both are infinite, which is neither less nor more
 
-    margin = comparison.by - comparison.within
+    margin = comparison.margin - comparison.tolerance
     differences = {seed: value(sides[0], seed) - value(sides[1], seed) + margin for seed in sorted(seeds)}
     return ComparisonResult(comparison, differences)
 
 
-def verdict_rows(claims: Sequence[ReplicatedClaim], losses: Losses, least_seeds: int) -> list[dict[str, Any]]:
+def verdict_rows(claims: Sequence[ReplicatedClaim], losses: Losses, min_seeds: int) -> list[dict[str, Any]]:
     """Return a row per comparison with the state of its claim; a claim with untrained cells has no rows."""
     rows = []
     for claim in claims:
         if any(cell not in losses for cell in claim.cells()):
             continue
-        comparisons = [compare_sides(comparison, losses) for comparison in claim.all]
-        states = [result.state(least_seeds) for result in comparisons]
+        comparisons = [compare_sides(comparison, losses) for comparison in claim.comparisons]
+        states = [result.state(min_seeds) for result in comparisons]
         state = FAILED if FAILED in states else OPEN if OPEN in states else HELD
         rows += [
             {"claim": claim.claim, "state": state, **result.record(), "settled_by": claim.settled_by}

@@ -20,7 +20,7 @@ class Stage(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name: ``search``, ``again``, ``finals``, ``extra NAME`` or ``along NAME``."""
+        """Return the name: ``search``, ``rerun``, ``finals``, ``extra NAME`` or ``measured NAME``."""
         ...
 
     @property

@@ -47,14 +47,14 @@ class RandomQuadraticsSpec(Spec):
 class TrapSpec(Spec):
     """Starts on the axes of a spiral, around the radius below which the valley's bend traps Adam on the axis.
 
-    ``radii`` are in units of that radius. A start is free if it moves at least ``free_steps`` learning rates along the
-    valley within ``steps`` steps.
+    ``radii`` are in units of that radius. A start is free if it moves at least ``escape_distance`` learning rates along
+    the valley within ``steps`` steps.
     """
 
     rates: tuple[Positive, ...] = Field(default=(0.05, 0.1), min_length=1)
     radii: tuple[Positive, ...] = Field(min_length=2)
     steps: Steps = 4000
-    free_steps: Positive = 10.0
+    escape_distance: Positive = 10.0
 
 
 class AlignmentSpec(Experiment):
@@ -62,8 +62,8 @@ class AlignmentSpec(Experiment):
 
     ``problem`` is a quadratic of two variables, or a spiral. The study rotates the quadratic's eigenvectors, and its
     starts with them, by each of ``angles_deg``. On the spiral a start is on the floor at each of these polar angles,
-    near the spiral's radius. A point arrives at the ``target_loss``, or after a turn of its position by ``turn_deg``
-    around the origin. ``seeds`` are draws of the start.
+    near the spiral's radius. A point arrives at the ``target_loss``, or after a turn of its position by
+    ``target_turn_deg`` around the origin. ``seeds`` are draws of the start.
     """
 
     kind: Literal["alignment"]
@@ -75,9 +75,9 @@ class AlignmentSpec(Experiment):
     delay: int = Field(ge=1)
     steps: Steps
     target_loss: Positive | None = None
-    turn_deg: Annotated[float, Field(gt=0, lt=180)] | None = None
+    target_turn_deg: Annotated[float, Field(gt=0, lt=180)] | None = None
     seeds: tuple[Seed, ...] = Field(default=(0,), min_length=1)
-    random: RandomQuadraticsSpec | None = None
+    random_quadratics: RandomQuadraticsSpec | None = None
     trap: TrapSpec | None = None
 
     @property
@@ -99,10 +99,10 @@ class AlignmentSpec(Experiment):
             values: tuple[Any, ...] = getattr(self, name)
             if len(set(values)) < len(values):
                 raise refusal(name, values, "values that differ from each other")
-        if (self.target_loss is None) == (self.turn_deg is None):
-            raise refusal("target_loss", self.target_loss, "a loss to reach, or turn_deg: one of the two")
-        if self.random and (self.on_spiral or self.target_loss is None):
-            raise refusal("random", "random quadratics", "none but for a quadratic with a target_loss")
+        if (self.target_loss is None) == (self.target_turn_deg is None):
+            raise refusal("target_loss", self.target_loss, "a loss to reach, or target_turn_deg: one of the two")
+        if self.random_quadratics and (self.on_spiral or self.target_loss is None):
+            raise refusal("random_quadratics", "random quadratics", "none but for a quadratic with a target_loss")
         if self.trap and not self.on_spiral:
             raise refusal("trap", "starts on the axes", "none but for a spiral")
         return self

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 def alignment_pieces(spec: AlignmentSpec) -> list[Piece]:
     """Return a piece per learning rate and method, then the random problems and the trap; lengths are in steps."""
     out = [Piece(spec.steps, partial(angle_records, spec, lr, method)) for lr in spec.rates for method in spec.methods]
-    if spec.random:
-        out.append(Piece(spec.steps * len(spec.random.beta2), partial(random_records, spec, spec.random)))
+    if spec.random_quadratics:
+        out.append(
+            Piece(spec.steps * len(spec.random_quadratics.beta2), partial(random_records, spec, spec.random_quadratics))
+        )
     if spec.trap:
         out.append(Piece(spec.trap.steps * len(spec.trap.rates), partial(trap_records, spec, spec.trap)))
     return out
@@ -45,8 +47,8 @@ def angle_walk(spec: AlignmentSpec, lr: float, method: str, points: Points, repo
     from replication.studies.alignment.walks import loss_at_most, turned_by, walk
     from syncline.problems.spiral import spiral, spiral_hessian
 
-    if spec.turn_deg is not None:
-        reached = turned_by(points.start, spec.turn_deg)
+    if spec.target_turn_deg is not None:
+        reached = turned_by(points.start, spec.target_turn_deg)
     else:
         assert spec.target_loss is not None
         reached = loss_at_most(spec.target_loss)

@@ -66,7 +66,7 @@ def trap_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
         starts = sorted((r["radius"], r["arc"]) for r in records if r["part"] == "trap" and r["lr"] == lr)
         if starts:
             assert spec.trap is not None
-            free = [arc >= spec.trap.free_steps for _, arc in starts]
+            free = [arc >= spec.trap.escape_distance for _, arc in starts]
             fields = {"part": "trap", "method": "adam", "lr": lr, "draws": len(starts), "arrived": sum(free)}
             fields |= {"steps": float(spec.trap.steps), "trap_closed_form": float(trap_radius(lr))}
             out.append(ROW | fields | {"trap_radius": finite(edge([r for r, _ in starts], free))})

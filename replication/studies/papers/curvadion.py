@@ -31,7 +31,7 @@ class CurvaDionTableSpec(PaperTable):
     kind: Literal["curvadion-table"]
     compute: Seconds
     optimizer: Seconds
-    flag: Seconds
+    trigger_time: Seconds
     sync_rate: float = Field(ge=0, le=1)
     payload_bytes: Positive
     model: ModelField | None = None
@@ -46,7 +46,7 @@ def sync_rows(spec: CurvaDionTableSpec) -> list[dict[str, Any]]:
     with overlap sends its gradient in buckets during the backward pass; each bucket takes its share of the paper's
     sync time.
     """
-    parts = (spec.compute, spec.optimizer, spec.flag)
+    parts = (spec.compute, spec.optimizer, spec.trigger_time)
     rows = []
     for measured in spec.networks:
         link = measured.network
@@ -59,8 +59,8 @@ def sync_rows(spec: CurvaDionTableSpec) -> list[dict[str, Any]]:
             "step_time_s": step_s,
             "baseline_step_time_s": curvadion_step_s(spec.compute, spec.optimizer, 0.0, measured.sync, 1.0),
             "compute_s": spec.compute + spec.optimizer,
-            "communication_s": spec.flag + spec.sync_rate * measured.sync,
-            "exposed_communication_s": spec.flag + spec.sync_rate * measured.sync,
+            "communication_s": spec.trigger_time + spec.sync_rate * measured.sync,
+            "exposed_communication_s": spec.trigger_time + spec.sync_rate * measured.sync,
             "bytes_per_worker": spec.sync_rate * spec.payload_bytes,
             "speedup": curvadion_speedup(*parts, measured.sync, spec.sync_rate),
             "sync_s": measured.sync,

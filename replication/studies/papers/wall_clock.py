@@ -52,7 +52,7 @@ class WallClockFigureSpec(PaperTable):
     """
 
     kind: Literal["wall-clock-figure"]
-    shows: Literal["total", "communication"]
+    quantity: Literal["total", "communication"]
     model: ModelField
     tokens_per_worker: int = Field(ge=1)
     gpus_per_worker: int = Field(default=1, ge=1)
@@ -175,8 +175,8 @@ def wall_clock_figure(spec: WallClockFigureSpec, records: list[Record], rows: li
     for row in rows:
         series = panels.setdefault(row["panel"], {}).setdefault(row["method"], {})
         for estimate in ("equation", "events", "overlap"):
-            series.setdefault(estimate, []).append(row[f"{estimate}_{spec.shows}_s"])
-    time_label = "total time" if spec.shows == "total" else "communication time"
+            series.setdefault(estimate, []).append(row[f"{estimate}_{spec.quantity}_s"])
+    time_label = "total time" if spec.quantity == "total" else "communication time"
     name = f"{spec.model.name}, {spec.workers} machines of {spec.gpus_per_worker} {spec.hardware.name}"
     title = f"{time_label} of {spec.steps:,} steps: {name}"
     yield spec.name, time_over_bandwidth(list(spec.bandwidths), panels, time_label=time_label, title=title)

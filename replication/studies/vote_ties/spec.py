@@ -19,8 +19,8 @@ class PaperVotes(Spec):
 
     workers: int = Field(ge=2, le=10**9)
     tie_rate: Share
-    match: Share
-    flip: Share
+    match_rate: Share
+    flip_rate: Share
 
 
 class VoteTiesSpec(Experiment):

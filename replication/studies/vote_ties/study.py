@@ -73,8 +73,8 @@ def tie_rows(spec: VoteTiesSpec, records: list[Record]) -> list[Record]:
                     "tie_rate_exact": tie_rate(group.workers),
                     "paper_tie_rate": group.tie_rate,
                     **measured,
-                    "paper_match": group.match,
-                    "paper_flip": group.flip,
+                    "paper_match": group.match_rate,
+                    "paper_flip": group.flip_rate,
                 })  # fmt: skip
     return out
 

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from replication.figures.alignment import LATE, ON_TIME, Panel, Plot, Scatter, measured_over, swings
 from replication.figures.alignment import trajectory_grid as ways_on_contours
-from replication.figures.along import Placed, averages_over_steps, measures_over_steps
 from replication.figures.layers import measures_by_layer
 from replication.figures.losses import last_losses, last_losses_over_bytes
+from replication.figures.over_steps import Placed, averages_over_steps, measures_over_steps
 from replication.figures.papers import paper_summary
 from replication.figures.rates import loss_over_tails, sign_shares
 from replication.figures.staleness import over_stages

@@ -23,13 +23,13 @@ methods:
   - {method: {kind: ddp, label: together, rule: sgdm, lr: 0.1}, tune: {lr: 1e-3..1.0}}
   - {method: {kind: local, label: apart, rule: sgdm, period: 2, lr: 0.1}, tune: {lr: 1e-3..1.0}}
 search: {trials: 3, seeds: [101]}
-again: {best: 2, seeds: [102]}
+rerun: {top_trials: 2, seeds: [102]}
 finals: {seeds: 5}
 extras:
   - {name: K4, methods: [apart], seeds: 2, set: {method.period: 4}}
 claims:
-  - {claim: apart is better, all: [{less: apart, than: together}], settled_by: another problem}
-  - {claim: rare is worse, all: [{less: apart, than: apart @ K4}], settled_by: more seeds}
+  - {claim: apart is better, comparisons: [{lower: apart, higher: together}], settled_by: another problem}
+  - {claim: rare is worse, comparisons: [{lower: apart, higher: apart @ K4}], settled_by: more seeds}
 scales:
   gpu: {training.steps: 12}
 """

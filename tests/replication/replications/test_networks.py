@@ -98,7 +98,7 @@ def test_workers_at_their_own_pace_have_a_clock_where_all_come_in_the_order_of_t
     """It is their own on the network of the trainings, and on a faster one; on a slow one messages change the order."""
     late = {"kind": "diloco", "label": "apart", "rule": "sgdm", "period": 2, "lr": 0.1}
     changes = {"methods.1.method": late | {"asynchronous": {}}, "training.speeds": [1.0, 0.4]}
-    changes |= {"networks": ["infiniband", "10gbe", "wan"], "again": None, "search.trials": 1, "finals.seeds": 1}
+    changes |= {"networks": ["infiniband", "10gbe", "wan"], "rerun": None, "search.trials": 1, "finals.seeds": 1}
     result = replicate(tiny(tmp_path, changes), tmp_path / "out", jobs=1)
     (own,) = {row["step_time_s"] for row in result.kept["finals"].rows if row["method"] == "apart"}
     rows = {row["network"]: row for row in result.networks if (row["method"], row["setting"]) == ("apart", "finals")}

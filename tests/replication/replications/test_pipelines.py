@@ -30,7 +30,7 @@ CHANGES = {
         {"method": {"kind": "basis-rotation", "label": "rotation", "lr": 0.02}, "tune": {"lr": "1e-2..3e-2"}},
     ],
     "search": {"trials": 2, "seeds": [101], "set": {"problem.held_out": "first-half"}},
-    "again": None,
+    "rerun": None,
     "finals": {"seeds": 2, "set": {"problem.held_out": "second-half"}},
     "extras": [
         {"name": "on-time", "methods": ["rotation"], "seeds": 2, "set": {"pipeline.schedule": "1f1b"}},
@@ -38,9 +38,9 @@ CHANGES = {
         {"name": "current", "methods": ["rotation"], "seeds": 1, "set": {"pipeline.weights": "current"}},
     ],
     "claims": [{"claim": "late is worse", "settled_by": "more seeds",
-                "all": [{"less": "rotation @ on-time", "than": "rotation"}]}],
+                "comparisons": [{"lower": "rotation @ on-time", "higher": "rotation"}]}],
     "networks": ["nvlink4", OFFICES],
-    "timed": {"model": "gpt-350m", "tokens": 8192, "hardware": "a100"},
+    "pipeline_clock": {"model": "gpt-350m", "tokens": 8192, "hardware": "a100"},
 }  # fmt: skip
 
 
@@ -100,12 +100,12 @@ def test_who_is_first_of_all_settings_is_told_too(whole):
 
 
 def test_the_problems_own_pipeline_is_timed_where_no_other_is_named(whole, tmp_path):
-    spec = pipelines(tmp_path, {"timed": None, "networks": ["wan"]})
+    spec = pipelines(tmp_path, {"pipeline_clock": None, "networks": ["wan"]})
     (own, *_) = replicate(spec, tmp_path / "out", jobs=1).networks
     assert own["bytes_per_worker"] == 2 * 3 * (4 * 2 * 8 * 8) / 4 and own["network"] == "wan"
 
 
 def test_a_model_that_is_timed_needs_stages(tmp_path):
     given = CHANGES["training"] | {"pipeline": None, "problem": PROBLEM}
-    with pytest.raises(SpecError, match=r"^timed: got .*; expected none, as training has no pipeline"):
+    with pytest.raises(SpecError, match=r"^pipeline_clock: got .*; expected none, as training has no pipeline"):
         pipelines(tmp_path, {"training": given})

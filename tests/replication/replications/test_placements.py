@@ -19,6 +19,7 @@ from syncline.runs.sweep.allowance import Allowance
 from syncline.specs.load import with_overrides
 
 STEPS, TUNE = 12, {"lr": "0.01..0.1"}
+EVEN_IS_WORSE = {"lower": "triggered", "higher": "even @ as-many"}
 PLACED = {"kind": "placed-dion", "averages": 3, "steps": STEPS, "lr": 0.02}
 FIELDS: dict[str, Any] = {
     "kind": "replication",
@@ -34,19 +35,19 @@ FIELDS: dict[str, Any] = {
         {"method": {"kind": "local", "label": "local", "period": 4, "lr": 0.01}, "tune": TUNE},
     ],
     "search": {"trials": 1, "seeds": [101]},
-    "again": {"best": 1, "seeds": [102]},
+    "rerun": {"best": 1, "seeds": [102]},
     "finals": {"seeds": 2, "methods": ["triggered", "local"]},
     "extras": [
-        {"name": "as-many", "methods": ["even", "drawn"], "seeds": 2, "as_many_as": "triggered"},
+        {"name": "as-many", "methods": ["even", "drawn"], "seeds": 2, "match_averages_of": "triggered"},
         {"name": "rare", "methods": ["triggered"], "seeds": 2, "set": {"method.threshold": 0.6}},
-        {"name": "as-many-rare", "methods": ["even"], "seeds": [1], "as_many_as": "triggered @ rare"},
+        {"name": "as-many-rare", "methods": ["even"], "seeds": [1], "match_averages_of": "triggered @ rare"},
         {"name": "longer", "methods": ["local"], "seeds": 1, "set": {"steps": 16}},
     ],
-    "along": [{"name": "rounds", "methods": ["local", "triggered"], "seeds": 1, "measures": ["rounds"]}],
-    "crossings": [{"less": "triggered", "than": "local"}],
+    "measured": [{"name": "rounds", "methods": ["local", "triggered"], "seeds": 1, "measures": ["rounds"]}],
+    "crossings": [{"lower": "triggered", "higher": "local"}],
     "claims": [
-        {"claim": "the trigger wins", "all": [{"less": "triggered", "than": "even @ as-many"}], "settled_by": "more"},
-        {"claim": "by far", "all": [{"less": "triggered", "by": 9.0, "than": "even @ as-many"}], "settled_by": "more"},
+        {"claim": "the trigger wins", "comparisons": [EVEN_IS_WORSE], "settled_by": "more"},
+        {"claim": "by far", "comparisons": [EVEN_IS_WORSE | {"margin": 9.0}], "settled_by": "more"},
     ],
 }  # fmt: skip
 
@@ -88,8 +89,8 @@ def test_finals_train_those_that_are_named_and_extras_as_long_as_they_say(whole)
     longer = pq.read_table(whole.folder / "extra-longer.parquet").to_pylist()
     assert max(row["step"] for row in longer) == 16
     assert whole.planned == {
-        "search": 4, "again": 4, "finals": 4, "extra as-many": 4, "extra rare": 2, "extra as-many-rare": 1,
-        "extra longer": 1, "along rounds": 2,
+        "search": 4, "rerun": 4, "finals": 4, "extra as-many": 4, "extra rare": 2, "extra as-many-rare": 1,
+        "extra longer": 1, "measured rounds": 2,
     }  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def test_on_the_network_of_the_trainings_recorded_averages_are_their_clock(whole
 
 
 def test_what_was_measured_is_kept_and_judges_nothing(whole):
-    rows = pq.read_table(whole.folder / "along-rounds.parquet").to_pylist()
+    rows = pq.read_table(whole.folder / "measured-rounds.parquet").to_pylist()
     assert {row["method"] for row in rows} == {"local"}  # a trigger of gradients averages no parameters
     assert {row["step"] for row in rows} == {4, 8, 12} and set(rows[0]) >= {"seed", "measure", "layer", "value"}
     assert {row["claim"]: row["state"] for row in whole.verdicts} == {
@@ -126,7 +127,7 @@ def test_the_page_tells_when_it_was_averaged_and_what_was_measured(whole):
         "## From which step", "| triggered < local | 12 |", "`as-many` is as many averages on each seed as triggered",
     ):  # fmt: skip
         assert words in page
-    for name in ("averages.png", "along-rounds.png"):
+    for name in ("averages.png", "measured-rounds.png"):
         assert (whole.folder / name).stat().st_size > 5000
 
 
@@ -134,7 +135,7 @@ def test_the_page_tells_when_it_was_averaged_and_what_was_measured(whole):
 def test_in_pieces_it_is_the_same(whole, tmp_path):
     """A piece can end between the seeds of an extra."""
     result = replicate(placed(), tmp_path, jobs=1, allowance=Allowance(max_trainings=13))
-    assert result.finished == {"search": 4, "again": 4, "finals": 4, "extra as-many": 1}
+    assert result.finished == {"search": 4, "rerun": 4, "finals": 4, "extra as-many": 1}
     assert replicate(placed(), tmp_path, jobs=1).verdicts == whole.verdicts
     for path in whole.folder.glob("*.parquet"):
         assert pq.read_table(path).to_pylist() == pq.read_table(tmp_path / path.name).to_pylist(), path.name
@@ -143,14 +144,14 @@ def test_in_pieces_it_is_the_same(whole, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"extras.0.as_many_as": "trigered"}, r"extras.0.as_many_as: got 'trigered'; expected .*'triggered'"),
-        ({"extras.0.as_many_as": "triggered @ rare"}, "extras.0.as_many_as: got 'triggered @ rare'"),  # not before it
+        ({"extras.0.match_averages_of": "trigered"}, r"match_averages_of: got 'trigered'; expected .*'triggered'"),
+        ({"extras.0.match_averages_of": "triggered @ rare"}, "match_averages_of: got 'triggered @ rare'"),  # later
         ({"extras.0.seeds": 3}, r"extras.0.seeds: got \[2\]; expected seeds of triggered, whose averages are counted"),
-        ({"extras.1.set": {}}, "extras.1.set: got {}; expected what is set otherwise, or as_many_as"),
+        ({"extras.1.set": {}}, "extras.1.set: got {}; expected what is set otherwise, or match_averages_of"),
         ({"finals.methods": ["lokal"]}, "finals.methods: got 'lokal'; expected one of .*'local'"),
-        ({"along.0.methods": ["x"]}, "along.0.methods: got 'x'"),
-        ({"crossings.0.less": "even"}, "crossings.0: got 'even'; expected one of .*'local', 'local @ longer'"),
-        ({"along.0.seeds": [101]}, r"along.0.seeds: got \[101\]; expected seeds that search has not seen"),
+        ({"measured.0.methods": ["x"]}, "measured.0.methods: got 'x'"),
+        ({"crossings.0.lower": "even"}, "crossings.0: got 'even'; expected one of .*'local', 'local @ longer'"),
+        ({"measured.0.seeds": [101]}, r"measured.0.seeds: got \[101\]; expected seeds that search has not seen"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_counted_or_watched_is_refused(changes, line):
@@ -159,10 +160,10 @@ def test_what_cannot_be_counted_or_watched_is_refused(changes, line):
 
 
 def test_only_what_triggers_says_how_often_it_averaged(tmp_path):
-    with pytest.raises(SpecError, match=r"^extras.0.as_many_as: got 'local'; expected a method with a trigger"):
-        replicate(placed({"extras.0.as_many_as": "local"}), tmp_path / "out", jobs=1)
+    with pytest.raises(SpecError, match=r"^extras.0.match_averages_of: got 'local'; expected a method with a trigger"):
+        replicate(placed({"extras.0.match_averages_of": "local"}), tmp_path / "out", jobs=1)
     with pytest.raises(SpecError, match=r"watch\.measures"):
-        replicate(placed({"along.0.measures": ["round"]}), tmp_path / "out", jobs=1)
+        replicate(placed({"measured.0.measures": ["round"]}), tmp_path / "out", jobs=1)
     with pytest.raises(SynclineError, match="only methods with a trigger do"):
         placed_as_often(Cell("local"), 0, None)
 
@@ -172,8 +173,8 @@ def test_crossings_are_from_a_step_to_the_end():
     assert below_from(down, {1: 2.5, 2: 2.5, 3: 2.5}) == 2 and below_from(flat, down) == 3
     assert below_from(down, flat) is None and below_from(down, {9: 1.0}) is None
     losses = {Cell("a"): {0: down, 1: down}, Cell("b"): {0: {1: 9.0, 2: 1.0, 3: 9.0}, 1: flat}}
-    (row,) = crossing_rows([Crossing(less="a", than="b"), Crossing(less="a", than="c")], losses)
-    assert row == {"less": "a", "than": "b", "steps": {0: 3, 1: None}, "last": 3}
+    (row,) = crossing_rows([Crossing(lower="a", higher="b"), Crossing(lower="a", higher="c")], losses)
+    assert row == {"lower": "a", "higher": "b", "steps": {0: 3, 1: None}, "last": 3}
 
 
 IDENTITIES = {

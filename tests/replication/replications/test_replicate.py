@@ -21,7 +21,7 @@ from syncline.yamls import parse_yaml
 from tests.replication.replications.small import TRAININGS, tiny, tiny_file
 from tests.runs.sweep.small import counted_trainings
 
-TABLES = ("search.parquet", "again.parquet", "finals.parquet", "extra-K4.parquet")
+TABLES = ("search.parquet", "rerun.parquet", "finals.parquet", "extra-K4.parquet")
 
 
 def tables(folder: Path) -> list[list[dict[str, object]]]:
@@ -140,8 +140,8 @@ def test_what_is_whole_needs_no_training_and_no_other_code_changes_it(whole, tmp
 def test_a_verdict_that_changes_at_another_size_is_told(whole, tmp_path):
     """Of another size, in which two seeds are enough, in a folder beside that of the first."""
     shutil.copytree(whole.folder, tmp_path / "tiny")
-    sure = [{"less": "apart", "than": "apart @ K4", "within": 9}]
-    spec = tiny(tmp_path, {"training.steps": 12, "least_seeds": 2, "claims.1.all": sure})
+    sure = [{"lower": "apart", "higher": "apart @ K4", "tolerance": 9}]
+    spec = tiny(tmp_path, {"training.steps": 12, "min_seeds": 2, "claims.1.comparisons": sure})
     result = replicate(spec, tmp_path / "tiny-larger", jobs=1)
     page = (result.folder / "README.md").read_text()
     assert result.verdicts[1]["state"] == "holds"
@@ -154,13 +154,13 @@ def test_a_verdict_that_changes_at_another_size_is_told(whole, tmp_path):
 def test_without_a_second_search_the_first_one_chooses(whole, tmp_path):
     """The same search by the same trials, so that it is trained again by nobody."""
     shutil.copytree(whole.folder, tmp_path / "out")
-    (tmp_path / "out" / "again.parquet").unlink()
+    (tmp_path / "out" / "rerun.parquet").unlink()
     spec = tiny(
-        tmp_path, {"again": None, "finals.seeds": 1, "extras": [], "claims": whole.spec.model_dump()["claims"][:1]}
+        tmp_path, {"rerun": None, "finals.seeds": 1, "extras": [], "claims": whole.spec.model_dump()["claims"][:1]}
     )
     (tmp_path / "out" / "finals.parquet").unlink()
     result = replicate(spec, tmp_path / "out", jobs=1)
-    assert sum(result.planned.values()) == 8 and "again" not in result.planned
+    assert sum(result.planned.values()) == 8 and "rerun" not in result.planned
     for label, chosen in result.chosen.items():
         own = [row for row in result.kept["search"].rows if row["method"] == label]
         assert chosen["trial"] == min(own, key=lambda row: row["loss"])["trial"]
@@ -187,7 +187,7 @@ def test_a_replication_that_cannot_be_trained_leaves_nothing(tmp_path):
 
 def test_trials_that_cannot_be_trained_are_no_equal_effort(tmp_path):
     changes = {"training.problem": {"kind": "quadratic", "spectrum": [1.0], "noise_std": 0.0}}
-    spec = tiny(tmp_path, changes | {"again.best": 1})
+    spec = tiny(tmp_path, changes | {"rerun.top_trials": 1})
     made = replicate(spec, tmp_path / "out", jobs=1, allowance=Allowance(max_trainings=6))
     assert made.effort == {"together": 3, "apart": 3}
     from replication.replications.choosing import check_effort
@@ -220,7 +220,7 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, monkeypatc
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
     spec = load_replication(name, scale)
-    changes = SMALL | {"training.problem.path": str(text)} | ({"again.best": 1} if spec.again else {})
+    changes = SMALL | {"training.problem.path": str(text)} | ({"rerun.top_trials": 1} if spec.rerun else {})
     changes |= {f"extras.{i}.seeds": 1 for i in range(len(spec.extras))}
     if spec.training.get("pipeline"):
         few = {"pipeline.stages": 2, "problem.layers": 2}

@@ -19,7 +19,7 @@ QUADRATIC = {
     "angles_deg": "[0, 30]",
     "methods": "[adam]",
     "steps": "200",
-    "random": "{problems: 3, draws: 2}",
+    "random_quadratics": "{problems: 3, draws: 2}",
 }
 SPIRAL = {
     "angles_deg": "[0, 40]",
@@ -50,22 +50,22 @@ ON_QUADRATIC = {
     "steps": "30",
     "target_loss": "40",
     "seeds": "[1]",
-    "random": "null",
-    "random.problems": "4",
-    "random.seed": "1",
-    "random.draws": "3",
-    "random.condition": "[5, 6]",
-    "random.radius": "[20, 21]",
-    "random.beta2": "[0.3]",
-    "random.delay": "[7]",
+    "random_quadratics": "null",
+    "random_quadratics.problems": "4",
+    "random_quadratics.seed": "1",
+    "random_quadratics.draws": "3",
+    "random_quadratics.condition": "[5, 6]",
+    "random_quadratics.radius": "[20, 21]",
+    "random_quadratics.beta2": "[0.3]",
+    "random_quadratics.delay": "[7]",
 }
 ON_SPIRAL = {
-    "turn_deg": "2",
+    "target_turn_deg": "2",
     "trap": "null",
     "trap.rates": "[0.05]",
     "trap.radii": "[0.9, 1.5]",
     "trap.steps": "300",
-    "trap.free_steps": "0.01",
+    "trap.escape_distance": "0.01",
 }
 ON_SWINGS = {
     "problem": "{kind: text-gpt, layers: 2, width: 8, heads: 1, context: 8, batch_size: 2, tied: false}",
@@ -98,7 +98,7 @@ def base(name: str) -> tuple[list[Any], list[Any]]:
 
 def moved(name: str, field: str, value: str) -> tuple[list[Any], list[Any]]:
     bundled, own, kind = {
-        "plain": ("basis-rotation-fig3", QUADRATIC | {"random": "null"}, AlignmentSpec),
+        "plain": ("basis-rotation-fig3", QUADRATIC | {"random_quadratics": "null"}, AlignmentSpec),
         "quadratic": ("basis-rotation-fig3", QUADRATIC, AlignmentSpec),
         "spiral": ("basis-rotation-fig4", SPIRAL, AlignmentSpec),
         "swings": ("basis-rotation-fig12", SWINGS, SwingsSpec),
@@ -107,7 +107,7 @@ def moved(name: str, field: str, value: str) -> tuple[list[Any], list[Any]]:
 
 
 CASES = [
-    *(("quadratic" if item[0].startswith("random") else "plain", *item) for item in ON_QUADRATIC.items()),
+    *(("quadratic" if item[0].startswith("random_quadratics") else "plain", *item) for item in ON_QUADRATIC.items()),
     *(("spiral", *item) for item in ON_SPIRAL.items()),
     *(("swings", *item) for item in ON_SWINGS.items()),
 ]
@@ -121,7 +121,7 @@ def test_a_field_moves_a_number(name: str, field: str, value: str) -> None:
 def test_every_field_has_an_entry() -> None:
     told = set(ON_QUADRATIC) | set(ON_SPIRAL)
     fields = set(AlignmentSpec.model_fields) - FOR_PEOPLE
-    fields |= {f"random.{name}" for name in RandomQuadraticsSpec.model_fields}
+    fields |= {f"random_quadratics.{name}" for name in RandomQuadraticsSpec.model_fields}
     fields |= {f"trap.{name}" for name in TrapSpec.model_fields}
     assert told == fields
     assert set(ON_SWINGS) == set(SwingsSpec.model_fields) - FOR_PEOPLE

@@ -24,7 +24,7 @@ from syncline.specs import load_spec
 
 
 def quadratic(*overrides: str) -> AlignmentSpec:
-    return load_spec("basis-rotation-fig3", ("random=null", *overrides), AlignmentSpec)
+    return load_spec("basis-rotation-fig3", ("random_quadratics=null", *overrides), AlignmentSpec)
 
 
 def spirals(*overrides: str) -> AlignmentSpec:
@@ -98,8 +98,10 @@ def test_one_scale_for_all_coordinates_knows_no_angle(figure_3):
 
 
 def test_on_random_quadratics_the_ordering_holds_of_two_in_three():
-    spec = load_spec("basis-rotation-fig3", ("random.problems=80", "random.draws=3"), AlignmentSpec)
-    rows = random_rows(spec, random_records(spec, spec.random, nothing))
+    spec = load_spec(
+        "basis-rotation-fig3", ("random_quadratics.problems=80", "random_quadratics.draws=3"), AlignmentSpec
+    )
+    rows = random_rows(spec, random_records(spec, spec.random_quadratics, nothing))
     share = {row["claim"]: row["share"] for row in rows}
     assert 0.55 < share["slower at the last angle than at the first"] < 0.9
     assert share["slowdown falls at no larger angle"] < 0.5
@@ -110,7 +112,7 @@ def test_on_random_quadratics_the_ordering_holds_of_two_in_three():
 def figure_4():
     """Every second place of a quarter turn, at the smaller learning rate, a third as far as in the study."""
     angles = list(range(0, 90, 10))
-    return run(spirals(f"angles_deg={angles}", "rates=[0.01]", "turn_deg=1"))[1]
+    return run(spirals(f"angles_deg={angles}", "rates=[0.01]", "target_turn_deg=1"))[1]
 
 
 def test_on_the_spiral_the_time_without_delay_tracks_misalignment_and_the_slowdown_does_not(figure_4):
@@ -215,7 +217,7 @@ def test_the_exact_basis_is_that_where_the_gradient_is_taken():
 
 def test_random_problems_are_within_their_ranges():
     spec = load_spec("basis-rotation-fig3", (), AlignmentSpec)
-    drawn = draw_problems(spec, spec.random)
+    drawn = draw_problems(spec, spec.random_quadratics)
     assert drawn.start.shape == (300, 5, 2)
     assert 5 <= drawn.condition.min() < 7 and 70 < drawn.condition.max() <= 100
     radius = drawn.start.norm(dim=-1)
@@ -235,7 +237,7 @@ def test_the_edge_parts_trapped_from_free(free, radius):
 
 
 def test_a_study_leaves_records_rows_and_figures(tmp_path):
-    overrides = ("seeds=[0, 1]", "angles_deg=[0, 45]", "random={problems: 4, draws: 2}")
+    overrides = ("seeds=[0, 1]", "angles_deg=[0, 45]", "random_quadratics={problems: 4, draws: 2}")
     spec = load_spec("basis-rotation-fig3", overrides, AlignmentSpec)
     told: list[int] = []
     result = run_study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
@@ -264,7 +266,7 @@ def test_a_spiral_s_folder_has_the_trap(tmp_path):
 def test_what_was_not_finished_leaves_no_records():
     spec = load_spec("basis-rotation-fig3", (), AlignmentSpec)
     assert alignment.angle_records(spec, 1.0, "adam", stop) == []
-    assert random_records(spec, spec.random, stop) == []
+    assert random_records(spec, spec.random_quadratics, stop) == []
     trap = load_spec("basis-rotation-fig4", (), AlignmentSpec)
     assert trap_records(trap, trap.trap, stop) == []
     assert STUDY.rows(spec, []) == STUDY.rows(trap, []) == []
@@ -280,11 +282,15 @@ REFUSED = [
     (quadratic, "problem.noise_std=1", "problem: got 'quadratic'; expected one without noise_std"),
     (quadratic, "problem.angle_deg=5", "problem.angle_deg: got 5.0; expected none here"),
     (quadratic, "angles_deg=[0, 0]", "angles_deg: got (0.0, 0.0); expected values that differ"),
-    (quadratic, "turn_deg=3", "target_loss: got 15.0; expected a loss to reach, or turn_deg"),
-    (spirals, "turn_deg=null", "target_loss: got None; expected a loss to reach, or turn_deg"),
+    (quadratic, "target_turn_deg=3", "target_loss: got 15.0; expected a loss to reach, or target_turn_deg"),
+    (spirals, "target_turn_deg=null", "target_loss: got None; expected a loss to reach, or target_turn_deg"),
     (quadratic, "trap={radii: [1, 2]}", "trap: got 'starts on the axes'; expected none but for a spiral"),
-    (spirals, "random={}", "random: got 'random quadratics'; expected none but for a quadratic"),
-    (quadratic, "random={radius: [9, 2]}", "random.radius: got (9.0, 2.0); expected the lowest first"),
+    (spirals, "random_quadratics={}", "random_quadratics: got 'random quadratics'; expected none but for a quadratic"),
+    (
+        quadratic,
+        "random_quadratics={radius: [9, 2]}",
+        "random_quadratics.radius: got (9.0, 2.0); expected the lowest",
+    ),
     (quadratic, "methods=[lion]", "methods.0: got 'lion'; expected"),
     (quadratic, "delay=0", "delay: got 0; expected"),
 ]

@@ -12,7 +12,7 @@ from syncline.planner.tables.columns import four_digits
 from syncline.runs.folders.result_files import read_parquet
 from syncline.runs.sweep.swept import Swept
 
-ALONG = "along "
+MEASURED = "measured "
 """Prefix of the names of such stages."""
 
 Lines = dict[str, dict[str, dict[int, list[float]]]]
@@ -64,10 +64,10 @@ def measured_layers(rows: Iterable[Mapping[str, Any]]) -> Layers:
 
 def layers_figure(name: str) -> str:
     """Return the file name of a stage's second figure."""
-    return f"along-{name}-layers.png"
+    return f"measured-{name}-layers.png"
 
 
-def along_page(name: str, rows: Sequence[Mapping[str, Any]], figure: str) -> Iterator[str]:
+def measured_page(name: str, rows: Sequence[Mapping[str, Any]], figure: str) -> Iterator[str]:
     """Yield tables of the medians of the later half of the steps, and figures; a note if no value was measured."""
     yield f"## Along a training: {name}\n"
     lines, layers = measured_lines(rows), measured_layers(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replication.replications.along import along_page, measured_layers, measured_lines
+from replication.replications.measured import measured_layers, measured_lines, measured_page
 
 
 def row(method: str, step: int, measure: str, value: float, layer: str = "") -> dict[str, object]:
@@ -36,8 +36,8 @@ def test_layers_are_of_the_later_half() -> None:
 
 
 def test_a_page_has_a_table_per_set_of_lines_and_the_layers_at_both_ends() -> None:
-    page = "\n".join(along_page("votes", [*VOTES, *SPREAD], "along-votes.png"))
+    page = "\n".join(measured_page("votes", [*VOTES, *SPREAD], "measured-votes.png"))
     assert "| measure | one bit | signs |" in page and "| measure | cub |" in page
     assert "largest_spread by layer, cub: from 1.500 (up) to 6.000 (token)." in page
-    assert "![votes by layer](along-votes-layers.png)" in page
-    assert "Nothing was found" in "\n".join(along_page("votes", [], "along-votes.png"))
+    assert "![votes by layer](measured-votes-layers.png)" in page
+    assert "Nothing was found" in "\n".join(measured_page("votes", [], "measured-votes.png"))
