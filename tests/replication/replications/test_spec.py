@@ -15,7 +15,7 @@ REFUSED = [
     ({"methods.0.method": {"kind": "ddp"}}, "methods.0.method.label: got None; expected what the method is called"),
     ({"rerun.top_trials": 4}, "rerun.top_trials: got 4; expected at most 3"),
     ({"rerun.seeds": [101]}, "rerun.seeds: got [101]; expected seeds that the search has not seen"),
-    ({"finals.seeds": [0, 102]}, "finals.seeds: got [102]; expected seeds that again has not seen"),
+    ({"finals.seeds": [0, 102]}, "finals.seeds: got [102]; expected seeds that rerun has not seen"),
     ({"extras.0.seeds": [101]}, "extras.0.seeds: got [101]; expected seeds that search has not seen"),
     ({"extras.0.methods": ["apert"]}, "did you mean 'apart'"),
     (
