@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from replication.scoreboard.board import Scored, board_of
 from replication.scoreboard.rows import PAPERS
-from syncline.errors import SpecError, one_of
+from syncline import SpecError
+from syncline.errors import one_of
 
 if TYPE_CHECKING:
     from pathlib import Path

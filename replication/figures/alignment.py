@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
+from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.axes import draw_legend, legend_above, line_samples, new_figure
+from syncline.analysis.figures import draw_legend, legend_above, line_samples, new_figure
 from syncline.analysis.statistics.curves import FloatArray
-from syncline.errors import SpecError
 
 GRID = 300
 MOST_ACROSS = 3

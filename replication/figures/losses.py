@@ -9,9 +9,9 @@ from statistics import median
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from syncline import SpecError
 from syncline.analysis import figure_style, method_styles
-from syncline.analysis.figures.axes import legend_above, new_figure
-from syncline.errors import SpecError
+from syncline.analysis.figures import legend_above, new_figure
 from syncline.units import format_bytes
 
 

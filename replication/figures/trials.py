@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
+from syncline import SpecError
 from syncline.analysis import figure_style
-from syncline.analysis.figures.axes import new_figure
-from syncline.errors import SpecError
+from syncline.analysis.figures import new_figure
 
 PANELS = 3
 """Number of panels in a row."""

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
+from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.axes import draw_line, legend_above, new_figure, spread_positions
-from syncline.errors import SpecError
+from syncline.analysis.figures import draw_line, legend_above, new_figure, spread_positions
 
 NAME_HEIGHT, HIGHEST_NAME = 0.055, 0.85
 """Height and highest place of the marks' names, as shares of the last panel; the region's name is above."""

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from replication.replications.spec import ReplicationSpec, SearchedMethod
-from syncline.errors import SynclineError
+from syncline import SynclineError
 from syncline.specs.load import with_overrides
 
 Trial = Mapping[str, Any]

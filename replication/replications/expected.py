@@ -12,7 +12,7 @@ from replication.replications.spec import ReplicationSpec
 from replication.replications.stage_tables import stage_in, stage_table
 from replication.replications.stages import ReplicationStage, search_stage
 from syncline.runs.sweep.grid import SweptSpec, configurations
-from syncline.specs.experiment import ScheduleSpec
+from syncline.specs import ScheduleSpec
 from syncline.specs.watch import WatchSpec
 from syncline.units import format_seconds
 

@@ -16,9 +16,9 @@ from replication.replications.averages import AveragedTraining, Averages
 from replication.replications.spec import Cell, ReplicationSpec
 from replication.replications.stage_tables import CompletedStage, StageRows
 from replication.replications.stages import ReplicationStage
+from syncline import SpecError
 from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import Exchange, TensorShape, calls_of
-from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.runs.sweep.grid import SweptSpec, configurations

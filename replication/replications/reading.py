@@ -11,7 +11,7 @@ from replication.replications.replicated import NOBODY, Replicated
 from replication.replications.spec import load_replication
 from replication.replications.stage_tables import stage_in, stage_table
 from replication.replications.verdicts import verdict_rows
-from syncline.errors import SpecError
+from syncline import SpecError
 from syncline.files import refuse_changed_files
 from syncline.runs.folders.run_index import is_replication
 from syncline.runs.sweep.grid import seeds_of

@@ -21,7 +21,7 @@ from replication.replications.replicated import Replicated
 from replication.replications.spec import ExtraStage
 from replication.replications.stage_tables import CompletedStage
 from replication.replications.stages import DEFAULT_NETWORK
-from syncline.errors import SynclineError
+from syncline import SynclineError
 from syncline.files import atomic_path, read_json, refuse_changed_files
 from syncline.planner.tables.columns import four_digits
 from syncline.runs.folders.json_values import plain

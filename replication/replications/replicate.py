@@ -38,7 +38,7 @@ from replication.replications.stages import (
     trial_rows,
 )
 from replication.replications.verdicts import verdict_rows
-from syncline.errors import SpecError, SynclineError
+from syncline import SpecError, SynclineError
 from syncline.runs.folders.folder import environment
 from syncline.runs.folders.manifest import remove_manifest, write_manifest
 from syncline.runs.sweep.allowance import Allowance

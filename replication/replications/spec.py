@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from replication.replications import bundled_replications
-from syncline.errors import SpecError, SynclineError, one_of
+from syncline import SpecError, SynclineError
+from syncline.errors import one_of
 from syncline.fields import Spec, refusal, validate
-from syncline.specs import Experiment
-from syncline.specs.experiment import SeedsField
+from syncline.specs import Experiment, SeedsField
 from syncline.specs.load import read_fields, with_overrides
 from syncline.specs.stages import TimedModelSpec
 from syncline.yamls import parse_yaml

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from syncline.errors import SpecError
+from syncline import SpecError
 from syncline.files import atomic_path, refuse_changed_files
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.result_files import read_parquet

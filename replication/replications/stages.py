@@ -12,7 +12,7 @@ from typing import Any
 
 from replication.replications.choosing import best_trials, knobs_of, method_with
 from replication.replications.spec import Cell, ReplicationSpec, cells_of
-from syncline.errors import SpecError, SynclineError
+from syncline import SpecError, SynclineError
 from syncline.methods import method_of
 from syncline.runs.folders.result_files import SWEEP_METRICS, read_parquet
 from syncline.runs.sweep.allowance import Allowance

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from replication.scoreboard.board import Scored, board_of
 from replication.scoreboard.rows import PAPERS
-from syncline.errors import SpecError, one_of
+from syncline import SpecError
+from syncline.errors import one_of
 from syncline.planner.tables.columns import Column, digits_of, table, text_of
 
 if TYPE_CHECKING:

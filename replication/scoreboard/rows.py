@@ -10,7 +10,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from syncline.errors import SpecError, one_of
+from syncline import SpecError
+from syncline.errors import one_of
 from syncline.registry import import_reference
 
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")

@@ -9,7 +9,7 @@ from decimal import ROUND_DOWN, Decimal, InvalidOperation
 from itertools import pairwise
 from typing import TypeAlias
 
-from syncline.errors import SpecError
+from syncline import SpecError
 
 AGREE, DIFFER, TREND, NOT_CHECKABLE = "agree", "differ", "trend", "not checkable"
 SAYS = (AGREE, DIFFER, TREND)

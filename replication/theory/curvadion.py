@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
+from syncline import SpecError
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.costmodel.numerics.arrays import require
-from syncline.errors import SpecError
 
 
 def rmmc_exact(mu: ArrayLike, along: ArrayLike, across: ArrayLike) -> FloatArray:

@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike
 from scipy.fft import dct
 from scipy.special import ndtr, ndtri
 
+from syncline import SpecError
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.costmodel.numerics.arrays import require
-from syncline.errors import SpecError, one_of
+from syncline.errors import one_of
 
 BiasForm = Literal["printed", "any", "symmetric"]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from syncline.errors import SpecError
+from syncline import SpecError
 
 
 def norm_11(hessian: Tensor) -> Tensor:

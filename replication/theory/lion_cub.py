@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import betainc, digamma, gammaln, ndtr, wofz
 
+from syncline import SpecError
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
-from syncline.errors import SpecError, one_of
+from syncline.errors import one_of
 
 Law = Literal["laplace", "gaussian"]
 

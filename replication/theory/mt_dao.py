@@ -13,9 +13,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline import SpecError
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.costmodel.numerics.arrays import require
-from syncline.errors import SpecError, one_of
+from syncline.errors import one_of
 
 StepForm = Literal["printed", "mended", "largest"]
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from syncline.errors import SpecError, one_of
+from syncline import SpecError
+from syncline.errors import one_of
 
 Product = Callable[[Tensor], Tensor]
 """``v -> H v`` of vectors ``(d,)``; each call may look at another batch of data."""

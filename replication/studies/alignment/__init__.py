@@ -1,8 +1,7 @@
 """A study of Adam's slowdown under delayed gradients over the Hessian's alignment: Basis Rotation's Figures 3 and 4."""
 
 from replication.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec, TrapSpec
-from syncline.specs import Study
-from syncline.specs.study import lazy_function
+from syncline.specs import Study, lazy_function
 
 __all__ = ["STUDY", "AlignmentSpec", "RandomQuadraticsSpec", "TrapSpec"]
 

@@ -22,7 +22,7 @@ from replication.studies.alignment.spec import AlignmentSpec
 from replication.studies.alignment.study import angle_walk
 from replication.theory.basis_rotation import trap_radius
 from syncline.analysis import method_styles
-from syncline.specs.study import Figures, Record
+from syncline.specs import Figures, Record
 
 WAY_STEPS = 4000
 """Maximum number of steps of a trajectory."""

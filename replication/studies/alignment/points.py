@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replication.studies.alignment.spec import AlignmentSpec
-from syncline.specs.study import Record
+from syncline.specs import Record
 
 if TYPE_CHECKING:
     from torch import Tensor

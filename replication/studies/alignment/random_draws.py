@@ -10,7 +10,7 @@ import numpy as np
 from replication.studies.alignment.points import RECORD, ROW, finite, or_inf, quadratics, rule_of, share_of
 from replication.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec
 from replication.theory.ranks import rank_correlation
-from syncline.specs.study import Record, Report
+from syncline.specs import Record, Report
 
 if TYPE_CHECKING:
     from torch import Tensor

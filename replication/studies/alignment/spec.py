@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from syncline.fields import Positive, Rate, Seed, Spec, Steps, refusal
-from syncline.specs import Experiment
-from syncline.specs.problem import ProblemField
+from syncline.specs import Experiment, ProblemField
 
 AlignmentBasis = Literal["ada-sgd", "adam", "rotated", "rotated-ema"]
 """``ada-sgd``: one second moment for all coordinates. ``rotated``: Adam in the eigenbasis of the exact Hessian at the

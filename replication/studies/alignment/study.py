@@ -23,8 +23,7 @@ from replication.studies.alignment.random_draws import random_records, random_ro
 from replication.studies.alignment.spec import AlignmentSpec
 from replication.studies.alignment.trap import trap_records, trap_rows
 from replication.theory.ranks import rank_correlation
-from syncline.specs import Piece
-from syncline.specs.study import Record, Report
+from syncline.specs import Piece, Record, Report
 
 if TYPE_CHECKING:
     from replication.studies.alignment.walks import Walk

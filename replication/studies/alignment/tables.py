@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from replication.studies.alignment.spec import AlignmentSpec
 from syncline.planner.tables.columns import RATE, Column, count_of, digits_of, table, text_of
-from syncline.specs.study import Record
+from syncline.specs import Record
 
 if TYPE_CHECKING:
     from rich.console import Group

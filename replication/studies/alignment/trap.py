@@ -9,7 +9,7 @@ import numpy as np
 from replication.studies.alignment.points import RECORD, ROW, finite, floor_point, rule_of
 from replication.studies.alignment.spec import AlignmentSpec, TrapSpec
 from replication.theory.basis_rotation import trap_radius
-from syncline.specs.study import Record, Report
+from syncline.specs import Record, Report
 
 
 def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Record]:

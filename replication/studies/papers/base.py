@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from syncline.planner.tables.columns import Column, table
-from syncline.specs import Experiment, Study
-from syncline.specs.study import Figures, Record, no_figures
+from syncline.specs import Experiment, Figures, Record, Study, no_figures
 from syncline.units import format_bandwidth
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from syncline.costmodel import Call, Exchange, Model, collective_s, curvadion_sp
 from syncline.costmodel.traffic.overlap import PricedCall, exposed_s, gradient_buckets, split_call
 from syncline.fields import Positive, Seconds, Spec
 from syncline.planner.tables.columns import Column, seconds_of, text_of
+from syncline.specs import ModelField
 from syncline.specs.cluster.spec_fields import LinkField
-from syncline.specs.models import ModelField
 
 
 class MeasuredSync(Spec):

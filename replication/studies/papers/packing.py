@@ -13,8 +13,9 @@ import numpy as np
 
 from replication.studies.papers.speed import SpeedFit, SpeedTableSpec, fit, wire_bits
 from replication.theory import packed_vote_s
+from syncline import SpecError
 from syncline.costmodel import MODELS
-from syncline.errors import SpecError, one_of
+from syncline.errors import one_of
 from syncline.specs import load_spec
 
 GPT_BATCHES = {"gpt2": 12, "gpt2-medium": 12, "gpt2-large": 12, "gpt2-xl": 8}

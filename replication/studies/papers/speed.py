@@ -13,7 +13,7 @@ from replication.studies.papers.base import PaperTable, Printed, bandwidth_of, p
 from syncline.costmodel import vote_bits_per_parameter
 from syncline.fields import Spec, parsed, refusal
 from syncline.planner.tables.columns import Column, seconds_of
-from syncline.specs.study import Record
+from syncline.specs import Record
 from syncline.units import parse_bandwidth
 
 

@@ -13,7 +13,7 @@ from syncline.costmodel import bytes_per_step, mean_bytes_per_step
 from syncline.fields import Spec, Steps
 from syncline.methods import MethodSpec
 from syncline.planner.tables.columns import Column, count_of, text_of
-from syncline.specs.models import ModelField
+from syncline.specs import ModelField
 
 ANY_GROUP = 2
 """Number of workers; the traffic per worker of the methods in these tables does not depend on it."""

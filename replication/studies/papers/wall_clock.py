@@ -20,9 +20,8 @@ from syncline.costmodel import (
 )
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
 from syncline.planner.tables.columns import Column, seconds_of, text_of
+from syncline.specs import Figures, ModelField, Record
 from syncline.specs.memory import HardwareField
-from syncline.specs.models import ModelField
-from syncline.specs.study import Figures, Record
 from syncline.units import parse_bandwidth
 
 STATES = ("parameters", "first momentum", "second momentum")

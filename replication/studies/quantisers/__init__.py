@@ -1,8 +1,7 @@
 """A study of Lion Cub's quantisers: the sign of a sum when workers send small integers."""
 
 from replication.studies.quantisers.spec import QuantisersSpec
-from syncline.specs import Study
-from syncline.specs.study import lazy_function
+from syncline.specs import Study, lazy_function
 
 __all__ = ["STUDY", "QuantisersSpec"]
 

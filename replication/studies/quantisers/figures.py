@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replication.figures.rates import loss_over_tails, sign_shares
 from replication.studies.quantisers.spec import QuantisersSpec
-from syncline.specs.study import Figures, Record
+from syncline.specs import Figures, Record
 
 
 def quantiser_figures(spec: QuantisersSpec, records: list[Record], rows: list[Record]) -> Figures:

@@ -11,9 +11,7 @@ from replication.studies.draws import DistributionField
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.fields import Positive, Seed, Spec, Steps, Workers, refusal
 from syncline.methods import MethodSpec
-from syncline.specs import Experiment, Training
-from syncline.specs.experiment import ScheduleSpec, check_distinct
-from syncline.specs.problem import ProblemField
+from syncline.specs import Experiment, ProblemField, ScheduleSpec, Training, check_distinct
 
 
 class VectorsSpec(Spec):

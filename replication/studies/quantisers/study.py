@@ -24,8 +24,7 @@ from syncline.optim import (
 )
 from syncline.problems.streams import torch_generator
 from syncline.runs.training.train_and_time import train_method
-from syncline.specs import Piece
-from syncline.specs.study import Record, Report
+from syncline.specs import Piece, Record, Report
 
 if TYPE_CHECKING:
     from torch import Tensor

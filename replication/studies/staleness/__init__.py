@@ -1,8 +1,7 @@
 """A study of training with delayed gradients: losses after equal steps, and over the time of pipelines."""
 
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
-from syncline.specs import Study
-from syncline.specs.study import lazy_function
+from syncline.specs import Study, lazy_function
 
 __all__ = ["STUDY", "LateMethod", "StalenessSpec"]
 

@@ -24,8 +24,7 @@ from syncline.runs.training.delayed_gradients.updates import (
     stage_work,
     synchronous,
 )
-from syncline.specs import Piece
-from syncline.specs.study import Record, Report
+from syncline.specs import Piece, Record, Report
 
 if TYPE_CHECKING:
     from syncline.training import History

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from replication.studies.staleness.spec import StalenessSpec
 from syncline.planner.tables.columns import RATE, Column, count_of, digits_of, seconds_of, table, text_of, times_of
-from syncline.specs.study import Record
+from syncline.specs import Record
 
 if TYPE_CHECKING:
     from rich.console import Group

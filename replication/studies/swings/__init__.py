@@ -4,8 +4,7 @@ It reproduces Basis Rotation's Figure 12.
 """
 
 from replication.studies.swings.spec import SwingsSpec
-from syncline.specs import Study
-from syncline.specs.study import lazy_function
+from syncline.specs import Study, lazy_function
 
 __all__ = ["STUDY", "SwingsSpec"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replication.figures.alignment import LATE, ON_TIME, swings
 from replication.studies.swings.spec import SwingsSpec
-from syncline.specs.study import Figures, Record
+from syncline.specs import Figures, Record
 
 
 def swing_figures(spec: SwingsSpec, records: list[Record], rows: list[Record]) -> Figures:

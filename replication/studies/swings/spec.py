@@ -8,9 +8,7 @@ from pydantic import Field, model_validator
 
 from syncline.fields import Seed, Steps, refusal
 from syncline.methods import MethodSpec
-from syncline.specs import Experiment
-from syncline.specs.experiment import ScheduleSpec, check_distinct
-from syncline.specs.problem import ProblemField
+from syncline.specs import Experiment, ProblemField, ScheduleSpec, check_distinct
 
 
 class SwingsSpec(Experiment):

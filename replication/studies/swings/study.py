@@ -10,8 +10,7 @@ import numpy as np
 
 from replication.studies.swings.spec import SwingsSpec
 from syncline.methods import MethodBase
-from syncline.specs import Piece
-from syncline.specs.study import Record, Report
+from syncline.specs import Piece, Record, Report
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,8 +1,7 @@
 """A study without training: majority votes of independent workers, their ties and their agreement with the sum."""
 
 from replication.studies.vote_ties.spec import VoteTiesSpec
-from syncline.specs import Study
-from syncline.specs.study import lazy_function
+from syncline.specs import Study, lazy_function
 
 __all__ = ["STUDY", "VoteTiesSpec"]
 

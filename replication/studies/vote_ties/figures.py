@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replication.figures.rates import sign_shares
 from replication.studies.vote_ties.spec import VoteTiesSpec
-from syncline.specs.study import Figures, Record
+from syncline.specs import Figures, Record
 
 
 def tie_figures(spec: VoteTiesSpec, records: list[Record], rows: list[Record]) -> Figures:

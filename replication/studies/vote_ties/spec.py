@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from replication.studies.draws import DistributionField
 from syncline.fields import Seed, Spec
-from syncline.specs import Experiment
-from syncline.specs.experiment import check_distinct
+from syncline.specs import Experiment, check_distinct
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -7,8 +7,7 @@ from functools import partial
 
 from replication.studies.draws import DistributionSpec, draw_of
 from replication.studies.vote_ties.spec import VoteTiesSpec
-from syncline.specs import Piece
-from syncline.specs.study import Record, Report
+from syncline.specs import Piece, Record, Report
 
 BLOCK = 2**16
 """Number of votes computed at once."""

@@ -35,7 +35,7 @@ FIELDS: dict[str, Any] = {
         {"method": {"kind": "local", "label": "local", "period": 4, "lr": 0.01}, "tune": TUNE},
     ],
     "search": {"trials": 1, "seeds": [101]},
-    "rerun": {"best": 1, "seeds": [102]},
+    "rerun": {"top_trials": 1, "seeds": [102]},
     "finals": {"seeds": 2, "methods": ["triggered", "local"]},
     "extras": [
         {"name": "as-many", "methods": ["even", "drawn"], "seeds": 2, "match_averages_of": "triggered"},
