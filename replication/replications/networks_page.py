@@ -127,11 +127,10 @@ def _timed_by(spec: ReplicationSpec) -> str:
     if not spec.training.get("pipeline"):
         return "the calls that each method makes, updates in no time"
     description = "the model's own pipeline"
-    if spec.pipeline_clock is not None and spec.pipeline_clock.model is not None:
-        description = (
-            f"a pipeline of {spec.pipeline_clock.model.name} with {spec.pipeline_clock.tokens:,} tokens a batch"
-        )
-        description += f" on {spec.pipeline_clock.hardware.name}, whose losses these are not"
+    clock = spec.pipeline_clock
+    if clock is not None and clock.model is not None:
+        description = f"a pipeline of {clock.model.name} with {clock.tokens_per_batch:,} tokens a batch"
+        description += f" on {clock.hardware.name}, whose losses these are not"
     return f"the events of {description}, products of matrices in updates included"
 
 

@@ -80,7 +80,7 @@ class ExtraStage(Spec):
     """Trainings of some methods with their chosen hyperparameters in another setting, evaluated like the finals.
 
     ``match_averages_of``: a cell whose method has a trigger. On each seed the methods average as often as the method of
-    that cell did on this seed (``averages`` of `placed-dion`), in steps that the seed draws at random.
+    that cell did on this seed (``num_averages`` of `placed-dion`), in steps that the seed draws at random.
     """
 
     name: StageName

@@ -199,10 +199,8 @@ def placed_as_often(cell: Cell, seed: int, averages: int | None) -> dict[str, An
         SynclineError: the other method did not record its averages, because it has no trigger.
     """
     if averages is None:
-        raise SynclineError(
-            f"match_averages_of: {cell} does not say how often it averaged; only methods with a trigger do"
-        )
-    return {"method.averages": averages, "method.placement_seed": seed}
+        raise SynclineError(f"match_averages_of: {cell} does not record its averages; only methods with a trigger do")
+    return {"method.num_averages": averages, "method.placement_seed": seed}
 
 
 def check_stages(spec: ReplicationSpec) -> None:

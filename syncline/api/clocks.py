@@ -154,7 +154,7 @@ def collectives(
     cluster: Any = None,
     collectives: str | Iterable[str] | None = None,
     algorithms: str | Iterable[str] | None = None,
-    rule: str = "eager",
+    protocol: str = "eager",
     starts: Sequence[str | float] | None = None,
 ) -> Result:
     """Compare the algorithms of collectives on networks: by closed form, in lockstep and by events.
@@ -167,7 +167,7 @@ def collectives(
         collectives: the only collectives to compare: ``"all_reduce"``.
         algorithms: the only algorithms to compare; ``auto``, ``gloo`` and ``nccl`` stand for the choice that each
             makes.
-        rule: the time at which messages start: ``eager`` or ``rendezvous``.
+        protocol: the time at which messages start: ``eager`` or ``rendezvous``.
         starts: the time at which each worker enters the collective.
 
     Returns:
@@ -188,7 +188,7 @@ def collectives(
 
     chosen_networks, _, count = resolve_cluster_options(cluster, names(networks), None, workers)
     question = experiment.CostQuestion.from_options(
-        count, nbytes, chosen_networks, names(collectives), starts, names(algorithms), rule
+        count, nbytes, chosen_networks, names(collectives), starts, names(algorithms), protocol
     )
     return collectives_result(question)
 

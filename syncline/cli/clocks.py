@@ -263,11 +263,11 @@ def collectives_command(
             autocompletion=completion.algorithms,
         ),
     ] = None,
-    rule: Annotated[
+    protocol: Annotated[
         str,
         typer.Option(
-            "--rule",
-            metavar="RULE",
+            "--protocol",
+            metavar="PROTOCOL",
             help="When messages start: eager or rendezvous.",
             autocompletion=completion.among("eager", "rendezvous"),
         ),
@@ -287,7 +287,7 @@ def collectives_command(
     from syncline.specs import resolve_cluster_options
 
     networks, _, count = resolve_cluster_options(cluster, each_network(network), None, workers)
-    question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, rule)
+    question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, protocol)
     result = collectives_result(question)
     tables = [] if as_json else tables_of(result, columns)
     drawn = plot and experiment.plot_costs(question, plot)
@@ -329,15 +329,20 @@ def pipeline_command(
     backward: Annotated[
         str | None, typer.Option("--backward", metavar="TIME,...", help="Likewise, of its backward.")
     ] = None,
-    weight: Annotated[
-        str | None, typer.Option("--weight", metavar="TIME,...", help="The weights' part of the backward, of zb-h1.")
+    backward_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--backward-weight", metavar="TIME,...", help="The part of it for the weights' gradient, of zb-h1."
+        ),
     ] = None,
     chunks: Annotated[
         int | None, typer.Option("--chunks", metavar="V", help="Chunks of layers per stage, of interleaved.")
     ] = None,
-    in_flight: Annotated[
+    max_in_flight: Annotated[
         str | None,
-        typer.Option("--in-flight", metavar="N,...", help="Most micro-batches in a stage at a time; or one per stage."),
+        typer.Option(
+            "--max-in-flight", metavar="N,...", help="Most micro-batches in a stage at a time; or one per stage."
+        ),
     ] = None,
     network: NetworksOption = None,
     activation_bytes: Annotated[
@@ -359,7 +364,8 @@ def pipeline_command(
 
     lists = {
         "--schedule": ("schedules", ",".join(schedule) if schedule else None), "--forward": ("forward", forward),
-        "--backward": ("backward", backward), "--weight": ("weight", weight), "--in-flight": ("in_flight", in_flight),
+        "--backward": ("backward", backward), "--backward-weight": ("backward_weight", backward_weight),
+        "--max-in-flight": ("max_in_flight", max_in_flight),
     }  # fmt: skip
     options = {name: (field, value_of(name, text, several=True)) for name, (field, text) in lists.items()} | {
         "--stages": ("stages", stages), "--microbatches": ("microbatches", microbatches),

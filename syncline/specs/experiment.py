@@ -200,9 +200,9 @@ class Training(ClockSpec, Experiment):
         if asynchrony is None:
             return
         expected_absence = f"none beside {method.name}, whose workers have no common steps"
-        if self.compute.optimizer:
+        if self.compute.optimizer_time:
             expected = f"0 beside {method.name}, whose server updates in no time"
-            raise refusal("compute.optimizer", self.compute.optimizer, expected)
+            raise refusal("compute.optimizer_time", self.compute.optimizer_time, expected)
         self.watch.refuse(expected_absence)
         asynchrony.check_workers(self.workers, path)
         self.faults.refuse_absences(expected_absence)
@@ -376,7 +376,7 @@ class ProjectSpec(ClockSpec, Experiment):
     def warnings(self) -> list[str]:
         """Return warnings about disturbances, which a closed form ignores, and about updates that take no time."""
         disturbances = self.compute.model_dump(
-            include={"jitter", "slow_workers", "pauses", "starts"}, exclude_defaults=True
+            include={"jitter", "slow_workers", "pauses", "start_offsets"}, exclude_defaults=True
         )
         fields = [f"compute.{field}" for field in disturbances]
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
@@ -387,8 +387,8 @@ class ProjectSpec(ClockSpec, Experiment):
     def _uncounted_update_warnings(self) -> list[str]:
         """Return a warning if updates take no time although their products are a large share of a step."""
         # Measured step times include the update.
-        measured = self.compute.seconds is not None or self.compute.table is not None
-        if measured or self.compute.optimizer != 0 or self.layout.build().workers > 1:
+        measured = self.compute.seconds is not None or self.compute.batch_times is not None
+        if measured or self.compute.optimizer_time != 0 or self.layout.build().workers > 1:
             return []
         flops = self.model.flops_per_token * self.tokens_per_worker
         shares = {
@@ -396,10 +396,10 @@ class ProjectSpec(ClockSpec, Experiment):
         }
         large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
         message = f"updates take no time here; their products are {large} of a step's operations"
-        return [f"{message}, which compute.optimizer=counted adds"] if large else []
+        return [f"{message}, which compute.optimizer_time=counted adds"] if large else []
 
 
-COUNTING = ComputeSpec(optimizer="counted")
+COUNTING = ComputeSpec(optimizer_time="counted")
 
 LEAST_UPDATE = 0.05
 """Smallest share of an update in a step's operations for which a warning says that the update takes no time."""

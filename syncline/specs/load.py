@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from syncline.checkout import has_replication, import_replication, replication_hint
 from syncline.errors import SpecError, SynclineError, one_of
-from syncline.fields import kind_of_model, validate
+from syncline.fields import kind_of_model, one_of_fields, validate
 from syncline.methods import named
 from syncline.specs.compute import fields_from_shorthand
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
@@ -100,8 +100,8 @@ def _as_overrides(overrides: Overrides) -> list[Override]:
 def bundled() -> dict[str, Path]:
     """Return the files of the bundled specs by name, with those of the papers' studies in a checkout."""
     folders = [LIBRARY, import_replication("studies").LIBRARY] if has_replication() else [LIBRARY]
-    files = {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
-    return dict(sorted(files.items()))
+    files = (path for folder in folders for path in folder.glob("*.yaml"))
+    return {path.stem: path for path in sorted(files, key=lambda path: path.name)}
 
 
 def load_spec(
@@ -256,7 +256,7 @@ def _replaced(thing: Any, field: str, value: Any, option: str) -> Any:
     """Return a copy of a problem or network that is an object of Python, with a new value of one field."""
     names = [spec_field.name for spec_field in dataclass_fields(thing) if spec_field.init]
     if field not in names:
-        raise SpecError(option, field, "no such field here, but " + one_of(names, field))
+        raise SpecError(option, field, "no such field here, but " + one_of_fields(names, field))
     return replace(thing, **{field: value})
 
 

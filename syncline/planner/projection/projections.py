@@ -84,7 +84,8 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
     models = _models(spec, options)
     machines = [hardware(name, "--hardware") for name in names_of(options.hardware)]
     computing = [
-        spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": machine}) for machine in machines
+        spec.compute.model_copy(update={"seconds": None, "batch_times": None, "hardware": machine})
+        for machine in machines
     ]
     workers = counts_of(options.workers) if options.workers else [spec.workers]
     changed: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from tests.replication.replications.small import tiny, tiny_file
 
 TEXT = {"training.problem": {"kind": "text-gpt"}}
 REFUSED = [
+    ({"again": None}, "again: got None; expected no such field here, but it was renamed to rerun"),
     ({"methods.1.tune": {"lr": "0.1..1.0", "period": "1..4"}}, "as many knobs searched for each method"),
     ({"methods.1.method.label": "together"}, "labels that differ"),
     ({"methods.0.method": {"kind": "ddp"}}, "methods.0.method.label: got None; expected what the method is called"),
