@@ -54,6 +54,7 @@ from syncline.cli.shell import (
     warn,
 )
 from syncline.errors import SpecError
+from syncline.units import parse_count
 
 if TYPE_CHECKING:
     from syncline.planner.projection.projections import Options
@@ -89,6 +90,23 @@ def project_command(
     algorithm: AlgorithmOption = None,
     precision: PrecisionOption = None,
     layout: LayoutOption = None,
+    batch_tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-tokens",
+            metavar="B",
+            help="Tokens of all workers in a step, as 2M; by default between the best batches of published fits.",
+        ),
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            "--period",
+            metavar="H",
+            help="Steps between exchanges of methods that exchange now and then: 30 by default; preset: each "
+            "preset's own.",
+        ),
+    ] = None,
     thresholds: Annotated[
         bool | None,
         typer.Option(
@@ -154,6 +172,8 @@ def project_command(
         sequence,
         precision,
         layout or (),
+        batch_tokens,
+        period,
     )
     if grid:
         conflicting = {
@@ -162,6 +182,7 @@ def project_command(
             "--tokens": tokens,
             "--target-loss": target_loss,
             "--prices": prices,
+            "--batch-tokens": batch_tokens,
         }
         conflicting |= {"--columns": columns, "--failures": failures}
         for name, value in conflicting.items():
@@ -170,6 +191,8 @@ def project_command(
         _write_grid(loaded, options, grid, thresholds or False, parquet or Path(f"{loaded.name}.parquet"), as_json)
         return
     specs = projections.variants(loaded, options)
+    if tokens is not None and not any(change.path == "steps" for change in changes):
+        specs = [projections.with_steps_for(projection, parse_count(tokens, "--tokens")) for projection in specs]
     warn(projections.left_out(specs))
     from syncline.api.clocks import project
 

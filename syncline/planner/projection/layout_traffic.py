@@ -189,7 +189,7 @@ def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors)
     def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
         model, machine, memory_spec = spec.model, spec.memory_machine, spec.memory
         assert isinstance(model, ModelShape)
-        sequences = model_parallel * spec.tokens_per_worker / model.sequence
+        sequences = model_parallel * spec.worker_tokens / model.sequence
         limit = machine.memory_bytes if machine else None
         activations = 0.0
         if memory_spec.activations is not None:

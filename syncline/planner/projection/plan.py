@@ -374,12 +374,12 @@ def _seconds_or_zero(priced: PricedMany) -> FloatOrArray:
 
 
 def _compute_s(spec: ProjectSpec) -> float:
-    shape, tokens = spec.model, spec.tokens_per_worker
+    shape, tokens = spec.model, spec.worker_tokens
     return float(spec.compute.base_s(_flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
 
 
 def _flops(spec: ProjectSpec) -> float:
-    flops = spec.model.flops_per_token * spec.tokens_per_worker
+    flops = spec.model.flops_per_token * spec.worker_tokens
     return RECOMPUTED * flops if spec.memory.activations == "recomputed" else flops  # seconds from the spec include it
 
 
