@@ -22,7 +22,9 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test checks
         loss,
         pipeline,
         project,
+        replicate,
         report,
+        reproduce,
         run,
         solve,
         sweep,
@@ -30,8 +32,6 @@ if TYPE_CHECKING:  # the same names for editors and type checkers; a test checks
         whatif,
     )
     from syncline.api.networks import Link
-    from syncline.api.papers import reproduce
-    from syncline.api.replicate import replicate
     from syncline.api.result import Result
     from syncline.errors import SpecError, SynclineError
     from syncline.methods.functions import (
@@ -95,9 +95,9 @@ _WHERE = {
     "placed_dion": "syncline.methods.functions",
     "powersgd": "syncline.methods.functions",
     "project": "syncline.api.functions",
-    "replicate": "syncline.api.replicate",
+    "replicate": "syncline.api.functions",
     "report": "syncline.api.functions",
-    "reproduce": "syncline.api.papers",
+    "reproduce": "syncline.api.functions",
     "run": "syncline.api.functions",
     "selsync": "syncline.methods.functions",
     "selsync_dion": "syncline.methods.functions",

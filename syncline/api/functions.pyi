@@ -461,6 +461,45 @@ def project(
     """
     ...
 
+def replicate(
+    name: str | Path,
+    *,
+    scale: str | None = None,
+    seeds: int | Sequence[int] | None = None,
+    most: int | None = None,
+    time: float | str | None = None,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    on_stage: Callable[[Any], Any] | None = None,
+    on_expected: Callable[[Any], None] | None = None,
+) -> Result:
+    """Test the claims of a paper at equal tuning effort: a search for each method, final trainings, verdicts.
+
+    The final trainings have fresh seeds. A second call with the same arguments continues from the last finished
+    training. The replications are in a checkout of the repository.
+
+    Args:
+        name: Bundled replication, or a YAML file.
+        scale: Scale of the replication: cpu, or another of its scales, as larger or gpu.
+        seeds: Seeds of the final trainings: their number, as in 5, or a list, as in [3, 4].
+        most: Largest number of trainings in this call; the same command continues later.
+        time: Time during which this call starts trainings, as in 10min; the same command continues later.
+        jobs: Number of processes in parallel; by default one per core.
+        out: Folder of the replication; by default results/replication/NAME.
+        on_stage: Function from a stage to a context manager of the listener that is informed of its trainings.
+        on_expected: Function called before the first training with the number of trainings left and their expected
+            time.
+
+    Returns:
+        The result with a row per comparison and the state of its claim; `Result.told` has ``stages``, ``effort``,
+        ``chosen`` and ``left``.
+
+    Raises:
+        SynclineError: an argument is wrong, and one line says which values are accepted, before any training; or the
+            package is installed without a checkout of the repository.
+    """
+    ...
+
 def report(what: Any, out: str | Path | None = None, *, title: str = "") -> ReportPage:
     """Write results to one HTML page that works offline: tables, charts and caveats.
 
@@ -475,6 +514,20 @@ def report(what: Any, out: str | Path | None = None, *, title: str = "") -> Repo
     Raises:
         SynclineError: a folder does not exist, is not a result's, or is incomplete; or the file to replace is no
             report.
+    """
+    ...
+
+def reproduce(paper: str | None = None) -> Result:
+    """Recompute the numbers of the papers: where they agree, where they differ, and which document explains it.
+
+    Args:
+        paper: Paper: curvadion, demo, mt-dao, basis-rotation or lion-cub; by default all.
+
+    Returns:
+        The result with a row per number; `Result.json` also has ``claims``.
+
+    Raises:
+        SynclineError: there is no such paper, or the package is installed without a checkout of the repository.
     """
     ...
 

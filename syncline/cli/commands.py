@@ -22,7 +22,7 @@ COMMANDS = {
     "run": "trainings",
     "sweep": "sweeps",
     "best": "sweeps",
-    "replicate": "replicate",
+    "replicate": "papers",
     "launch": "processes",
     "calibrate": "processes",
     "validate": "processes",
@@ -44,21 +44,14 @@ COMMANDS = {
     "explore": "catalogue",
     "chakra": "traces",
     "list": "catalogue",
-    "reproduce": "reproduce",
+    "reproduce": "papers",
     "doctor": "catalogue",
 }
 """The commands in the order of the help: the module of this room with ``print_NAME``, or none for `print_answer`."""
 
 
-UNDECLARED = ("replicate", "reproduce")
-"""Commands whose questions are not declared yet: their modules add them to the application."""
-
-
 def register(command: str) -> None:
     """Add a command to the application."""
-    if command in UNDECLARED:
-        import_module(f"syncline.cli.{COMMANDS[command]}")
-        return
     question = question_of(command)
 
     def printer(asked: Question) -> None:

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
-PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
-"""The papers of `syncline reproduce`; a test compares them with the scoreboard."""
-
 Offer = Callable[[str], list[str]]
 
 CATALOGUES = {
@@ -21,7 +18,6 @@ CATALOGUES = {
     "collectives": "syncline.costmodel:COLLECTIVES",
     "schedules": "syncline.sim.pipelines.schedules:SCHEDULES",
     "failures": "syncline.costmodel.reliability.rates:FAILURE_RATES",
-    "replications": "syncline.specs.replications:bundled_replications",
 }
 """The place of each catalogue of names: a registry, a mapping, or a function that returns one of them."""
 
@@ -77,12 +73,24 @@ def _algorithm_names() -> Iterable[str]:
     return ("auto", "gloo", "nccl", *dict.fromkeys(names))
 
 
+def _replication_names() -> Iterable[str]:
+    from syncline.checkout import has_replication, import_replication
+
+    files: dict[str, Path] = import_replication("replications").bundled_replications() if has_replication() else {}
+    return files
+
+
 def _run_names() -> Iterable[str]:
     folder = Path("runs")
     return sorted(str(path) for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
 
 
-NAMES = {"layouts": _layout_names, "algorithms": _algorithm_names, "runs": _run_names}
+NAMES = {
+    "layouts": _layout_names,
+    "algorithms": _algorithm_names,
+    "replications": _replication_names,
+    "runs": _run_names,
+}
 """The functions of names that are in no catalogue."""
 
 

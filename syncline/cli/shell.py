@@ -44,12 +44,6 @@ FLAG = " "
 """Placeholder for the value of an option that takes none."""
 
 
-# The commands whose questions are not declared yet take it from here.
-JsonOption = Annotated[
-    bool, typer.Option("--json", metavar=FLAG, help="Print one JSON object with 'rows' to standard output.")
-]
-
-
 def _switch_code_off(context: typer.Context, is_given: bool) -> None:
     if is_given:
         context.with_resource(no_code())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.cli import completion
-from syncline.cli.commands import COMMANDS, UNDECLARED
+from syncline.cli.commands import COMMANDS
 from syncline.costmodel import NETWORKS
 from syncline.questions import list as list_question
 from syncline.questions import question_of
@@ -33,10 +33,7 @@ def test_of_a_list_the_last_name_is_completed():
 
 
 COMPLETIONS = {
-    appearance_of(member).completion
-    for command in COMMANDS
-    if command not in UNDECLARED
-    for member in question_of(command).declared(SHELL)
+    appearance_of(member).completion for command in COMMANDS for member in question_of(command).declared(SHELL)
 } - {()}
 """The completions that the questions name."""
 

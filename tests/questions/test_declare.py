@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from syncline.api.arguments import function_of
-from syncline.cli.commands import COMMANDS, UNDECLARED, callback_of
+from syncline.cli.commands import COMMANDS, callback_of
 from syncline.errors import SpecError
 from syncline.questions import question_of
 from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, appearance_of, flag_of, listed, option
@@ -135,10 +135,7 @@ def test_one_value_is_a_list_of_one() -> None:
     assert listed(None) == [] and listed("a") == ["a"] and listed((1, 2)) == [1, 2] and listed({"a": 1}) == [{"a": 1}]
 
 
-DECLARED = [name for name in COMMANDS if name not in UNDECLARED]
-
-
-@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_field_has_a_sentence_and_a_name_of_its_own(name: str) -> None:
     for place in (SHELL, PYTHON):
         fields = question_of(name).declared(place)
@@ -148,7 +145,7 @@ def test_every_field_has_a_sentence_and_a_name_of_its_own(name: str) -> None:
 
 
 def test_declarations_load_nothing_heavy() -> None:
-    code = "import sys\n" + "\n".join(f"import syncline.questions.{name}" for name in DECLARED)
+    code = "import sys\n" + "\n".join(f"import syncline.questions.{name}" for name in COMMANDS)
     heavy = ("typer", "rich", "pydantic", "numpy", "torch", "pandas", "yaml", "syncline.specs", "syncline.errors")
     code += f"\nprint(sorted({set(heavy)} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
