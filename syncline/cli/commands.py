@@ -52,16 +52,16 @@ COMMANDS = {
 
 def register(command: str) -> None:
     """Add a command to the application."""
-    question = question_of(command)
+    declared = question_of(command)
 
-    def printer(asked: Question) -> None:
+    def printer(question: Question) -> None:
         if not COMMANDS[command]:
-            print_answer(asked)
+            print_answer(question)
         else:
-            getattr(import_module(f"syncline.cli.{COMMANDS[command]}"), f"print_{command}")(asked)
+            getattr(import_module(f"syncline.cli.{COMMANDS[command]}"), f"print_{command}")(question)
 
-    callback = callback_of(question, printer)
-    app.command(command, rich_help_panel=question.panel, epilog=examples(*question.examples))(callback)
+    callback = callback_of(declared, printer)
+    app.command(command, rich_help_panel=declared.panel, epilog=examples(*declared.examples))(callback)
 
 
 def callback_of(question: type[Question], printer: Callable[[Any], None], **hidden_flags: Any) -> Callable[..., None]:
