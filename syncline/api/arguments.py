@@ -124,8 +124,17 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
+def checked_argument(name: str, value: Any, annotation: Any) -> Any:
+    """Return an argument as a plain value of the annotation's type.
+
+    Raises:
+        SpecError: the value does not have this type, or cannot be read.
+    """
+    return _typed(name, plain_argument(name, value), annotation)
+
+
 def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
-    return _typed(name, plain_argument(name, value), annotations.get(name, Any))
+    return checked_argument(name, value, annotations.get(name, Any))
 
 
 def _typed(path: str, value: Any, annotation: Any) -> Any:

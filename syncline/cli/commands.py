@@ -84,7 +84,11 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
     def callback(**options: Any) -> None:
         set_options = {name for name in defaults if options[name] != defaults[name]}
         try:
-            printer(question(**{member.name: _read(member, options[member.name]) for member in declared}))
+            printer(
+                question(
+                    **{member.name: _read(member, options[member.name], hints[member.name]) for member in declared}
+                )
+            )
         except SpecError as error:
             raise _by_option(error, question, set_options) from None
 
@@ -133,7 +137,8 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
         information = typer.Option(*(appearance.flag or flag_of(declared)).split(), **details)
     if kind is str and default is not MISSING and default is not None:
         default = str(default)
-    annotated = Annotated[kind if default is not None else kind | None, information]
+    shell_type: Any = kind if default is not None else kind | None
+    annotated: Any = Annotated[shell_type, information]
     return inspect.Parameter(
         declared.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -151,10 +156,27 @@ def _shell_type(appearance: Option, annotation: Any) -> Any:
     return list[str] if appearance.repeatable else kind
 
 
-def _read(declared: Field[Any], value: Any) -> Any:
-    """Return the value of a field that an option's text means."""
+def _read(declared: Field[Any], value: Any, annotation: Any) -> Any:
+    """Return the value of a field that an option's text means.
+
+    Raises:
+        SpecError: a text is not in Unicode, its reader cannot read it, or YAML has another type than the field.
+    """
     reader = appearance_of(declared).reader
-    return value if value is None or not reader else getattr(readers, reader)(flag_of(declared), value)
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise SpecError(declared.name, text, "text in Unicode") from None
+    if value is None or not reader:
+        return value
+    value = getattr(readers, reader)(flag_of(declared), value)
+    if reader not in ("yaml", "values"):
+        return value
+    from syncline.api.arguments import checked_argument
+
+    return checked_argument(declared.name, value, annotation)
 
 
 def _by_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
