@@ -44,11 +44,11 @@ from syncline.costmodel.compute.models import MODELS
 from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.costmodel.compute.tensors import (
     TensorShape,
-    balanced_parts,
     dion_rank,
     is_worth_factors,
     largest_divisor,
     matrix_sides,
+    model_fragments,
 )
 from syncline.costmodel.layouts.memory import (
     Activations,
@@ -133,7 +133,6 @@ __all__ = [
     "TwoLevel",
     "activation_bytes",
     "algorithms_on",
-    "balanced_parts",
     "best_algorithm",
     "bytes_per_step",
     "call_bytes",
@@ -163,6 +162,7 @@ __all__ = [
     "matrix_sides",
     "mean_bytes_per_step",
     "mean_step",
+    "model_fragments",
     "model_memory",
     "mt_dao_all_reduce_s",
     "nccl_sockets_s",
