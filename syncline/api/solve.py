@@ -55,10 +55,11 @@ def solve(
     fits: bool | None = None,
     **fields: Any,
 ) -> Result:
-    """Solve for the setting that meets a target: bandwidth, latency, period, number of workers, or network.
+    """Solve for the setting that meets a target: bandwidth, latency, period, delay, workers, or network.
 
     Args:
-        variable: the variable to solve for: ``bandwidth``, ``latency``, ``period``, ``workers`` or ``network``.
+        variable: the variable to solve for: ``bandwidth``, ``latency``, ``period``, ``delay``, ``workers`` or
+            ``network``.
         spec: see `sl.project`, as for the arguments up to ``extrapolate``.
         model: the model whose tensors are sent, or several.
         workers: M, the number of workers, or several.

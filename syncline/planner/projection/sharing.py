@@ -58,7 +58,6 @@ def traffic_and_memory(
     if not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=bytes_per_gradient(number_format))
-    gradient_bytes = BYTES_PER_ELEMENT[method.travels_as] * elements(tensors)
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
         {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
@@ -72,7 +71,7 @@ def traffic_and_memory(
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
             return sharded_exchanges(
-                gradient_bytes,
+                BYTES_PER_ELEMENT[method.travels_as] * elements(tensors),
                 parameter_bytes,
                 count,
                 SHARDINGS[sharding],
