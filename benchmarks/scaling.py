@@ -270,19 +270,19 @@ def utilisation(part: Printed) -> list[Utilisation]:
     rows = []
     for name, printed in part.methods.items():
         for target, value in zip(TARGETS, printed, strict=True):
-            ours = [_sufficient(shares[name], target) for shares in (projected, advised)]
-            columns = [(round(rate, 3), *_on_grid(rate, value)) for rate in ours]
+            ours = [sufficient_rate(shares[name], target) for shares in (projected, advised)]
+            columns = [(round(rate, 3), *on_grid(rate, value)) for rate in ours]
             rows.append(Utilisation(part.where, part.model, name, target, value, *columns[0], *columns[1]))
     return rows
 
 
-def _sufficient(shares: Floats, target: float) -> float:
+def sufficient_rate(shares: Floats, target: float) -> float:
     """Return the rate at which the shares of `FINE` reach a target, in Gbit/s."""
     first = int(np.argmax(shares >= target))
     return float(np.exp(np.interp(target, shares[first - 1 : first + 1], np.log(FINE[first - 1 : first + 1]))))
 
 
-def _on_grid(value: float, printed: float) -> tuple[float, int]:
+def on_grid(value: float, printed: float) -> tuple[float, int]:
     """Return the grid's value that is not above, and how many steps it is above the printed one."""
     place = min(max(int(np.searchsorted(GRID, value * ROUNDED, side="right")) - 1, 0), len(GRID) - 1)
     return round(float(GRID[place]), 1), place - int(np.argmin(np.abs(np.log(GRID / printed))))
