@@ -176,9 +176,10 @@ def _with_steps(method: Any, name: str, steps: int) -> MethodBase | None:
     """Return the method with another period or delay, or None if it cannot have that one."""
     changed = {"period": steps} if name == "period" else {"stream": method.stream.model_dump() | {"tau": steps}}
     try:
-        return type(method).model_validate(dict(method) | changed)  # type: ignore[no-any-return]
+        changed_method: MethodBase = type(method).model_validate(dict(method) | changed)
     except ValidationError:
         return None
+    return changed_method
 
 
 def workers_variable(
