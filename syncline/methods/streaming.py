@@ -175,13 +175,11 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.comm import E3M0
         from syncline.optim import Nesterov, Streaming
 
         outer = Nesterov(self.outer_lr, self.outer_momentum)
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
-        if self.wire == "e3m0":
-            options["wire"] = E3M0()
+        options["four_bits"] = self.wire == "e3m0"
         return Streaming(params, self.lr, self.rule.build(), {"params": self.period}, outer=outer, **options)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import DENSE, E3M0, Details, Handle, WireFormat, first_rows, flat, for_all
+from syncline.comm import E3M0, Details, Handle, first_rows, flat, for_all
 from syncline.comm.base import fp32_bytes
 from syncline.costmodel import model_fragments
 from syncline.costmodel.traffic.call import Spans
@@ -59,9 +59,9 @@ class Streaming(Method):
         alpha: weight of a worker's own value in a merge, from 0 to 1.
         in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
         outer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
-        wire: wire format of averages; with ``E3M0`` each worker gathers the outer gradients of all workers in four bits
-            and averages them in its own precision.
-        **options: ``weight_decay``, ``clip_norm``, ``comm``, ``worker_axis`` of ``Method``.
+        four_bits: whether outer gradients travel as ``E3M0``: each worker gathers those of all workers in four bits and
+            averages them in its own precision.
+        **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Raises:
         SpecError: for a value out of range.
@@ -82,15 +82,15 @@ class Streaming(Method):
         alpha: float = 0.0,
         in_backward: bool = False,
         outer: OuterOptimizer | None = None,
-        wire: WireFormat | E3M0 = DENSE,
+        four_bits: bool = False,
         **options: Any,
     ) -> None:
         if fragments < 1:
             raise SpecError("fragments", fragments, "an integer >= 1")
         if strides < 1:
             raise SpecError("strides", strides, "an integer >= 1")
-        if isinstance(wire, E3M0) and outer is None:
-            raise SpecError("wire", "e3m0", "a wider format without an outer optimizer: whole parameters travel")
+        if four_bits and outer is None:
+            raise SpecError("four_bits", four_bits, "false without an outer optimizer: whole parameters travel")
         sync = Periodic(dict(periods))
         if not 0 <= tau < min(periods.values()):
             raise SpecError("tau", tau, f"from 0 to {min(periods.values()) - 1}, less than every period")
@@ -101,9 +101,9 @@ class Streaming(Method):
             raise SpecError("compressor", options["compressor"], expected)
         self.fragments, self.strides, self.tau, self.alpha = fragments, strides, tau, alpha
         self.in_backward = in_backward
-        self._four_bits = wire if isinstance(wire, E3M0) else None
+        self._code = E3M0() if four_bits else None
         self._in_flight: dict[Slot, TensorsInFlight] = {}
-        super().__init__(params, lr, rule, sync, outer=outer, wire=DENSE if isinstance(wire, E3M0) else wire, **options)
+        super().__init__(params, lr, rule, sync, outer=outer, **options)
 
     def _slots(self, t: int) -> list[Slot]:
         """Return the slots to send after step ``t``."""
@@ -143,7 +143,7 @@ class Streaming(Method):
 
     def _start(self, sent: list[Tensor], label: str, details: Details) -> Handle:
         """Start the average of a fragment's tensors ``(R, *s)``."""
-        code = self._four_bits
+        code = self._code
         if code is None:
             return self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
         encoded = [code.encode(flat(x)) for x in sent]

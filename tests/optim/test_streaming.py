@@ -228,7 +228,10 @@ P = [torch.nn.Parameter(torch.zeros(1))]
             "clip_norm: got 1.0; expected none with stream.in_backward",
         ),
         (lambda: StreamingMTDAO(P, LR, wire="e3m0"), "wire: got 'e3m0'; expected"),
-        (lambda: Streaming(P, LR, sgdm(), {"params": 3}, wire=E3M0()), "wire: got 'e3m0'; expected a wider format"),
+        (
+            lambda: Streaming(P, LR, sgdm(), {"params": 3}, four_bits=True),
+            "four_bits: got True; expected false without",
+        ),
         (lambda: StreamingDiLoCo(P, LR, period=0), "period: got 0; expected at least 1"),
         (
             lambda: StreamingMTDAO(P, LR, period=8, momentum_periods=(2,), stream=stream(tau=3)),

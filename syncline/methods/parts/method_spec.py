@@ -265,13 +265,13 @@ class MethodBase(Spec):
 
         A method that has a further wire format sets it itself.
         """
-        from syncline.comm import DENSE, WIRE_FORMATS
+        from syncline.comm import WIRE_FORMATS
 
         return {
             "other_lr": self.other_lr,
             "weight_decay": self.weight_decay,
             "clip_norm": self.clip_norm,
-            "wire": WIRE_FORMATS.get(self.travels_as, DENSE),
+            "wire": WIRE_FORMATS.get(self.travels_as, WIRE_FORMATS["dense"]),
             "comm": comm,
             "worker_axis": worker_axis,
         }
