@@ -216,7 +216,7 @@ def projected_shares(part: Printed) -> dict[str, Floats]:
         tokens_per_worker=8,
         steps=TRAINING_STEPS,
         overlap="ddp",
-        bucket=12 * part.width**2 * BITS // 8,
+        bucket_size=12 * part.width**2 * BITS // 8,
         precision="bf16",
         algorithm="ring",
         thresholds=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from itertools import islice
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -157,6 +157,67 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
+RENAMED: Mapping[str, tuple[str, ...]] = {
+    "above": ("hierarchy",),
+    "activation": ("momentum_activation",),
+    "adapt": ("dynamic_local_updates",),
+    "adjust": ("adjust_lr",),
+    "aggregate": ("aggregation",),
+    "always": ("compress_all_matrices",),
+    "averages": ("num_averages",),
+    "bandwidth": ("nic_bandwidth",),
+    "bucket": ("bucket_size",),
+    "buffer": ("buffer_size",),
+    "byte": ("byte_overhead",),
+    "call": ("call_overhead",),
+    "discount": ("staleness_exponent",),
+    "encode": ("encode_bandwidth",),
+    "every": ("merge_period",),
+    "exponential": ("exponential_scale",),
+    "factor": ("bandwidth_divisor",),
+    "flow": ("max_flow_rate",),
+    "form": ("variant",),
+    "grace": ("grace_period",),
+    "in_flight": ("max_in_flight",),
+    "leaves": ("first_step",),
+    "left_out": ("cross_validation",),
+    "mean": ("mean_delay",),
+    "merge": ("merge_weight",),
+    "message": ("message_overhead",),
+    "optimizer": ("optimizer_time",),
+    "other": ("other_rule",),
+    "outer": ("outer_optimizer",),
+    "pareto": ("pareto_shape",),
+    "readback": ("readback_latency",),
+    "returns": ("end_step",),
+    "rule": ("protocol",),
+    "segment": ("mss",),
+    "speeds": ("speed_sigma",),
+    "start": ("reference",),
+    "starts": ("start_offsets",),
+    "table": ("batch_times",),
+    "table_unit": ("batch_unit",),
+    "through": ("shares_lower_links",),
+    "tokens": ("tokens_per_microbatch", "tokens_per_batch"),
+    "value": ("value_format",),
+    "waits": ("synchronous",),
+    "weight": ("backward_weight",),
+    "weights": ("update_weights", "backward_weights"),
+}
+"""New names of renamed fields of specs, by the old name; several if specs differ."""
+
+
+def one_of_fields(names: Iterable[str], name: str) -> str:
+    """Return the end of an error line about a field that does not exist: its new name, or the fields that exist.
+
+    >>> one_of_fields(["groups", "merge_period"], "every")
+    'it was renamed to merge_period'
+    """
+    fields = list(names)
+    new = next((new for new in RENAMED.get(name, ()) if new in fields), None)
+    return one_of(fields, name) if new is None else f"it was renamed to {new}"
+
+
 def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str]]) -> SpecError:
     """Return the first of pydantic's errors as one line: path, value, and what would be accepted.
 
@@ -190,7 +251,7 @@ def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str
     if kind == "refused":
         return str(context["expected"])
     if kind == "extra_forbidden":
-        return "no such field here, but " + one_of(fields(detail["loc"][:-1]), str(detail["loc"][-1]))
+        return "no such field here, but " + one_of_fields(fields(detail["loc"][:-1]), str(detail["loc"][-1]))
     if kind == "missing":
         return "a value, as this field has no default"
     if kind == "union_tag_invalid":

@@ -126,7 +126,7 @@ def _noted(path: Path) -> dict[str, Any]:
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     """Return the result of a validation by measurements, or of a validation by trainings between processes."""
 
-    names = ("rows", "summary", "constants", "left_out")
+    names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: noted[name] for name in names if name in noted} | {"folder": str(path)}
     if isinstance(spec, VALIDATIONS):
         answer = {"spec": spec.name} | answer

@@ -58,7 +58,7 @@ class Streaming(Method):
         tau: number of steps between sending and merging a fragment, less than every K.
         alpha: weight of a worker's own value in a merge, from 0 to 1.
         in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
-        outer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
+        outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
         four_bits: whether outer gradients travel as ``E3M0``: each worker gathers those of all workers in four bits and
             averages them in its own precision.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
@@ -81,7 +81,7 @@ class Streaming(Method):
         tau: int = 0,
         alpha: float = 0.0,
         in_backward: bool = False,
-        outer: OuterOptimizer | None = None,
+        outer_optimizer: OuterOptimizer | None = None,
         four_bits: bool = False,
         **options: Any,
     ) -> None:
@@ -89,7 +89,7 @@ class Streaming(Method):
             raise SpecError("fragments", fragments, "an integer >= 1")
         if strides < 1:
             raise SpecError("strides", strides, "an integer >= 1")
-        if four_bits and outer is None:
+        if four_bits and outer_optimizer is None:
             raise SpecError("four_bits", four_bits, "false without an outer optimizer: whole parameters travel")
         sync = Periodic(dict(periods))
         if not 0 <= tau < min(periods.values()):
@@ -103,7 +103,7 @@ class Streaming(Method):
         self.in_backward = in_backward
         self._code = E3M0() if four_bits else None
         self._in_flight: dict[Slot, TensorsInFlight] = {}
-        super().__init__(params, lr, rule, sync, outer=outer, **options)
+        super().__init__(params, lr, rule, sync, outer_optimizer=outer_optimizer, **options)
 
     def _slots(self, t: int) -> list[Slot]:
         """Return the slots to send after step ``t``."""
@@ -163,14 +163,14 @@ class Streaming(Method):
     def _payload(self, row: Row, state: str) -> Tensor:
         if state != "params":
             return row.state[state]
-        return self.outer.payload(row.x, row.state) if self.outer else row.x
+        return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x
 
     def _merge(self, row: Row, state: str, average: Tensor) -> None:
         row.state.pop(PENDING + state, None)  # what a state_dict kept of this flight
         target = row.x if state == "params" else row.state[state]
         before = target.clone() if self.alpha else target
-        if state == "params" and self.outer:
-            self.outer.absorb(row.x, average, row.state, row.group)
+        if state == "params" and self.outer_optimizer:
+            self.outer_optimizer.absorb(row.x, average, row.state, row.group)
         else:
             target.copy_(average)
         if self.alpha:

@@ -14,7 +14,7 @@ from typing import Any, TextIO, TypeVar
 from pydantic import BaseModel
 
 from syncline.errors import SpecError, SynclineError, one_of
-from syncline.fields import kind_of_model, validate
+from syncline.fields import kind_of_model, one_of_fields, validate
 from syncline.methods import named
 from syncline.specs.compute import fields_from_shorthand
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
@@ -253,7 +253,7 @@ def _replaced(thing: Any, field: str, value: Any, option: str) -> Any:
     """Return a copy of a problem or network that is an object of Python, with a new value of one field."""
     names = [spec_field.name for spec_field in dataclass_fields(thing) if spec_field.init]
     if field not in names:
-        raise SpecError(option, field, "no such field here, but " + one_of(names, field))
+        raise SpecError(option, field, "no such field here, but " + one_of_fields(names, field))
     return replace(thing, **{field: value})
 
 

@@ -81,7 +81,7 @@ class ExtraStage(Spec):
     """Trainings of some methods with their chosen hyperparameters in another setting, evaluated like the finals.
 
     ``as_many_as``: a cell whose method has a trigger. On each seed the methods average as often as the method of that
-    cell did on this seed (``averages`` of `placed-dion`), in steps that the seed draws at random.
+    cell did on this seed (``num_averages`` of `placed-dion`), in steps that the seed draws at random.
     """
 
     name: StageName

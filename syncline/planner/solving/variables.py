@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.network.multi_level import MultiLevel
@@ -20,6 +19,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
+from syncline.planner.periods import with_field, with_period
 from syncline.planner.projection.projections import refusal_of
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST, PER_DECADE, at_bandwidth
 from syncline.planner.solving.link_selection import LinkPlace, link_places, with_level
@@ -174,12 +174,9 @@ def has_variable(method: MethodBase, name: str) -> bool:
 
 def _with_steps(method: Any, name: str, steps: int) -> MethodBase | None:
     """Return the method with another period or delay, or None if it cannot have that one."""
-    changed = {"period": steps} if name == "period" else {"stream": method.stream.model_dump() | {"tau": steps}}
-    try:
-        changed_method: MethodBase = type(method).model_validate(dict(method) | changed)
-    except ValidationError:
-        return None
-    return changed_method
+    if name == "period":
+        return with_period(method, steps)
+    return with_field(method, "stream", method.stream.model_dump() | {"tau": steps})
 
 
 def workers_variable(

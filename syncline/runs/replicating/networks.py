@@ -259,7 +259,7 @@ class _Tasks:
         from syncline.runs.training.elastic.async_clock import async_plan, async_training_clock
 
         asynchronous = asynchronous_of(method)
-        if asynchronous is None or asynchronous.adapt == "batch":
+        if asynchronous is None or asynchronous.dynamic_local_updates == "batch":
             return None
         key = run.network.name, canonical(run.model_dump(mode="json"))
         if key not in self._played:

@@ -128,7 +128,7 @@ def _timed_by(spec: ReplicationSpec) -> str:
         return "the calls that each method makes, updates in no time"
     description = "the model's own pipeline"
     if spec.timed is not None and spec.timed.model is not None:
-        description = f"a pipeline of {spec.timed.model.name} with {spec.timed.tokens:,} tokens a batch"
+        description = f"a pipeline of {spec.timed.model.name} with {spec.timed.tokens_per_batch:,} tokens a batch"
         description += f" on {spec.timed.hardware.name}, whose losses these are not"
     return f"the events of {description}, products of matrices in updates included"
 

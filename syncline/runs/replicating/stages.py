@@ -200,7 +200,7 @@ def placed_as_often(cell: Cell, seed: int, averages: int | None) -> dict[str, An
     """
     if averages is None:
         raise SynclineError(f"as_many_as: {cell} does not say how often it averaged; only methods with a trigger do")
-    return {"method.averages": averages, "method.placement_seed": seed}
+    return {"method.num_averages": averages, "method.placement_seed": seed}
 
 
 def check_stages(spec: ReplicationSpec) -> None:

@@ -41,7 +41,7 @@ def upload_cut(k: int, chunk: int, values_alone: bool = False) -> float:
 def packed_cut(model: str = "olmo-300m", k: int = 32) -> float:
     """Return the bytes of fp32 gradients over those of packed indices and bf16 values, without the embedding."""
     tensors = [tensor for tensor in MODELS[model].tensors if tensor.name != "embedding"]
-    spec = method_of({"kind": "demo", "lr": 0.001, "k": k, "index_bits": 0, "value": "bf16"})
+    spec = method_of({"kind": "demo", "lr": 0.001, "k": k, "index_bits": 0, "value_format": "bf16"})
     return 4 * sum(tensor.elements for tensor in tensors) / mean_bytes_per_step(spec.exchanges(tensors, 4))
 
 

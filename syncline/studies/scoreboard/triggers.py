@@ -35,7 +35,7 @@ def triggered(seed: int, skew: float, threshold: float) -> TriggeredRun:
 def scheduled(seed: int, skew: float, count: int, schedule: str) -> float:
     """Return the final loss of Dion that averages ``count`` times, ``evenly`` or in the ``first`` steps."""
     placement = {"evenly": "even", "first": "early"}[schedule]
-    return _trained(partial(PlacedDion, lr=RATE, averages=count, steps=STEPS, placement=placement), seed, skew)[0]
+    return _trained(partial(PlacedDion, lr=RATE, num_averages=count, steps=STEPS, placement=placement), seed, skew)[0]
 
 
 @cache

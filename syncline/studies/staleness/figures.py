@@ -137,7 +137,11 @@ def _against_lateness(delayed_method: LateMethod) -> str:
     rule = getattr(getattr(delayed_method.method, "rule", None), "kind", "")
     if rule in ("muon", "scion", "uscion"):
         return "no scale"
-    return "a remedy" if delayed_method.remedy or delayed_method.weights != "stashed" or rule == "nadam" else "nothing"
+    return (
+        "a remedy"
+        if delayed_method.remedy or delayed_method.backward_weights != "stashed" or rule == "nadam"
+        else "nothing"
+    )
 
 
 def _curve(label: str, path: Path) -> Curve:

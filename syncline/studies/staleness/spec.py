@@ -23,14 +23,14 @@ class LateMethod(Spec):
 
     method: MethodSpec
     remedy: RemedyField = None
-    weights: BackwardWeights = "stashed"
+    backward_weights: BackwardWeights = "stashed"
     rates: tuple[Positive, ...] = ()
     label: str = ""
 
     @model_validator(mode="after")
     def _fits(self) -> LateMethod:
         if self.remedy:
-            self.remedy.check_weights(self.weights, "remedy")
+            self.remedy.check_weights(self.backward_weights, "remedy")
         if remedy := remedy_of(self.method):
             raise refusal("method.remedy", remedy.kind, "none in the method of a study, which has it beside the method")
         return self
@@ -38,7 +38,7 @@ class LateMethod(Spec):
     @property
     def name(self) -> str:
         """Return the name of the method in tables and figures: its label, or its name, remedy and weights."""
-        parts = [self.method.name, self.remedy.kind if self.remedy else "", self.weights]
+        parts = [self.method.name, self.remedy.kind if self.remedy else "", self.backward_weights]
         return self.label or " ".join(part for part in parts if part and part != "stashed")
 
 
@@ -113,9 +113,9 @@ class StalenessSpec(Experiment):
         elif not landscape and deepest > 1 and self.delay == "per-stage":
             raise refusal("delay", "per-stage", f"uniform, as {self.problem.name} has no blocks to cut into stages")
         for i, delayed_method in enumerate(self.methods):
-            if delayed_method.weights != "stashed" and (blocks is None or self.delay == "uniform"):
+            if delayed_method.backward_weights != "stashed" and (blocks is None or self.delay == "uniform"):
                 expected = "stashed, unless text-gpt is cut into stages (delay: per-stage)"
-                raise refusal(f"methods.{i}.weights", delayed_method.weights, expected)
+                raise refusal(f"methods.{i}.backward_weights", delayed_method.backward_weights, expected)
             if (
                 delayed_method.remedy
                 and delayed_method.remedy.kind == "discount"

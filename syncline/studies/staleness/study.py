@@ -111,7 +111,7 @@ def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
             out.setdefault(key if stages == 1 else (delayed_method.name, stages), ([], stages))[0].append(
                 delayed_method
             )
-    return sorted(out.values(), key=lambda training: training[0][0].weights == "stashed" or training[1] == 1)
+    return sorted(out.values(), key=lambda training: training[0][0].backward_weights == "stashed" or training[1] == 1)
 
 
 def late_records(
@@ -241,7 +241,7 @@ def _losses(
     return {
         "method": delayed_method.name,
         "remedy": delayed_method.remedy.kind if delayed_method.remedy else None,
-        "weights": delayed_method.weights,
+        "backward_weights": delayed_method.backward_weights,
         "stages": stages,
         "effective_delay": effective_delay(stage_delays(stages)) if spec.delay == "per-stage" else float(stages - 1),
         "lr": path.lr,

@@ -52,7 +52,9 @@ def staleness_tables(rows: list[Record], spec: StalenessSpec) -> list[Group]:
         (f"{to_target},\nsynchronous", seconds_of("sync_time_to_target_s")),
         ("asynchronous\nsooner", times_of("speedup")),
     ]
-    workload = f"{spec.clock.model.name}, {spec.clock.tokens:,} tokens" if spec.clock.model else spec.problem.name
+    workload = (
+        f"{spec.clock.model.name}, {spec.clock.tokens_per_batch:,} tokens" if spec.clock.model else spec.problem.name
+    )
     note = f"The clock is of {workload} a batch on {spec.clock.hardware.name}; a synchronous batch is cut into {{}}."
     return tables + [
         table(

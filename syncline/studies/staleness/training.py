@@ -49,7 +49,7 @@ def late_training(
         stages,
         spec.steps,
         delayed_method.remedy,
-        delayed_method.weights,
+        delayed_method.backward_weights,
         spec.delay,
         spec.schedule,
         spec.eval_every,
@@ -84,7 +84,7 @@ def train_late(
     torch.set_num_threads(spec.threads)
     chosen_seeds = tuple(spec.seeds if seeds is None else seeds)
     training = late_training(spec, delayed_method, stages, lr)
-    if delayed_method.weights != "stashed" and stages > 1:
+    if delayed_method.backward_weights != "stashed" and stages > 1:
         return train_by_events(training, chosen_seeds, on_step)
     if training.method.one_seed_at_a_time and len(chosen_seeds) > 1:
 

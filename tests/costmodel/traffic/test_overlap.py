@@ -81,7 +81,7 @@ def test_fragments_of_a_gradient_have_its_buckets_between_them(elements, bucket_
 
 
 def test_arguments_that_cannot_be():
-    with pytest.raises(SpecError, match="bucket: got 0"):
+    with pytest.raises(SpecError, match="bucket_size: got 0"):
         gradient_buckets([1], 0)
     with pytest.raises(SpecError, match="forward_share: got 2"):
         gradient_buckets([1], 1, forward_share=2)

@@ -47,7 +47,7 @@ def test_a_fragment_in_the_backward_pass_has_a_part_of_a_step_more() -> None:
     """Of two runs that lie half a model apart, the upper one is ready at two thirds of the step, or earlier."""
     asked = question(3.2)
     assert sl.solve("delay", **asked, exposed=0).rows[0]["value"] == 4
-    inside = question(3.2, in_backward=True, strides=2) | {"bucket": "1 MB"}
+    inside = question(3.2, in_backward=True, strides=2) | {"bucket_size": "1 MB"}
     assert sl.solve("delay", **inside, exposed=0).rows[0]["value"] == 3
 
 

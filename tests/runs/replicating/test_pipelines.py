@@ -35,12 +35,12 @@ CHANGES = {
     "extras": [
         {"name": "on-time", "methods": ["rotation"], "seeds": 2, "set": {"pipeline.schedule": "1f1b"}},
         {"name": "K2", "methods": ["rotation"], "seeds": 1, "set": {"pipeline.stages": 2}},
-        {"name": "current", "methods": ["rotation"], "seeds": 1, "set": {"pipeline.weights": "current"}},
+        {"name": "current", "methods": ["rotation"], "seeds": 1, "set": {"pipeline.backward_weights": "current"}},
     ],
     "claims": [{"claim": "late is worse", "settled_by": "more seeds",
                 "all": [{"less": "rotation @ on-time", "than": "rotation"}]}],
     "networks": ["nvlink4", OFFICES],
-    "timed": {"model": "gpt-350m", "tokens": 8192, "hardware": "a100"},
+    "timed": {"model": "gpt-350m", "tokens_per_batch": 8192, "hardware": "a100"},
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from syncline.specs.load import with_overrides
 from syncline.specs.replications import Cell, Crossing, ReplicationSpec, load_replication
 
 STEPS, TUNE = 12, {"lr": "0.01..0.1"}
-PLACED = {"kind": "placed-dion", "averages": 3, "steps": STEPS, "lr": 0.02}
+PLACED = {"kind": "placed-dion", "num_averages": 3, "steps": STEPS, "lr": 0.02}
 FIELDS: dict[str, Any] = {
     "kind": "replication",
     "name": "placed",
@@ -189,6 +189,10 @@ def test_stages_that_were_trained_are_still_the_same_stages():
     own = {one.label: dict(one.method) for one in spec.methods}
     stages = {one.name: one.identity for one in (search_stage(spec), *final_stages(spec, own, lambda _: {}))}
     assert {name: stages[name] for name in IDENTITIES} == IDENTITIES
-    one = ReplicationStage("extra a", {}, [], (0, 1), by_seed={0: {"method.averages": 3}, 1: {"method.averages": 4}})
-    other = ReplicationStage("extra a", {}, [], (0, 1), by_seed={0: {"method.averages": 3}, 1: {"method.averages": 5}})
+    one = ReplicationStage(
+        "extra a", {}, [], (0, 1), by_seed={0: {"method.num_averages": 3}, 1: {"method.num_averages": 4}}
+    )
+    other = ReplicationStage(
+        "extra a", {}, [], (0, 1), by_seed={0: {"method.num_averages": 3}, 1: {"method.num_averages": 5}}
+    )
     assert one.identity != other.identity and [part.changes for part in one.parts()] == list(one.by_seed.values())

@@ -227,7 +227,7 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, monkeypatc
         changes |= {f"extras.{i}.set": {**one.set, **few} for i, one in enumerate(spec.extras)}
         changes |= {"networks": ["wan"]}
     if spec.training.get("speeds"):
-        two = {"speeds": [1.0, 0.5], "compute.starts": [0.0, 0.001]}
+        two = {"speeds": [1.0, 0.5], "compute.start_offsets": [0.0, 0.001]}
         changes |= {"training.speeds": two["speeds"]}
         for i, one in enumerate(spec.extras):
             changes |= {f"extras.{i}.set": {name: two.get(name, value) for name, value in one.set.items()}}
@@ -236,8 +236,8 @@ def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, monkeypatc
     changes |= {f"extras.{i}.set.steps": 8 for i, one in enumerate(spec.extras) if "steps" in one.set}
     changes |= {f"extras.{i}.set.schedule": {} for i, one in enumerate(spec.extras) if "schedule" in one.set}
     for i, one in enumerate(spec.methods):
-        if "averages" in one.method:
-            changes |= {f"methods.{i}.method.averages": 2, f"methods.{i}.method.steps": 4}
+        if "num_averages" in one.method:
+            changes |= {f"methods.{i}.method.num_averages": 2, f"methods.{i}.method.steps": 4}
     fields = with_overrides(spec.model_dump(mode="json"), changes)
     small = ReplicationSpec.model_validate(fields)
     piece = replicate(small, tmp_path / "out", jobs=1, allowance=Allowance(max_trainings=len(small.methods)))

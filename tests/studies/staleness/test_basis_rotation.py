@@ -186,7 +186,7 @@ def test_the_device_reaches_the_task(monkeypatch, weights):
               {"kind": "text-gpt", "layers": 2, "width": 4, "heads": 1, "context": 4, "batch_size": 1, "tied": False,
                "validation_windows": 1}}  # fmt: skip
     late = rotation()
-    spec = validate(StalenessSpec, fields | {"methods": [{"method": late.method, "weights": weights}]})
+    spec = validate(StalenessSpec, fields | {"methods": [{"method": late.method, "backward_weights": weights}]})
     assert isinstance(spec, StalenessSpec)
     train_late(spec, spec.methods[0], 2)
     assert set(asked) - {torch.float32} == {"cuda"} and len(asked) >= (1 if weights == "stashed" else 2)

@@ -101,7 +101,7 @@ def test_the_events_and_the_delay_line_train_alike():
 
 @pytest.mark.parametrize("weights", ["current", "corrected"])
 def test_weights_that_are_not_stashed_make_another_training(weights):
-    spec = small(methods=[{"method": ADAM, "weights": weights}, ADAM], steps=8, seeds=[0])
+    spec = small(methods=[{"method": ADAM, "backward_weights": weights}, ADAM], steps=8, seeds=[0])
     other, stashed = (train_late(spec, late, 4).loss for late in spec.methods)
     assert np.isfinite(other).all()
     assert np.array_equal(other[:1], stashed[:1]) and not np.allclose(other, stashed, atol=1e-6)
@@ -229,7 +229,7 @@ def test_ctrl_c_keeps_what_there_is():
     assert kept[:6] == whole[:6] and {r["interrupted"] for r in kept[6:]} == {True}
     assert max(r["step"] for r in kept[6:]) == 4
     assert [row["lr"] for row in staleness.staleness_rows(spec, kept)] == [0.01]
-    by_events = LateMethod.model_validate({"method": ADAM, "weights": "current"})
+    by_events = LateMethod.model_validate({"method": ADAM, "backward_weights": "current"})
     kept = staleness.late_records(spec, [by_events], 2, stop_at(2))  # steps of both seeds: in the first one
     assert {(r["seed"], r["step"]) for r in kept} == {(0, 0), (0, 3)} and all(r["interrupted"] for r in kept)
     assert staleness.staleness_rows(spec, kept) == []
@@ -276,12 +276,12 @@ def test_the_clock_is_of_the_problem_or_of_a_real_model():
     assert work.forward_s[0] == pytest.approx(block * tokens / 3 / rate)
     assert work.forward_s[-1] == pytest.approx((block + head) * tokens / 3 / rate)
     assert work.activation_bytes == 4 * tokens * width
-    real = small(clock={"networks": ["wan"], "model": "gpt-160m", "tokens": 1024, "hardware": "a100"})
+    real = small(clock={"networks": ["wan"], "model": "gpt-160m", "tokens_per_batch": 1024, "hardware": "a100"})
     assert work_of(real, real.methods[0].method, 4).activation_bytes == 2 * 1024 * 768
 
 
 def test_rows_have_the_time_of_both_pipelines():
-    spec = study_of("late", clock={"networks": ["wan", "10gbe"], "model": "gpt-160m", "tokens": 1024})
+    spec = study_of("late", clock={"networks": ["wan", "10gbe"], "model": "gpt-160m", "tokens_per_batch": 1024})
     records = record(1, 0.01, [5, 3, 2, 1, 0.5]) + record(2, 0.01, [5, 4, 3, 2, 1])
     rows = staleness.staleness_rows(spec, records)
     assert [(row["stages"], row["network"]) for row in rows] == [(1, "wan"), (1, "10gbe"), (2, "wan"), (2, "10gbe")]
@@ -307,7 +307,7 @@ def test_without_delay_what_differs_in_a_remedy_is_trained_once():
 
 
 def test_a_study_leaves_a_folder_with_records_rows_and_figures(tmp_path):
-    methods = [ADAM, {"method": ADAM, "weights": "current", "rates": [0.01, 0.02]}]
+    methods = [ADAM, {"method": ADAM, "backward_weights": "current", "rates": [0.01, 0.02]}]
     spec, told = small(methods=methods, stages=[1, 2], clock={"networks": ["nvlink4", "wan"]}), []
     result = run_study(spec, tmp_path / "out", jobs=1, on_progress=told.append)
     figures = sorted(path.stem for path in (tmp_path / "out" / "figures").iterdir())
@@ -346,15 +346,15 @@ REFUSED = [
     ({"methods": [{"method": ADAM, "remedy": "discount"}]}, "methods.0.remedy.anneal_steps: got None; expected a "),
     ({"methods": [{"method": ADAM, "remedy": {"kind": "look-ahead", "strength": 1}}]},
      "methods.0.remedy.strength: got 1.0; expected none for look-ahead"),
-    ({"methods": [{"method": ADAM, "remedy": "look-ahead", "weights": "current"}]},
+    ({"methods": [{"method": ADAM, "remedy": "look-ahead", "backward_weights": "current"}]},
      "methods.0.remedy: got 'look-ahead'; expected none, or a discount"),
-    ({"methods": [{"method": ADAM, "weights": "current"}], "delay": "uniform"},
-     "methods.0.weights: got 'current'; expected stashed, unless"),
+    ({"methods": [{"method": ADAM, "backward_weights": "current"}], "delay": "uniform"},
+     "methods.0.backward_weights: got 'current'; expected stashed, unless"),
     ({"problem": BOWL, "methods": [{"method": ADAM, "remedy": {"kind": "discount", "anneal_steps": 3}}], "stages": [2]},
      "methods.0.remedy: got 'discount'; expected another, or delay: uniform"),
     ({"problem": BOWL, "clock": {"networks": ["wan"]}, "stages": [2]}, "clock.model: got None; expected a model whose"),
-    ({"clock": {"networks": ["wan"], "tokens": 9}}, "clock.tokens: got 9; expected a model beside it"),
-    ({"clock": {"networks": ["wan"], "model": "gpt-160m"}}, "clock.tokens: got None; expected how many are in a batch"),
+    ({"clock": {"networks": ["wan"], "tokens_per_batch": 9}}, "clock.tokens_per_batch: got 9; expected a model"),
+    ({"clock": {"networks": ["wan"], "model": "gpt-160m"}}, "clock.tokens_per_batch: got None; expected how many are"),
     ({"clock": {"networks": []}}, "clock.networks: got []; expected at least 1"),
     ({"workers": 2}, "workers: got 2; expected no such field here"),
     ({"rates": [0.1], "rate_factors": [2]}, "rate_factors: got (2.0,); expected none beside rates"),
@@ -401,7 +401,7 @@ def method(**fields: Any) -> dict[str, Any]:
 
 
 CLOCK = {"networks": ["wan"]}
-REAL = CLOCK | {"model": "gpt-160m", "tokens": 1024}
+REAL = CLOCK | {"model": "gpt-160m", "tokens_per_batch": 1024}
 DISCOUNT, COMPENSATION = {"kind": "discount", "anneal_steps": 4}, {"kind": "compensation", "strength": 1e3}
 FOR_PEOPLE, SAME_BITS = "for people", "of torch's sums: the last bits may or may not differ"
 
@@ -427,7 +427,7 @@ FIELDS: dict[str, Moves | str] = {
     "StalenessSpec.clock": Moves({"clock": CLOCK}, ("network", "update_s")),
     "LateMethod.method": Moves(method(method=ADAM | {"lr": 0.02}), ("loss", "lr")),
     "LateMethod.remedy": Moves(method(remedy="look-ahead"), ("loss", "remedy")),
-    "LateMethod.weights": Moves(method(weights="current"), ("loss", "weights")),
+    "LateMethod.backward_weights": Moves(method(backward_weights="current"), ("loss", "backward_weights")),
     "LateMethod.rates": Moves(method(rates=[0.02]), ("loss", "lr")),
     "LateMethod.label": Moves(method(label="other"), ("method",)),
     "RemedySpec.kind": Moves(method(remedy="look-ahead"), ("loss", "remedy")),
@@ -441,7 +441,9 @@ FIELDS: dict[str, Moves | str] = {
     ),
     "PipelineClockSpec.hardware": Moves({"clock": CLOCK | {"hardware": "a100"}}, ("update_s",), {"clock": CLOCK}),
     "PipelineClockSpec.model": Moves({"clock": REAL}, ("update_s", "sync_update_s"), {"clock": CLOCK}),
-    "PipelineClockSpec.tokens": Moves({"clock": REAL | {"tokens": 2048}}, ("update_s",), {"clock": REAL}),
+    "PipelineClockSpec.tokens_per_batch": Moves(
+        {"clock": REAL | {"tokens_per_batch": 2048}}, ("update_s",), {"clock": REAL}
+    ),
 }
 """Of each field of the spec and its parts: what it moves, or why it moves nothing."""
 
