@@ -30,7 +30,7 @@ import torch
 from matplotlib.figure import Figure
 
 from syncline.analysis.figures.style import figure_style
-from syncline.analysis.theory import (
+from replication.theory import (
     coin_mean_bias,
     compaction_gain,
     dct_variances,
@@ -50,7 +50,7 @@ from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.seeds import generator
 from syncline.methods import method_of
-from syncline.studies.summaries import summary_figure
+from replication.summaries import summary_figure
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small

@@ -66,8 +66,8 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
 def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
     """Return the few most important columns, which fit into 80 characters.
 
-    For whole trainings, time and loss replace the bandwidths, and money replaces the step time. With several numbers of
-    workers, and for whole trainings, the memory has a column only if something does not fit.
+    For whole trainings, time and loss replace the bandwidths, and money replaces the step time. The memory has a column
+    if something does not fit.
     """
     training = training_columns(rows)
     headings = [heading for heading, _ in training]
@@ -79,7 +79,7 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
     columns.append(speedup_column(list(rows)))
     if not training and any(row.get("faster") for row in rows):
         columns.append(("5% faster\non links", _worth("faster_by_5_percent")))
-    if not (several or training) or any(row["fits"] is False for row in rows):
+    if any(row["fits"] is False for row in rows):
         columns.append(("memory", _memory))
     return columns + training
 

@@ -25,7 +25,8 @@ def test_it_fits_a_terminal_in_one_piece(advice: Advice) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("Ranked by time") == 1 and text.count("bounds") == 2  # not cut into blocks
     for words in ("524,288 tokens in a step", "the longest period is always the fastest", "What decides",
-                  "What nobody knows", "played by events, message by message", "USD", "Cannot be", "memory: "):  # fmt: skip
+                  "What nobody knows", "played by events, message by message",
+                  "USD", "Cannot be", "memory: "):  # fmt: skip
         assert words in " ".join(text.split()), words
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replication.studies.staleness import StalenessSpec
+from replication.studies.staleness.training import train_late
 from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.errors import SpecError
@@ -19,8 +21,6 @@ from syncline.runs.training.delayed_gradients.updates import updates_of
 from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.runs.training.trained import Trained
 from syncline.specs import CompareSpec, PipelineSpec, ProjectSpec, RunSpec, validate
-from syncline.studies.staleness import StalenessSpec
-from syncline.studies.staleness.training import train_late
 
 ADAM = {"kind": "ddp", "rule": "adam", "lr": 0.01}
 GPT = {"kind": "text-gpt", "layers": 4, "width": 8, "heads": 2, "context": 8, "batch_size": 2, "tied": False,
