@@ -127,7 +127,7 @@ def _periods(specs: Sequence[ProjectSpec], origin: str) -> Assumption:
     periods: dict[int, dict[str, None]] = {}
     for spec in specs:
         for method in spec.methods:
-            periods.setdefault(period_of(method, spec.workers), {})[method.name] = None
+            periods.setdefault(period_of(method), {})[method.name] = None
     texts = [f"{_steps(period)}: {_listed(names)}" for period, names in sorted(periods.items())]
     values: Any = sorted(periods)
     return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)

@@ -78,9 +78,12 @@ MOST_PERIOD = 1_000_000
 """Limit on the steps between exchanges."""
 
 
-def period_of(method: MethodBase, workers: int) -> int:
-    """Return the steps between exchanges of a method: its period, or else the longest of its exchanges' periods."""
+def period_of(method: MethodBase) -> int:
+    """Return the steps between exchanges of a method: its period, or else the longest of its exchanges' periods.
+
+    Periods are the same for any number of workers, and every method serves two.
+    """
     period = getattr(method, "period", None)
     if period is not None:
         return int(period)
-    return max((int(exchange.period) for exchange in method.exchanges(1, workers)), default=1)
+    return max((int(exchange.period) for exchange in method.exchanges(1, 2)), default=1)

@@ -150,7 +150,7 @@ def plan_columns(
         "model": by_setting([setting.model.name for setting in plan.specs]),
         "hardware": by_setting(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
-        "period": coded(np.arange(shape[2]), [_period(plan, number) for number in range(shape[2])]),
+        "period": coded(np.arange(shape[2]), [period_of(method) for method in plan.methods]),
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
         "tokens_per_worker": by_setting([spec.worker_tokens for spec in plan.specs]),
@@ -183,11 +183,6 @@ def plan_columns(
     for name, values in _memory(plan).items():
         columns[name] = coded(values[:, None, :], CODED[name]) if name in CODED else flat(values[:, None, :])
     return columns
-
-
-def _period(plan: ProjectionPlan, number: int) -> int:
-    """Return the steps between exchanges of a method, in the first setting that has the method."""
-    return period_of(plan.methods[number], int(plan.workers[np.argmax(plan.able[:, number])]))
 
 
 def _bytes(plan: ProjectionPlan) -> Floats:
