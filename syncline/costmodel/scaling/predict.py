@@ -1,8 +1,11 @@
-"""Prediction of a training's loss by a published fit, with bounds and a mark for extrapolation."""
+"""Prediction of a training's loss by a published fit, with bounds and a mark for extrapolation.
+
+A method's gain over data parallelism is at most that at the measured end of its curve, see `measured_end`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
@@ -10,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange, log_bounds
-from syncline.costmodel.scaling.laws import AdditiveLaw
-from syncline.costmodel.scaling.published import TOKEN_LAWS, fit_named
+from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw
+from syncline.costmodel.scaling.measured_end import MeasuredEnd, measured_end
+from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named
 from syncline.errors import SpecError
 
 
@@ -92,6 +96,7 @@ class PredictedLoss:
         fit: the fit.
         trained: the training, with tokens and period.
         beyond: fields whose values are outside the range of the fit, each with its factor.
+        gain_limit: measurements that limit the gain over data parallelism, if the law says more; None: it does not.
     """
 
     loss: float
@@ -101,6 +106,7 @@ class PredictedLoss:
     fit: LossFit
     trained: TrainingAtScale
     beyond: tuple[FieldOutside, ...]
+    gain_limit: str | None = None
 
     @property
     def extrapolation(self) -> bool:
@@ -124,6 +130,7 @@ class PredictedLoss:
             "extrapolation": self.extrapolation,
             "beyond": [field._asdict() for field in self.beyond],
             "basis": self.basis,
+            "gain_limit": self.gain_limit,
             "fit": self.fit.name,
             "family": self.fit.family,
             "data": self.fit.data,
@@ -167,11 +174,35 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
             bases.append(f"{name}: {basis}")
             lows.append(low)
             highs.append(high)
+    gain_limit = None
+    end = None if trained.method == "ddp-adam" else measured_end(chosen.family, trained.method)
+    if end is not None:
+        base = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
+        least = predicted_loss(base, ddp_fit_of(chosen).name, extrapolate=True).loss * _least_ratio(chosen, end, fields)
+        if least > loss:
+            loss, gain_limit = least, f"gain over data parallelism as measured: {end.basis}"
+            bases.append(gain_limit)
     bounded = all(field.basis is not None for field in beyond)
     low, high = (loss * float(np.exp(sign * np.hypot.reduce(logs))) for sign, logs in ((-1, lows), (1, highs)))
     return PredictedLoss(
-        loss, low if bounded else None, high if bounded else None, "; ".join(bases), chosen, complete, tuple(beyond)
+        loss,
+        low if bounded else None,
+        high if bounded else None,
+        "; ".join(bases),
+        chosen,
+        complete,
+        tuple(beyond),
+        gain_limit,
     )
+
+
+def _least_ratio(fit: LossFit, end: MeasuredEnd, fields: Mapping[str, float]) -> float:
+    """Return the smallest ratio to data parallelism that measurements support, for a fit with a power law."""
+    assert isinstance(fit.law, PowerLaw)
+    exponents = dict(fit.law.exponents)
+    for name, drift in fit.beyond.items():
+        exponents[name] = exponents.get(name, 0.0) + drift.exponent
+    return end.ratio(fields, exponents)
 
 
 TOLERANCE = 1e-6

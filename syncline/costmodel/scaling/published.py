@@ -247,6 +247,11 @@ def fits_of(method: str) -> list[LossFit]:
     return [fit for fit in loss_fits().values() if method in fit.methods]
 
 
+def ddp_fit_of(fit: LossFit) -> LossFit:
+    """Return the fit of data parallelism in the same family."""
+    return next(other for other in fits_of("ddp-adam") if other.family == fit.family)
+
+
 def fit_named(name: str | None, method: str) -> LossFit:
     """Return a fit by its name, or the first that covers a method.
 
