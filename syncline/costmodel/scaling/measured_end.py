@@ -6,8 +6,10 @@ do not: DiLoCo with two replicas has 0.9987 at 2.4B, and 0.9982 and 0.9981 at 4B
 is below it. Settings that are more favourable than all measured ones (fewer replicas, a shorter period) gain no more
 than the most favourable measured setting.
 
-The errors of ratios beyond a fit grow with the square root of the distance in e-folds. `ratio_growth` measures them: it
-fits the losses up to each size in turn and predicts all larger sizes.
+The errors of ratios beyond a fit grow with the square root of the distance in e-folds. `grown_errors` measures them: it
+fits the losses up to each size in turn and predicts all larger sizes. `growth_exponent` is the power of the distance
+under which these 101 errors are most likely as normal ones of one scale: 0.46, and a linear or a constant error is
+hundreds of times less likely than the square root.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class MeasuredEnd:
         replicas: measured numbers of replicas, rising, ``(R,)``.
         periods: measured periods in steps, rising, ``(P,)``.
         logs: logarithms of the ratios, ``(R, P)``; missing settings are filled from the period beside them.
-        basis: sizes and tables of the ratios.
+        basis: paper and tables of the ratios.
     """
 
     replicas: tuple[float, ...]
@@ -95,12 +97,12 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
 
     >>> end = end_of(measured_ratios("charles-2025", "diloco"))
     >>> [round(end.ratio({"replicas": m, "period": 30.0}, {}), 4) for m in (1.0, 2.0, 4.0, 8.0)]
-    [0.998, 0.9982, 1.0028, 1.012]
+    [0.9979, 0.9981, 1.0028, 1.0121]
     """
     replicas = sorted({measured.row.replicas for measured in ratios})
     periods = sorted({measured.row.period for measured in ratios})
     logs = np.full((len(replicas), len(periods)), np.nan)
-    sizes: dict[float, str] = {}
+    tables: set[str] = set()
     for i, j in np.ndindex(logs.shape):
         setting = replicas[i], periods[j]
         last = sorted(
@@ -109,16 +111,16 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
         )[-END_SIZES:]
         if last:
             logs[i, j] = np.mean(np.log([measured.ratio for measured in last]))
-            sizes |= {measured.row.parameters: measured.row.place for measured in last}
+            tables |= {measured.row.place for measured in last}
     for row in logs:
         known = ~np.isnan(row)
         row[~known] = np.interp(np.log(np.array(periods)[~known]), np.log(np.array(periods)[known]), row[known])
-    largest = sorted(sizes)
-    tables = " and ".join(dict.fromkeys(sizes[size] for size in largest))
-    names = ", ".join(f"{size / 1e9:.3g}B" for size in largest)
     family = ratios[0].row.family.partition("-")[0].title()
     return MeasuredEnd(
-        tuple(replicas), tuple(periods), logs, f"the two largest models of each setting ({names}; {family} et al., {tables})"
+        tuple(replicas),
+        tuple(periods),
+        logs,
+        f"the two largest models ({family} et al., {' and '.join(sorted(tables))})",
     )
 
 
@@ -206,17 +208,39 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
     return errors
 
 
+def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, float]]:
+    """Return the most likely power of the distance by which errors grow, and log likelihoods of a few powers below it.
+
+    Args:
+        errors: errors with their distances, as normal ones of mean 0 and deviation ``c d^p``.
+
+    >>> power, below = growth_exponent(grown_errors())
+    >>> f"{power:.2f}", {p: round(loss, 1) for p, loss in below.items()}
+    ('0.46', {0.0: 5.9, 0.5: 0.0, 1.0: 8.6})
+    """
+    values, folds = (np.array(column) for column in zip(*errors, strict=True))
+
+    def negative_log_likelihood(power: float) -> float:
+        return float(len(values) * np.log(np.mean((values / folds**power) ** 2)) / 2 + power * np.log(folds).sum())
+
+    powers = np.linspace(0.0, 1.5, 151)
+    losses = [negative_log_likelihood(power) for power in powers]
+    least = int(np.argmin(losses))
+    return float(powers[least]), {p: negative_log_likelihood(p) - losses[least] for p in (0.0, 0.5, 1.0)}
+
+
 @cache
-def ratio_growth(largest: float = np.inf) -> Uncertainty:
+def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
     """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit.
 
     Args:
         largest: largest size that is used.
+        capped: whether the measured end limits the predicted gain.
 
     >>> growth = ratio_growth()
     >>> f"{growth.low:.3f} to {growth.high:.3f}, {growth.points} ratios"
     '0.992 to 1.001, 101 ratios'
     """
-    errors = grown_errors(largest)
+    errors = grown_errors(largest, capped)
     scaled = [np.expm1(grown.error / np.sqrt(grown.folds)) for grown in errors]
     return uncertainty_of(scaled, f"{len(errors)} ratios beyond fits to smaller models, by the root of the distance")

@@ -69,7 +69,7 @@ def relative_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate:
     tokens = predicted.trained.tokens
     ddp = predicted_loss(TrainingAtScale("ddp-adam", trained.parameters, tokens), base.name, extrapolate)
     ratio = predicted.loss / ddp.loss
-    within = _within(predicted.fit.family, trained.method)
+    within = ratio_within(predicted.fit.family, trained.method)
     logs, bases, bounded = [log_bounds(within, 1.0)], [within.basis], True
     for beyond in predicted.beyond:
         drift = _drift(predicted.fit, beyond.field)
@@ -97,7 +97,7 @@ def _drift(fit: LossFit, field: str) -> Uncertainty | None:
 
 
 @cache
-def _within(family: str, method: str) -> Uncertainty:
+def ratio_within(family: str, method: str) -> Uncertainty:
     """Return the uncertainty of ratios at sizes that neither fit has seen, by leaving out each size in turn."""
     losses, ddp = printed_losses(family, method), printed_losses(family, "ddp-adam")
     names = ["parameters", "replicas", "period"]
@@ -105,8 +105,8 @@ def _within(family: str, method: str) -> Uncertainty:
     measured = {row.parameters: row.loss for row in ddp}
     errors = []
     for size, base_loss in measured.items():
-        law = _without(losses, size, names)
-        base = _without(ddp, size, ["parameters"])
+        law = _law_without(losses, size, names)
+        base = _law_without(ddp, size, ["parameters"])
         for row in losses:
             if row.parameters == size:
                 predicted = law.value(row.setting) / base.value(row.setting)
@@ -114,7 +114,7 @@ def _within(family: str, method: str) -> Uncertainty:
     return uncertainty_of(errors, f"each size left out, {len(errors)} ratios to data parallelism")
 
 
-def _without(losses: Sequence[MeasuredLoss], size: float, names: Sequence[str]) -> PowerLaw:
+def _law_without(losses: Sequence[MeasuredLoss], size: float, names: Sequence[str]) -> PowerLaw:
     seen = [row for row in losses if row.parameters != size]
     return fitted_power_law([row.setting for row in seen], [row.loss for row in seen], names)
 
