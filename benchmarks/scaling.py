@@ -5,20 +5,16 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.command import parser_of, show
-from syncline.costmodel.scaling.equal_loss import more_tokens
-from syncline.costmodel.scaling.fits import log_bounds
+from benchmarks.evidence import backtest, intellect, off, ranking
 from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
 from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
-from syncline.costmodel.scaling.measured_end import CURVES, fitted_curve, measured_ratios, ratio_growth
 from syncline.costmodel.scaling.published import CHARLES_BY_REPLICAS, CHARLES_DDP, CHARLES_DILOCO
-from syncline.costmodel.scaling.relative import ratio_within
 from syncline.costmodel.scaling.wall_clock import IdealClock
 
 GRID = np.logspace(-1, 3, 50)
@@ -38,11 +34,6 @@ class Row(NamedTuple):
     ours: float
     unit: str
     difference: str
-
-
-def off(printed: float, ours: float) -> str:
-    """By how much ours is more, in percent."""
-    return f"{100 * (ours / printed - 1):+.2f}%"
 
 
 # Charles et al.: their tables from their tables.
@@ -87,114 +78,6 @@ def _law(what: str, where: str, printed: PowerLaw, ours: PowerLaw) -> list[Row]:
         own = ours.exponents[name]
         rows.append(Row(f"{what}: exponent of {name}", where, exponent, round(own, 5), "", f"{own - exponent:+.5f}"))
     return rows
-
-
-# Ratios at 4B and 10B from smaller models alone.
-
-BACKTEST_SIZE = 2.4e9
-"""Largest model that the backtest's fits have seen."""
-
-
-class Backtest(NamedTuple):
-    """A measured ratio of losses and its prediction from smaller models, with the token factors of both.
-
-    ``rule``: ``laws`` divides two power laws; ``measured end`` lets no ratio fall below the curve's end.
-    """
-
-    family: str
-    size_b: float
-    method: str
-    replicas: int
-    period: int
-    rule: str
-    measured_ratio: float
-    predicted_ratio: float
-    low: float
-    high: float
-    covered: bool
-    measured_tokens: float
-    predicted_tokens: float
-    tokens_off: str
-
-
-def backtest() -> list[Backtest]:
-    """Return the ratios of models above 2.4B, predicted from those of 2.4B and below, by both rules."""
-    rows = []
-    for family, method in CURVES:
-        seen = max(measured.row.parameters for measured in measured_ratios(family, method, BACKTEST_SIZE))
-        later = [measured for measured in measured_ratios(family, method) if measured.row.parameters > BACKTEST_SIZE]
-        for rule, capped in (("laws", False), ("measured end", True)):
-            curve, growth = fitted_curve(family, method, BACKTEST_SIZE, capped), ratio_growth(BACKTEST_SIZE, capped)
-            for row, measured in later:
-                predicted = curve.ratio(row.setting)
-                within = log_bounds(ratio_within(family, method), 1.0)
-                grown = log_bounds(growth, float(np.sqrt(np.log(row.parameters / seen))))
-                low, high = (predicted * float(np.exp(sign * np.hypot(within[end], grown[end])))
-                             for end, sign in ((0, -1), (1, 1)))  # fmt: skip
-                tokens, predicted_tokens = (made_up[0] for ratio in (measured, predicted)
-                                            if (made_up := more_tokens(ratio, row.parameters, row.tokens)))  # fmt: skip
-                rows.append(
-                    Backtest(
-                        family, round(row.parameters / 1e9, 2), method, int(row.replicas), int(row.period), rule,
-                        round(measured, 5), round(predicted, 5), round(low, 5), round(high, 5), low < measured < high,
-                        round(tokens, 3), round(predicted_tokens, 3), off(tokens, predicted_tokens),
-                    )
-                )  # fmt: skip
-    return rows
-
-
-class Ranking(NamedTuple):
-    """Methods of one size ranked by predicted losses, against the ranks of measured ones.
-
-    ``pairs`` leaves out two methods of the same measured loss; ``regret_nats`` is the measured loss of the method with
-    the lowest predicted loss over the lowest measured loss, ``regret_tokens`` the same in tokens. ``worst_tokens_off``:
-    predicted over measured token factor, the one that is furthest off.
-    """
-
-    family: str
-    size_b: float
-    candidates: str
-    rule: str
-    pairs: int
-    hits: int
-    covered: int
-    ratios: int
-    chosen: str
-    regret_nats: float
-    regret_tokens: str
-    worst_tokens_off: str
-
-
-def ranking() -> list[Ranking]:
-    """Return the ranks of all methods at each size, and those without one replica, which no network slows down."""
-    out = []
-    tests = backtest()
-    for family, size, rule in dict.fromkeys((row.family, row.size_b, row.rule) for row in tests):
-        alike = [row for row in tests if (row.family, row.size_b, row.rule) == (family, size, rule)]
-        (base,) = (
-            one.loss for one in printed_losses(family, "ddp-adam", "test") if round(one.parameters / 1e9, 2) == size
-        )
-        for candidates, least in (("all", 1), ("two replicas and more", 2)):
-            chosen = [row for row in alike if row.replicas >= least]
-            if least > 1 and len(chosen) == len(alike):
-                continue
-            names = ["ddp-adam", *(f"{row.method}, M = {row.replicas}" for row in chosen)]
-            measured, predicted, tokens = (
-                dict(zip(names, (1.0, *values), strict=True))
-                for values in zip(
-                    *((r.measured_ratio, r.predicted_ratio, r.measured_tokens) for r in chosen), strict=True
-                )
-            )
-            pairs = [(a, b) for a, b in combinations(names, 2) if measured[a] != measured[b]]
-            hits = sum((measured[a] < measured[b]) == (predicted[a] < predicted[b]) for a, b in pairs)
-            first, best = min(names, key=predicted.__getitem__), min(names, key=measured.__getitem__)
-            worst = max(chosen, key=lambda row: abs(np.log(row.predicted_tokens / row.measured_tokens)))
-            regret = round(base * (measured[first] - measured[best]), 4)
-            covered = sum(row.covered for row in chosen)
-            lost = off(tokens[best], tokens[first])
-            counts = len(pairs), hits, covered, len(chosen)
-            out.append(Ranking(family, size, candidates, rule, *counts, first, regret, lost, worst.tokens_off))
-    return out
 
 
 # Compute utilisation over bandwidth, which their authors simulated.
@@ -450,6 +333,7 @@ TABLES: dict[str, Callable[[], list[Any]]] = {
     "charles": charles,
     "backtest": backtest,
     "ranking": ranking,
+    "intellect": intellect,
     "utilisation": lambda: [row for part in UTILISATION for row in utilisation(part)],
     "calculator": lambda: [calculated(one) for one in SETTINGS],
 }
