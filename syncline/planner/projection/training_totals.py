@@ -193,14 +193,14 @@ def _losses(method: MethodBase, spec: ProjectSpec, options: WholeTraining) -> di
             prediction = equal[0].at
     except SpecError as error:
         unknown = str(error)
-    fields = {
+    return {
         "tokens": options.tokens if equal is None else equal[0].value,
         **_loss_record(prediction),
         "loss_unknown": unknown,
+        "tokens_factor": equal and equal[1].factor,
+        "below_computing": None,
+        **({} if options.target_loss is None else {"_equal": equal}),
     }
-    if options.target_loss is not None:
-        fields |= {"tokens_factor": equal and equal[1].factor, "below_computing": None, "_equal": equal}
-    return fields
 
 
 def _loss_record(prediction: PredictedLoss | None) -> dict[str, Any]:
