@@ -95,7 +95,7 @@ def token_factor(trained: TrainingAtScale, extrapolate: bool = False) -> TokenFa
     made_up = more_tokens(relative.ratio, parameters, tokens)
     if made_up is None:
         return None
-    factor, least, largest = made_up
+    factor, smallest, largest = made_up
 
     def bound(ratio: float | None, edge: float, sign: int) -> float | None:
         """Return the factor at a bound of the ratio; its logarithm and that of the laws' spread add in quadrature."""
@@ -105,7 +105,7 @@ def token_factor(trained: TrainingAtScale, extrapolate: bool = False) -> TokenFa
         return float(factor * np.exp(sign * np.hypot(np.log(factors[0] / factor), np.log(edge / factor))))
 
     basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
-    low, high = bound(relative.low, least, -1), bound(relative.high, largest, 1)
+    low, high = bound(relative.low, smallest, -1), bound(relative.high, largest, 1)
     return TokenFactor(factor, low, high, relative, basis)
 
 

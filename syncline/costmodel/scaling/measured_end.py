@@ -113,8 +113,9 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
             logs[i, j] = np.mean(np.log([measured.ratio for measured in last]))
             tables |= {measured.row.place for measured in last}
     for row in logs:
-        known = ~np.isnan(row)
-        row[~known] = np.interp(np.log(np.array(periods)[~known]), np.log(np.array(periods)[known]), row[known])
+        measured = ~np.isnan(row)
+        logs_of_periods = np.log(periods)
+        row[~measured] = np.interp(logs_of_periods[~measured], logs_of_periods[measured], row[measured])
     family = ratios[0].row.family.partition("-")[0].title()
     return MeasuredEnd(
         tuple(replicas),
@@ -225,8 +226,8 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
 
     powers = np.linspace(0.0, 1.5, 151)
     losses = [negative_log_likelihood(power) for power in powers]
-    least = int(np.argmin(losses))
-    return float(powers[least]), {p: negative_log_likelihood(p) - losses[least] for p in (0.0, 0.5, 1.0)}
+    best = int(np.argmin(losses))
+    return float(powers[best]), {p: negative_log_likelihood(p) - losses[best] for p in (0.0, 0.5, 1.0)}
 
 
 @cache

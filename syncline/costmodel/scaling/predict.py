@@ -185,9 +185,9 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
     end = None if trained.method == "ddp-adam" else measured_end(chosen.family, trained.method)
     if end is not None:
         base = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
-        least = predicted_loss(base, ddp_fit_of(chosen).name, extrapolate=True).loss * _least_ratio(chosen, end, fields)
-        if least > loss:
-            loss, gain_limit = least, f"gain over data parallelism at most that of {end.basis}"
+        floor = predicted_loss(base, ddp_fit_of(chosen).name, extrapolate=True).loss * _least_ratio(chosen, end, fields)
+        if floor > loss:
+            loss, gain_limit = floor, f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
     bounded = all(field.basis is not None for field in beyond)
     low, high = (loss * float(np.exp(sign * np.hypot.reduce(logs))) for sign, logs in ((-1, lows), (1, highs)))

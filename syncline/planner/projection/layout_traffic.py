@@ -112,7 +112,7 @@ def layout_traffic(
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
     memory_plan = plan_memory(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
     gradient_bytes = bytes_per_gradient(number_format)
-    buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
+    buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
     averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
@@ -189,7 +189,7 @@ def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors)
     def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
         model, machine, memory_spec = spec.model, spec.memory_machine, spec.memory
         assert isinstance(model, ModelShape)
-        sequences = model_parallel * spec.tokens_per_worker / model.sequence
+        sequences = model_parallel * spec.worker_tokens / model.sequence
         limit = machine.memory_bytes if machine else None
         activations = 0.0
         if memory_spec.activations is not None:

@@ -56,7 +56,7 @@ def memory_budgets(specs: Sequence[ProjectSpec]) -> MemoryBudget:
     """Return the memory budget of each setting."""
 
     def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
-        machine, tokens = spec.memory_machine, spec.tokens_per_worker
+        machine, tokens = spec.memory_machine, spec.worker_tokens
         limit = machine.memory_bytes if machine else None
         activations = activations_of(spec.model, tokens, spec.memory, spec.number_format)
         sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
