@@ -139,5 +139,6 @@ def tokens_for_equal_loss(
         return float(base.value * needed.factor * np.exp(sign * np.linalg.norm(logs)))
 
     value = base.value * needed.factor
-    at = predicted_loss(replace(trained, tokens=value), extrapolate=True)
-    return LossReached(value, bound(base.low, needed.low, -1), bound(base.high, needed.high, 1), at), needed
+    prediction = predicted_loss(replace(trained, tokens=value), extrapolate=True)
+    bounds = bound(base.low, needed.low, -1), bound(base.high, needed.high, 1)
+    return LossReached(value, *bounds, prediction), needed
