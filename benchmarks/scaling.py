@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.command import parser_of, show
+from benchmarks.evidence import backtest, intellect, off, ranking
 from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
 from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
 from syncline.costmodel.scaling.published import CHARLES_BY_REPLICAS, CHARLES_DDP, CHARLES_DILOCO
@@ -42,11 +43,6 @@ class Row(NamedTuple):
     ours: float
     unit: str
     difference: str
-
-
-def off(printed: float, ours: float) -> str:
-    """By how much ours is more, in percent."""
-    return f"{100 * (ours / printed - 1):+.2f}%"
 
 
 # Charles et al.: their tables from their tables.
@@ -385,6 +381,9 @@ def calculated(one: Setting) -> Calculated:
 
 TABLES: dict[str, Callable[[], list[Any]]] = {
     "charles": charles,
+    "backtest": backtest,
+    "ranking": ranking,
+    "intellect": intellect,
     "utilisation": lambda: [row for part in UTILISATION for row in utilisation(part)],
     "calculator": lambda: [calculated(one) for one in SETTINGS],
 }

@@ -15,6 +15,7 @@ from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
 from syncline.planner.advice.failing import FIELDS, plan_goodput
 from syncline.planner.advice.plans import TrainingPlan, specs_of
 from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.computing_alone import below_computing
 from syncline.planner.goodput.goodput import with_failures
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.level_traffic import level_bytes_per_step
@@ -66,6 +67,38 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
         return [row for plan in plans for row in _rows_of(question, [plan])]
     projected = ColumnRows([plan_columns(prepared, [question.network], False)]).tolist()
     return [_row(question, plan, prepared, number, projected[number]) for number, plan in enumerate(plans)]
+
+
+def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
+    """Return the rows with ``below_computing``: why a plan is faster than data parallelism that only computes.
+
+    Args:
+        question: the question.
+        rows: rows of `price_plans`; the baseline is the data-parallel plan that computes fastest.
+    """
+    alone_s = [
+        row["tokens"] / row["tokens_factor"] / question.batch_tokens * row["compute_s"]
+        for row in rows
+        if row["plan"] is not None
+        and row["plan"].method.sends_in_backward
+        and row["tokens_factor"]
+        and row["compute_s"]
+    ]
+    least_s = min(alone_s, default=0.0)
+    return [
+        row
+        | {
+            "below_computing": row["plan"]
+            and below_computing(
+                row["time_s"],
+                least_s,
+                row["tokens_factor"],
+                (row["tokens_factor_low"], row["tokens_factor_high"]),
+                row["tokens_source"],
+            )
+        }
+        for row in rows
+    ]
 
 
 def plan_fields(plan: TrainingPlan) -> PlanRow:

@@ -66,6 +66,9 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     shown = [*lines][:MOST_LINES]
     if len(lines) > MOST_LINES:
         shown.append("\nMore of that: --json.")
+    shown += dict.fromkeys(
+        f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
+    )
     stuck = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
     shown += [f"\n{method}: {why}." for why, method in stuck.items()]
     if rows and rows[0].get("goodput") is not None:
