@@ -8,6 +8,7 @@ from itertools import groupby
 from rich.console import Group
 
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
+from syncline.costmodel.layouts.memory import USABLE
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.planner.tables.display import MORE, few_columns, few_note, network_title, speedup_column
@@ -149,6 +150,7 @@ def memory_plan_lines(rows: Iterable[Record]) -> list[str]:
     methods_by_text: dict[str, dict[str, None]] = {}
     for row in rows:
         parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []
+        parts += ["recomputed activations"] if row["activations"] == "recomputed" else []
         parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
         if parts:
             methods_by_text.setdefault(", ".join(parts), {})[row["method"]] = None
@@ -170,7 +172,8 @@ def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
     formats = dict.fromkeys(spec.number_format for spec in specs)
     counting = " or ".join(dict.fromkeys(memory_spec.memory_precision(number_format) for number_format in formats))
     note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {counting}"
-    note += f"{f', {memory_spec.activations} activations' if memory_spec.activations else ', without activations'}."
+    kept = {"auto": "selective", None: "without"}.get(memory_spec.activations, memory_spec.activations)
+    note += f", {kept} activations."
     note += "".join(memory_plan_lines(rows))
     if all(row["fits"] is not False for row in rows):
         return note
@@ -179,5 +182,5 @@ def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
         machine = spec.memory_machine
         if machine is not None and machine.memory_bytes is not None:
             sizes[machine.name] = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
-    limits = " or ".join(f"the {size} of {name}" for name, size in sizes.items())
+    limits = " or ".join(f"{USABLE:.0%} of the {size} of {name}" for name, size in sizes.items())
     return f"{note} {TOO_LARGE.strip()}: does not fit into {limits}."
