@@ -11,6 +11,7 @@ from syncline.cli.failing import (
     CheckpointOption,
     FailuresOption,
     RecoveryOption,
+    RepairOption,
     RestartOption,
     StorageOption,
     failing_fields,
@@ -85,6 +86,7 @@ def advise_command(
     failures: FailuresOption = None,
     recovery: RecoveryOption = None,
     restart: RestartOption = None,
+    repair: RepairOption = None,
     checkpoint: CheckpointOption = None,
     bandwidth: StorageOption = None,
     csv: CsvOption = None,
@@ -98,7 +100,7 @@ def advise_command(
     from syncline.planner.projection.projections import names_of, write_csv
 
     failing = failing_fields(
-        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
+        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart, repair=repair
     )
     try:
         result = advise(

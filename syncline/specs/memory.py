@@ -15,11 +15,12 @@ from syncline.specs.cluster.spec_fields import HardwareField
 class MemorySpec(Spec):
     """The memory of a worker: how it is counted, and what a projection changes if it does not fit.
 
-    ``precision``: ``fp32``, or ``mixed`` (16-bit weights and gradients, fp32 copies and states); by default the number
-    format of gradients decides. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, null
-    (not counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``micro_batches``: number of micro-batches of a step; by default the smallest number that fits.
-    ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``, ``full`` (ZeRO's stages), or ``auto`` (the
-    least sharding that fits). ``hardware``: machine whose memory is the limit; by default that of ``compute``.
+    ``precision``: ``fp32``, or ``mixed`` (16-bit weights, fp32 copies, gradients and states); by default the number
+    format of gradients decides. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, null (not
+    counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``micro_batches``: number of
+    micro-batches of a step; by default the smallest number that fits. ``sharding`` of data parallelism: ``none``,
+    ``optimizer``, ``gradients``, ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits). ``hardware``:
+    machine whose memory is the limit; by default that of ``compute``.
     """
 
     precision: Precision | None = None

@@ -1,7 +1,7 @@
 """Activations that a transformer keeps for its backward pass, by layer, by policy, and by stage of a pipeline.
 
-The model has width h, a heads, L layers, hidden width f (with experts: of the k experts of a token together), g = 2 with
-a gate and else 1, and vocabulary V. A batch has b sequences of s tokens, and a number takes w bytes. In bytes:
+The model has width h, a heads, L layers, hidden width f (with experts: of the k experts of a token together), g = 2
+with a gate and else 1, and vocabulary V. A batch has b sequences of s tokens, and a number takes w bytes. In bytes:
 
 | part | bytes |
 |---|---|

@@ -30,7 +30,8 @@ PlanRow = dict[str, Any]
 OF_PROJECTION = (
     "workers", "replicas", "precision", "timed_by", "not_timed", "step_time_s", "step_time_low_s", "step_time_high_s",
     "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
-    "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "activations", "basis",
+    "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "activations",
+    "basis",
 )  # fmt: skip
 """Columns of a projection that a plan's row takes over."""
 

@@ -82,8 +82,9 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
 def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
     """Return the plans to price with bounds, and rows of layouts that do not divide evenly.
 
-    The search first prices data parallelism and one method with replicas in every layout. For each number of replicas a method takes the fastest layout that it fits into. It
-    then takes the number of replicas that is fastest to equal loss; plans of known loss precede others.
+    The search first prices data parallelism and one method with replicas in every layout. For each number of replicas a
+    method takes the fastest layout that it fits into. It then takes the number of replicas that is fastest to equal
+    loss; plans of known loss precede others.
     """
     methods = question.methods or candidate_methods()
     backward_methods = [method for method in methods if method.sends_in_backward]

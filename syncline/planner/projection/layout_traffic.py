@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Exchange, ModelShape, call_bytes, model_memory
+from syncline.costmodel.layouts.activations import worker_activation_bytes
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import MODEL_BYTES, usable_bytes
-from syncline.costmodel.layouts.activations import worker_activation_bytes
 from syncline.costmodel.layouts.own_tensors import WorkerTensors
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
@@ -109,7 +109,9 @@ def layout_traffic(
         memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
     # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
-    memory_plan = plan_memory(memory_spec, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices)
+    memory_plan = plan_memory(
+        memory_spec, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices
+    )
     gradient_bytes = bytes_per_gradient(number_format)
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
     averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes

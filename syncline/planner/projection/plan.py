@@ -109,7 +109,9 @@ class ProjectionPlan:
                     )
             self.traffic.append(traffic)
             self.held.append(memory_plan)
-        base_s, recomputed_s = (np.array(once_each(specs, partial(_compute_s, work=work))) for work in (1.0, RECOMPUTED))
+        base_s, recomputed_s = (
+            np.array(once_each(specs, partial(_compute_s, work=work))) for work in (1.0, RECOMPUTED)
+        )
         self.compute_s = [np.where(memory_plan.recomputed, recomputed_s, base_s) for memory_plan in self.held]
 
     def step(
@@ -251,7 +253,9 @@ class ProjectionPlan:
         assert self.inside is not None
         compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s[number], settings, ndim)
         algorithm = self.spec.algorithm_on(network)
-        return self.inside.step_times(compute_s, self.held[number], self.workers, settings, network, ndim, factors, algorithm)
+        return self.inside.step_times(
+            compute_s, self.held[number], self.workers, settings, network, ndim, factors, algorithm
+        )
 
     def call_cost(
         self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
