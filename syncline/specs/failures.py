@@ -190,7 +190,7 @@ class FailuresSpec(Spec):
     ``rates``: see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a worker.
     ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
     ``repair``: seconds until a failed machine can be used again, for rates without a repair time; by default 5.7 h, a
-    published mean (`syncline.costmodel.reliability.rates.REPAIR_S`). ``rejoin``: seconds in which a returning worker
+    published mean (`syncline.costmodel.reliability.rates.REPAIR_S`). ``rejoin_time``: seconds in which a returning worker
     fetches its state; by default the bytes of the state over its link if a network is known, else the time to read a
     checkpoint. ``node``: workers per node. ``sites``: number of sites, with equal numbers of workers. ``spares``:
     machines that replace failed ones at once; published rates have those of their cluster.
@@ -203,7 +203,7 @@ class FailuresSpec(Spec):
     rates: Annotated[tuple[FailureRateSpec, ...], parsed(_rates)] = ()
     outages: Annotated[tuple[OutageSpec, ...], parsed(_outages)] = ()
     repair: Seconds = REPAIR_S
-    rejoin: Seconds | None = None
+    rejoin_time: Seconds | None = None
     node: Workers = 1
     sites: Workers = 1
     spares: int = Field(default=0, ge=0, le=10**9)
@@ -296,7 +296,7 @@ class FailuresSpec(Spec):
             workers: number of workers, P.
             nbytes: bytes of the training's own state.
             copies: number of model replicas, each on equally many workers; P by default.
-            rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin`` is set;
+            rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin_time`` is set;
                 None if no network is known.
         """
         from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
@@ -306,7 +306,7 @@ class FailuresSpec(Spec):
         stop_s, lag_s = checkpoint.blocking_s(nbytes), 0.0 if blocking else write_s
         interval_s = self.interval_s(workers, nbytes, copies)
         every = None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s)
-        fetch_s = rejoin_s if self.rejoin is None else self.rejoin
+        fetch_s = rejoin_s if self.rejoin_time is None else self.rejoin_time
         return CheckpointTimes(every, stop_s, lag_s, checkpoint.load_s(nbytes), checkpoint.mode == "peer", fetch_s)
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:

@@ -106,7 +106,7 @@ def test_a_state_on_the_link_costs_what_loading_as_long_costs_and_events_agree(r
     assert without == left(training, **fields | {"checkpoint": {"seconds": 30, "load": 0}})
     slow = left(training._replace(rejoin_s=648.0), **fields | {"checkpoint": {"seconds": 30, "load": 0}})
     assert slow.goodput == link.goodput < without.goodput
-    explicit = left(training._replace(rejoin_s=1.0), **fields | {"rejoin": 648})
+    explicit = left(training._replace(rejoin_s=1.0), **fields | {"rejoin_time": 648})
     assert explicit == link
     failures = parse_failures(MACHINES | fields)
     played, stuck = simulated_goodput(failures, training._replace(rejoin_s=648.0), 12)
