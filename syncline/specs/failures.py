@@ -190,10 +190,10 @@ class FailuresSpec(Spec):
     ``rates``: see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a worker.
     ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
     ``repair``: seconds until a failed machine can be used again, for rates without a repair time; by default 5.7 h, a
-    published mean (`syncline.costmodel.reliability.rates.REPAIR_S`). ``rejoin_time``: seconds in which a returning worker
-    fetches its state; by default the bytes of the state over its link if a network is known, else the time to read a
-    checkpoint. ``node``: workers per node. ``sites``: number of sites, with equal numbers of workers. ``spares``:
-    machines that replace failed ones at once; published rates have those of their cluster.
+    published mean (`syncline.costmodel.reliability.rates.REPAIR_S`). ``rejoin_time``: seconds in which a returning
+    worker fetches its state; by default the bytes of the state over its link if a network is known, else the time to
+    read a checkpoint. ``node``: workers per node. ``sites``: number of sites, with equal numbers of workers.
+    ``spares``: machines that replace failed ones at once; published rates have those of their cluster.
     ``recovery`` of synchronous methods: with ``restart`` all workers wait until the failed ones are back, and return to
     the last checkpoint; with ``reform`` the present workers form a new group in ``reform`` seconds and go on, if there
     are at least ``at_least`` of them. Asynchronous methods go on without recovery. ``timeout``: seconds until the
@@ -296,8 +296,8 @@ class FailuresSpec(Spec):
             workers: number of workers, P.
             nbytes: bytes of the training's own state.
             copies: number of model replicas, each on equally many workers; P by default.
-            rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin_time`` is set;
-                None if no network is known.
+            rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin_time`` is
+                set; None if no network is known.
         """
         from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
 
