@@ -105,8 +105,7 @@ def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]
     mtbf = format_seconds(question.failures.mtbf_s(question.workers))
     return [
         f"Something fails every {mtbf}: of the first's time {goodput:.1%} is in steps that count. "
-        f"{HOW[str(row['recovery'])]}; it saves {saves}. A failed machine is back after "
-        f"{format_seconds(float(str(row['repair_s'])))}, and fetches its state in "
+        f"{HOW[str(row['recovery'])]}; it saves {saves}. A replica that returns fetches its state in "
         f"{format_seconds(float(str(row['rejoin_s'])))}.",
         *question.failures.assumptions(),
     ]

@@ -41,7 +41,7 @@ class Ranking:
         settings: the settings.
         rows: the rows of `syncline project`, with losses where a fit has one, ordered by the time of the training;
             methods that fit into memory come first.
-        notes: a line per method that is omitted, or that a setting does not change.
+        notes: a line per method that is omitted, or that a setting does not change, and on assumed repairs.
     """
 
     settings: PageSettings
@@ -95,7 +95,8 @@ def ranking_of(settings: PageSettings) -> Ranking:
     if failing is not None:
         first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
         rows = [_with_failures(row, first) for row in rows]
-    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes)
+    assumptions = () if failing is None else tuple(parse_failures(failing).assumptions())
+    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes + assumptions)
 
 
 def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def plan_memory(
         micro,
         np.where(activations > 0, policies, 0),
         Memory(**parts | {"activations_bytes": activations / micro}),
-        fits.any(axis=0),
+        np.asarray(fits.any(axis=0)),
     )
 
 
