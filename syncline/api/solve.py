@@ -136,6 +136,7 @@ def solve(
 
 def solve_result(question: InverseProblem) -> Result:
     """Return the result of a question whose arguments are complete."""
+    from syncline.planner.solving.assumptions import solve_assumptions
     from syncline.planner.solving.solver import solve_rows
 
     def tables() -> list[Group]:
@@ -144,4 +145,6 @@ def solve_result(question: InverseProblem) -> Result:
         return solve_tables(rows, question)
 
     rows = solve_rows(question)
-    return Result("solve", {"sought": question.variable, "rows": rows}, question.specs[0], tables=tables)
+    assumptions = [assumption.record() for assumption in solve_assumptions(rows, question)]
+    answer = {"sought": question.variable, "assumptions": assumptions, "rows": rows}
+    return Result("solve", answer, question.specs[0], tables=tables)

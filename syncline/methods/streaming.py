@@ -81,7 +81,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
         from syncline.optim import Streaming
 
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
-        return Streaming(params, self.lr, self._rule(), self.periods(), outer=self._outer(), **options)
+        return Streaming(params, self.lr, self._rule(), self.periods(), outer_optimizer=self._outer(), **options)
 
 
 @register
@@ -139,7 +139,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
         outer = Nesterov(self.outer_lr, self.outer_momentum)
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
-        return Streaming(params, self.lr, self.rule.build(), {"params": self.period}, outer=outer, **options)
+        return Streaming(params, self.lr, self.rule.build(), {"params": self.period}, outer_optimizer=outer, **options)
 
 
 StreamingDiLoCo = constructor(StreamingDiLoCoSpec)

@@ -52,7 +52,7 @@ class Streaming(Method):
         fragments: F, number of fragments.
         tau: number of steps between sending and merging a fragment, less than every K.
         alpha: weight of a worker's own value in a merge, from 0 to 1.
-        outer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
+        outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Raises:
@@ -71,7 +71,7 @@ class Streaming(Method):
         fragments: int = 1,
         tau: int = 0,
         alpha: float = 0.0,
-        outer: OuterOptimizer | None = None,
+        outer_optimizer: OuterOptimizer | None = None,
         **options: Any,
     ) -> None:
         if fragments < 1:
@@ -86,7 +86,7 @@ class Streaming(Method):
             raise SpecError("compressor", options["compressor"], expected)
         self.fragments, self.tau, self.alpha = fragments, tau, alpha
         self._in_flight: dict[Slot, TensorsInFlight] = {}
-        super().__init__(params, lr, rule, sync, outer=outer, **options)
+        super().__init__(params, lr, rule, sync, outer_optimizer=outer_optimizer, **options)
 
     def _slots(self, t: int) -> list[Slot]:
         """Return the slots to send after step ``t``."""
@@ -125,14 +125,14 @@ class Streaming(Method):
     def _payload(self, row: Row, state: str) -> Tensor:
         if state != "params":
             return row.state[state]
-        return self.outer.payload(row.x, row.state) if self.outer else row.x
+        return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x
 
     def _merge(self, row: Row, state: str, average: Tensor) -> None:
         row.state.pop(PENDING + state, None)  # what a state_dict kept of this flight
         target = row.x if state == "params" else row.state[state]
         before = target.clone() if self.alpha else target
-        if state == "params" and self.outer:
-            self.outer.absorb(row.x, average, row.state, row.group)
+        if state == "params" and self.outer_optimizer:
+            self.outer_optimizer.absorb(row.x, average, row.state, row.group)
         else:
             target.copy_(average)
         if self.alpha:

@@ -47,7 +47,7 @@ def test_what_needs_all_gradients_at_once_is_refused(more: dict[str, object]) ->
 
 def test_a_training_is_the_same_and_its_clock_is_shorter() -> None:
     both = [FIELDS | {"wire": None, "period": 4, "in_backward": one, "label": str(one)} for one in (False, True)]
-    asked = {"problem": "digits", "workers": 2, "networks": ["10gbe"], "bucket": "1 KiB", "algorithm": "ring"}
+    asked = {"problem": "digits", "workers": 2, "networks": ["10gbe"], "bucket_size": "1 KiB", "algorithm": "ring"}
     plain, hidden = sl.compare(**asked, methods=both, steps=8, seeds=1, compute={"seconds": 0.01}).rows
     assert hidden["loss"] == plain["loss"] and hidden["step_time_s"] < plain["step_time_s"]
     assert hidden["bytes_per_worker"] == plain["bytes_per_worker"]

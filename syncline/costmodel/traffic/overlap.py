@@ -92,7 +92,7 @@ def gradient_buckets(
     [('0.30', '0.53'), ('0.70', '1.00')]
     """
     if not bucket_bytes > 0:
-        raise SpecError("bucket", bucket_bytes, "a positive number of bytes")
+        raise SpecError("bucket_size", bucket_bytes, "a positive number of bytes")
     if not 0 <= forward_share <= 1:
         raise SpecError("forward_share", forward_share, "a part of the compute time, from 0 to 1")
     total = sum(elements)

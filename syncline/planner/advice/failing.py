@@ -107,7 +107,6 @@ def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]
         f"Something fails every {mtbf}: of the first's time {goodput:.1%} is in steps that count. "
         f"{HOW[str(row['recovery'])]}; it saves {saves}. A replica that returns fetches its state in "
         f"{format_seconds(float(str(row['rejoin_s'])))}.",
-        *question.failures.assumptions(),
     ]
 
 

@@ -86,7 +86,7 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     method takes the fastest layout that it fits into. It then takes the number of replicas that is fastest to equal
     loss; plans of known loss precede others.
     """
-    methods = question.methods or candidate_methods()
+    methods = question.methods or candidate_methods(question.periods)
     backward_methods = [method for method in methods if method.sends_in_backward]
     replica_methods = [method for method in methods if not method.sends_in_backward]
     by_replicas: dict[int, list[QuickEstimate]] = {}

@@ -16,7 +16,7 @@ from syncline.planner.advice.failing import failure_words
 from syncline.planner.advice.plan_costs import PARTS, PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.thresholds import outermost_link, prepared, prepared_row
-from syncline.planner.projection.tables import SHARED_OUT
+from syncline.planner.assumptions import SHARDING_TEXTS
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 FREE = 1e-9
@@ -120,7 +120,7 @@ def _share(share: float) -> str:
 def _memory_words(question: AdviceQuestion, row: PlanRow, unable: Sequence[PlanRow]) -> str:
     room = question.hardware.memory_bytes
     text = f"Memory of the first: {format_bytes(row['memory_bytes'])}" + (f" of {format_bytes(room)}" if room else "")
-    parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []
+    parts = [SHARDING_TEXTS[row["sharding"]]] if row["sharding"] != "none" else []
     parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
     parts += ["layers' activations computed again"] if row["activations"] == "recomputed" else []
     text += f" ({', '.join(parts)})" if parts else ""

@@ -12,6 +12,7 @@ import numpy as np
 from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
+from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.explore.settings import BASELINE, PageSettings
 from syncline.planner.explore.settings_spec import explored_spec, failures_of_settings, network_of
 from syncline.planner.projection.columns import ColumnRows
@@ -41,12 +42,14 @@ class Ranking:
         settings: the settings.
         rows: the rows of `syncline project`, with losses where a fit has one, ordered by the time of the training;
             methods that fit into memory come first.
-        notes: a line per method that is omitted, or that a setting does not change, and on assumed repairs.
+        notes: a line per method that is omitted, or that a setting does not change.
+        assumptions: the values that change the rows, with the origin of each.
     """
 
     settings: PageSettings
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    assumptions: tuple[Assumption, ...] = ()
 
     @property
     def baseline(self) -> dict[str, Any]:
@@ -95,8 +98,8 @@ def ranking_of(settings: PageSettings) -> Ranking:
     if failing is not None:
         first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
         rows = [_with_failures(row, first) for row in rows]
-    assumptions = () if failing is None else tuple(parse_failures(failing).assumptions())
-    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes + assumptions)
+    assumptions = tuple(projection_assumptions([question.spec], rows))
+    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes, assumptions)
 
 
 def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:

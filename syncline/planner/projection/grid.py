@@ -114,7 +114,9 @@ class ProjectedGrid:
             by_field, key=lambda pair: pair[0].path.count(".")
         ):  # a field before the fields inside it
             if grid.path == "compute.hardware":
-                overrides += [Override(f"compute.{other}", None, grid.told, None) for other in ("seconds", "table")]
+                overrides += [
+                    Override(f"compute.{other}", None, grid.told, None) for other in ("seconds", "batch_times")
+                ]
             if grid.path != "sequence":
                 overrides.append(Override(grid.path, value, grid.told, value))
         try:

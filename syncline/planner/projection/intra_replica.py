@@ -38,7 +38,7 @@ class IntraReplica:
         spec = specs[0]
         self.layout, self.model = layout, layout.check(spec.model)
         self.own = worker_tensors(self.model, layout)
-        self.tokens = spec.tokens_per_worker * layout.workers // layout.data
+        self.tokens = spec.worker_tokens * layout.workers // layout.data
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
 
     def step_times(

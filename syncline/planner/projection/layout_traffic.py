@@ -113,7 +113,7 @@ def layout_traffic(
         memory_spec, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices
     )
     gradient_bytes = bytes_per_gradient(number_format)
-    buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
+    buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
     averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
@@ -190,7 +190,7 @@ def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
         model, memory_spec = spec.model, spec.memory
         assert isinstance(model, ModelShape)
-        sequences = model_parallel * spec.tokens_per_worker / model.sequence
+        sequences = model_parallel * spec.worker_tokens / model.sequence
         micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
         width = MODEL_BYTES[memory_spec.memory_precision(spec.number_format)]
         activations = [

@@ -55,7 +55,7 @@ def activations_of(spec: ProjectSpec) -> list[float]:
     shape, memory = spec.model, spec.memory
     if not isinstance(shape, ModelShape):
         return [0.0 for _ in memory.policies]
-    sequences = spec.tokens_per_worker / shape.sequence
+    sequences = spec.worker_tokens / shape.sequence
     width = MODEL_BYTES[memory.memory_precision(spec.number_format)]
     return [0.0 if policy is None else activation_bytes(shape, sequences, policy, width) for policy in memory.policies]
 

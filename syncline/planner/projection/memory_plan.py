@@ -70,7 +70,7 @@ def memory_budgets(specs: Sequence[ProjectSpec]) -> MemoryBudget:
     """Return the memory budget of each setting."""
 
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
-        tokens = spec.tokens_per_worker
+        tokens = spec.worker_tokens
         sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
         return usable_bytes(spec.memory_machine), sequences, *activations_of(spec)
 

@@ -164,7 +164,7 @@ class ProjectionPlan:
         """Return the step of settings that all have this traffic."""
         timed = self._timed(traffic, network, settings, place, ndim, cache, factors)
         slower = along_rows(factors.computing, settings, ndim)
-        trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
+        trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
         compute_s = slower * along_rows(self.compute_s[number], settings, ndim)
         steps = self.spec.steps
@@ -196,7 +196,7 @@ class ProjectionPlan:
         factors: Factors,
     ) -> Callable[[Call], list[PricedCall]]:
         """Return a function that prices the calls of settings that all have this traffic."""
-        rate = self.spec.compute.encode
+        rate = self.spec.compute.encode_bandwidth
         slower = along_rows(factors.computing, settings, ndim)
 
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
@@ -233,7 +233,10 @@ class ProjectionPlan:
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
         memo = {} if cache is None else cache
         timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
-        trigger_s, optimizer_s = self.spec.compute.readback * self.readbacks[number], float(self.optimizer_s[number][0])
+        trigger_s, optimizer_s = (
+            self.spec.compute.readback_latency * self.readbacks[number],
+            float(self.optimizer_s[number][0]),
+        )
         if self.inside is None:
             return StepSchedule(float(self.compute_s[number][0]), traffic.exchanges, timed, trigger_s, optimizer_s)
         busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
@@ -268,13 +271,15 @@ class ProjectionPlan:
             workers = self.workers[settings].tolist()
             groups = [call.group or self.layout.replica_group(count) for count in workers]
             algorithm = self.spec.algorithm_on(network)
-            cache[key] = carried_by_groups(call.collective, groups, workers, size, network, algorithm, self.spec.rule)
+            cache[key] = carried_by_groups(
+                call.collective, groups, workers, size, network, algorithm, self.spec.protocol
+            )
         elif key not in cache and call.group is not None:
             cache[key] = self._among_parts(call, network, settings, ndim)
         elif key not in cache:
             workers = along_rows(self.replicas, settings, ndim)
             algorithm = self.spec.algorithm_on(network)
-            cache[key] = carried(call.collective, workers, size, network, algorithm, self.spec.rule, simulated_s)
+            cache[key] = carried(call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s)
         return cache[key]
 
     def _among_parts(self, call: Call, network: Network, settings: Indices, ndim: int) -> PricedMany:
@@ -287,11 +292,11 @@ class ProjectionPlan:
         size = call.payload_bytes
         if isinstance(network, Link):
             workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
-            return carried(call.collective, workers, size, network, algorithm, self.spec.rule, simulated_s)
+            return carried(call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s)
         name = algorithm if algorithm in ALGORITHMS[call.collective] else first_on(call.collective, network)
         together = int(self.workers[settings[0]])
         seconds, evaluator = simulated_groups_s(
-            call.collective, call.group, together, float(size), network, str(name), self.spec.rule
+            call.collective, call.group, together, float(size), network, str(name), self.spec.protocol
         )
         return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (evaluator,))
 
@@ -381,16 +386,16 @@ def _seconds_or_zero(priced: PricedMany) -> FloatOrArray:
 
 def _compute_s(spec: ProjectSpec, work: float = 1.0) -> float:
     """Return the computing seconds of a step of ``work`` times a step's FLOPs; seconds from the spec include them."""
-    shape, tokens = spec.model, spec.tokens_per_worker
+    shape, tokens = spec.model, spec.worker_tokens
     return float(spec.compute.base_s(work * _flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
 
 
 def _flops(spec: ProjectSpec) -> float:
-    return spec.model.flops_per_token * spec.tokens_per_worker
+    return spec.model.flops_per_token * spec.worker_tokens
 
 
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
-    if not spec.compute.optimizer:
+    if not spec.compute.optimizer_time:
         return 0.0
     return spec.compute.optimizer_s(method, tensors, _compute_s(spec), _flops(spec), spec.model.name)
 

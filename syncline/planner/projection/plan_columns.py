@@ -15,6 +15,7 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.planner.bounds import StepTimeVariants, combined_bounds
+from syncline.planner.periods import period_of
 from syncline.planner.projection.bounds import (
     FactorBounds,
     based_on,
@@ -150,8 +151,10 @@ def plan_columns(
         "model": by_setting([setting.model.name for setting in plan.specs]),
         "hardware": by_setting(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
+        "period": coded(np.arange(shape[2]), [_period(plan, number) for number in range(shape[2])]),
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
+        "tokens_per_worker": by_setting([spec.worker_tokens for spec in plan.specs]),
         "layout": coded(0, [plan.layout.describe() if plan.inside else None]),
         "replicas": flat(plan.replicas[:, None, None]),
         "overlap": coded(0, [spec.overlap]),
@@ -183,6 +186,11 @@ def plan_columns(
     return columns
 
 
+def _period(plan: ProjectionPlan, number: int) -> int:
+    """Return the steps between exchanges of a method, in the first setting that has the method."""
+    return period_of(plan.methods[number], int(plan.workers[np.argmax(plan.able[:, number])]))
+
+
 def _bytes(plan: ProjectionPlan) -> Floats:
     out = np.zeros((len(plan.specs), len(plan.methods)))
     for number, several in enumerate(plan.traffic):
@@ -195,7 +203,7 @@ def _bytes(plan: ProjectionPlan) -> Floats:
 def _utilisation(plan: ProjectionPlan) -> Floats:
     """Return a step's seconds at the hardware's peak rate in each setting; nan if no hardware is known."""
     machines = [spec.compute.hardware for spec in plan.specs]
-    flops = [spec.model.flops_per_token * spec.tokens_per_worker for spec in plan.specs]
+    flops = [spec.model.flops_per_token * spec.worker_tokens for spec in plan.specs]
     return np.array(
         [
             step_flops / machine.peak_flops if machine else np.nan

@@ -57,7 +57,7 @@ def traffic_and_memory(
     memory_plan = plan_memory(spec.memory, budget, memory, workers, method.shares_out, unit_bytes, precision)
     if not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
-    buckets = gradient_buckets(counts, spec.bucket, element_bytes=bytes_per_gradient(number_format))
+    buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=bytes_per_gradient(number_format))
     gradient_bytes = BYTES_PER_ELEMENT[method.travels_as] * elements(tensors)
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
@@ -88,5 +88,5 @@ def traffic_and_memory(
 def _units(spec: ProjectSpec, counts: Sequence[int]) -> tuple[Bucket, ...]:
     """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
     if not isinstance(spec.model, ModelShape):
-        return gradient_buckets(counts, spec.bucket)
+        return gradient_buckets(counts, spec.bucket_size)
     return gradient_buckets(counts, max(1.0, sum(counts) / spec.model.layers), element_bytes=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncline.costmodel.reliability.rates import repair_text
 from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
 from syncline.planner.projection.training_totals import at_scale, method_covered
@@ -72,7 +71,6 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     shown += [f"\n{method}: {why}." for why, method in stuck.items()]
     if rows and rows[0].get("goodput") is not None:
         shown.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
-        shown.append(f"\n{repair_text(rows[0]['repair_s'], rows[0]['spares'])}")
         fetched = {row["method"]: format_seconds(row["rejoin_s"]) for row in rows if row["rejoin_s"] is not None}
         texts = ", ".join(f"{method} {text}" for method, text in [*fetched.items()][:MOST_LINES])
         shown.append(f"\nA worker that returns fetches its state over its link: {texts}.")

@@ -116,7 +116,7 @@ NESTEROV = 0.9
 def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
     method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
     network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
-    tokens_per_step = float(spec.tokens_per_worker * spec.workers)
+    tokens_per_step = float(spec.batch_tokens)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
     fields: dict[str, Any] = {}
     goodput = None
@@ -177,7 +177,7 @@ def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> Tra
         tokens,
         replicas=float(spec.layout.build().replicas(spec.workers)),
         period=float(getattr(method, "period", 1)),
-        batch_tokens=float(spec.tokens_per_worker * spec.workers),
+        batch_tokens=float(spec.batch_tokens),
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.network.multi_level import MultiLevel
@@ -20,6 +19,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
+from syncline.planner.periods import with_period
 from syncline.planner.projection.projections import refusal_of
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST, PER_DECADE, at_bandwidth
 from syncline.planner.solving.link_selection import LinkPlace, link_places, with_level
@@ -148,13 +148,13 @@ def period_variable(spec: ProjectSpec, network: Network, method: MethodBase) -> 
         raise SpecError("methods", method.name, "methods with a period")
     original: Any = method
     periods = [
-        period for period in range(1, min(MOST_PERIOD, spec.steps) + 1) if _with_period(original, period) is not None
+        period for period in range(1, min(MOST_PERIOD, spec.steps) + 1) if with_period(original, period) is not None
     ]
     if not periods:
         raise SpecError("methods", method.name, f"a method whose period can be one of 1 to {spec.steps}")
 
     def setting_at(value: float) -> TriedSetting:
-        changed = _with_period(original, int(value))
+        changed = with_period(original, int(value))
         assert changed is not None
         return TriedSetting(spec, network, changed)
 
@@ -164,15 +164,6 @@ def period_variable(spec: ProjectSpec, network: Network, method: MethodBase) -> 
     return DecisionVariable(
         "period", "longest", "steps", method.name, _thin(periods), periods, setting_at, text, float(original.period)
     )
-
-
-def _with_period(method: Any, period: int) -> MethodBase | None:
-    """Return the method with another period, or None if it cannot have that period."""
-    try:
-        changed: MethodBase = type(method).model_validate(dict(method) | {"period": period})
-    except ValidationError:
-        return None
-    return changed
 
 
 def workers_variable(

@@ -239,19 +239,19 @@ def _timed(
     """
     slower = float(factors.computing)
     elements = [tensor.elements for tensor in tensors]
-    buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
+    buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_gradient(spec.number_format))
     undisturbed_s = slower * base_s(spec, flops)
-    encode = spec.compute.encode
+    encode = spec.compute.encode_bandwidth
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
         network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present,
-        starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
+        starts_s=spec.compute.start_offsets or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
-        algorithm=spec.algorithm_on(network), rule=spec.rule,
+        algorithm=spec.algorithm_on(network), rule=spec.protocol,
         encode_bytes_per_s=None if encode is None else encode / slower,
-        trigger_s=slower * spec.compute.readback * readbacks,
+        trigger_s=slower * spec.compute.readback_latency * readbacks,
         optimizer_s=slower * optimizer_s(spec, method, tensors, flops),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.reading import Description
 from syncline.units import parse_seconds
 
-EXAMPLE = "{message: 0.1 ms, call: {2: 0.2 ms}, byte: {all_reduce: 0.05 ns}}"
+EXAMPLE = "{message_overhead: 0.1 ms, call_overhead: {2: 0.2 ms}, byte_overhead: {all_reduce: 0.05 ns}}"
 
 
 def _workers(key: Any, path: str, _: Any) -> int:
@@ -58,18 +58,18 @@ def _times(value: Any, path: str, key_of: Callable[[Any, str, Any], Any], exampl
 class GlooDescription(Description):
     """The costs of gloo's software.
 
-    ``message``: time per message. ``call``: times per call by number of workers, or by collective and number of
-    workers. ``byte``: times per byte by collective.
+    ``message_overhead``: time per message. ``call_overhead``: times per call by number of workers, or by collective and
+    number of workers. ``byte_overhead``: times per byte by collective.
     """
 
     needs: ClassVar[str] = f"fields, as in {EXAMPLE}"
 
-    message: Seconds | None = None
-    call: Annotated[
+    message_overhead: Seconds | None = None
+    call_overhead: Annotated[
         tuple[tuple[int | str, float | tuple[tuple[int, float], ...]], ...],
         _times_by(_workers_or_collective, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers"),
     ] = ()
-    byte: Annotated[
+    byte_overhead: Annotated[
         tuple[tuple[str, float], ...], _times_by(_collective, "{all_reduce: 0.05 ns}, times per byte by collective")
     ] = ()
 
@@ -84,22 +84,22 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
-    >>> gloo_costs({"message": "0.1 ms", "call": {2: "0.2 ms"}, "byte": {"all_reduce": "0.05 ns"}})
-    GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(('all_reduce', 5e-11),), call_of_s=())
+    >>> gloo_costs({"message_overhead": "0.1 ms", "call_overhead": {2: "0.2 ms"}})
+    GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(), call_of_s=())
     """
     if isinstance(value, GlooCosts):
         return value
     if not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {EXAMPLE}")
     described = GlooDescription.read(value, path)
-    call: dict[Any, Any] = dict(described.call)
+    call: dict[Any, Any] = dict(described.call_overhead)
     call_by_collective = tuple(
         (kind, tuple(sorted(dict(times).items()))) for kind, times in call.items() if isinstance(kind, str)
     )
     call_by_workers = tuple(
         sorted((workers, seconds) for workers, seconds in call.items() if not isinstance(workers, str))
     )
-    return GlooCosts(described.message or 0.0, call_by_workers, described.byte, call_by_collective)
+    return GlooCosts(described.message_overhead or 0.0, call_by_workers, described.byte_overhead, call_by_collective)
 
 
 def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
@@ -107,5 +107,5 @@ def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
     call: dict[Any, Any] = {int(workers): float(seconds) for workers, seconds in costs.call_s}
     call |= {kind: {int(workers): float(s) for workers, s in times} for kind, times in costs.call_of_s}
     byte = {kind: float(seconds) for kind, seconds in costs.byte_s}
-    fields = {"message": float(costs.message_s), "call": call, "byte": byte}
+    fields = {"message_overhead": float(costs.message_s), "call_overhead": call, "byte_overhead": byte}
     return {key: value for key, value in fields.items() if value}

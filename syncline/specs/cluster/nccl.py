@@ -11,18 +11,18 @@ from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.reading import Description, count_validator
 from syncline.units import parse_bytes
 
-NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer: 4 MiB}"
+NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer_size: 4 MiB}"
 
 
 class NcclDescription(Description):
-    """The costs of NCCL: ``buffer`` of a channel, ``channels``, ``slices`` of a ring's piece, time of a ``call``."""
+    """Costs of NCCL: ``buffer_size`` of a channel, ``channels``, ``slices`` of a ring's piece, ``call_overhead``."""
 
     needs: ClassVar[str] = NCCL_EXAMPLE
 
-    buffer: Annotated[float, parsed(parse_bytes)] | None = None
+    buffer_size: Annotated[float, parsed(parse_bytes)] | None = None
     channels: Annotated[int | None, count_validator("channels")] = None
     slices: Annotated[int | None, count_validator("slices")] = None
-    call: Seconds | None = None
+    call_overhead: Seconds | None = None
 
 
 def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
@@ -36,7 +36,7 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
-    >>> nccl_costs({"channels": 4, "call": "20 us"})
+    >>> nccl_costs({"channels": 4, "call_overhead": "20 us"})
     NcclCosts(buffer_bytes=4194304, channels=4, slices=2, call_s=2e-05)
     """
     if value is None or isinstance(value, NcclCosts):
@@ -47,10 +47,10 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
         raise SpecError(path, value, NCCL_EXAMPLE)
     described = NcclDescription.read(value, path)
     fields: dict[str, Any] = {
-        "buffer_bytes": described.buffer,
+        "buffer_bytes": described.buffer_size,
         "channels": described.channels,
         "slices": described.slices,
-        "call_s": described.call,
+        "call_s": described.call_overhead,
     }
     try:
         return NcclCosts(**{name: field_value for name, field_value in fields.items() if field_value is not None})
@@ -60,5 +60,5 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
 
 def nccl_fields(costs: NcclCosts) -> dict[str, Any]:
     """Return the mapping of fields from which ``nccl_costs`` builds the same costs again."""
-    fields = {"buffer": float(costs.buffer_bytes), "channels": costs.channels, "slices": costs.slices}
-    return fields | ({"call": float(costs.call_s)} if costs.call_s else {})
+    fields = {"buffer_size": float(costs.buffer_bytes), "channels": costs.channels, "slices": costs.slices}
+    return fields | ({"call_overhead": float(costs.call_s)} if costs.call_s else {})

@@ -64,7 +64,7 @@ def test_buckets_share_out_the_gradient_in_the_order_of_the_backward_pass(elemen
 
 
 def test_arguments_that_cannot_be():
-    with pytest.raises(SpecError, match="bucket: got 0"):
+    with pytest.raises(SpecError, match="bucket_size: got 0"):
         gradient_buckets([1], 0)
     with pytest.raises(SpecError, match="forward_share: got 2"):
         gradient_buckets([1], 1, forward_share=2)

@@ -40,7 +40,7 @@ def test_a_precision_or_a_wire_that_is_asked_for_holds() -> None:
 
 
 def test_gradients_that_are_computed_in_it_are_not_encoded() -> None:
-    told = rows_of("compute.encode=1e9", methods="[ddp-adam, {kind: ddp, lr: 0.1, wire: fp16, label: half}]")
+    told = rows_of("compute.encode_bandwidth=1e9", methods="[ddp-adam, {kind: ddp, lr: 0.1, wire: fp16, label: half}]")
     assert told["ddp-adam"]["encode_s"] == 0
     assert told["half"]["encode_s"] == pytest.approx(4 * N / 1e9)
 

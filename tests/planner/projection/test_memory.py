@@ -138,17 +138,17 @@ def test_whose_memory_it_has_to_fit_into(fields, fits, mark) -> None:
 
 def test_a_projection_takes_its_time_from_a_table() -> None:
     # 4,096 tokens are 4 sequences of 1,024.
-    sequences = projected(compute={"table": {1: "12 ms", 8: "82 ms"}})
-    tokens = projected(compute={"table": {1024: "12 ms", 8192: "82 ms"}, "table_unit": "tokens"})
+    sequences = projected(compute={"batch_times": {1: "12 ms", 8: "82 ms"}})
+    tokens = projected(compute={"batch_times": {1024: "12 ms", 8192: "82 ms"}, "batch_unit": "tokens"})
     for spec in (sequences, tokens):
         assert project(spec)[0]["compute_s"] == pytest.approx(0.042, rel=1e-12)
 
 
 def test_a_table_survives_its_spec_file_and_warns_of_a_time_that_falls() -> None:
-    spec = projected(compute={"table": {1: "12 ms", 8: "10 ms"}})
+    spec = projected(compute={"batch_times": {1: "12 ms", 8: "10 ms"}})
     again = ProjectSpec.model_validate(spec.model_dump(mode="json"))
     assert again == spec
-    assert spec.warnings() == ["compute.table: a batch of 8 takes less time than one of 1"]
+    assert spec.warnings() == ["compute.batch_times: a batch of 8 takes less time than one of 1"]
 
 
 def test_states_of_a_model_without_a_worker_axis_are_as_large() -> None:
