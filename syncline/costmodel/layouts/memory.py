@@ -97,8 +97,9 @@ class Memory:
 
 def usable_bytes(hardware: Hardware | None) -> float:
     """Return the bytes of a machine's memory that a training can use; infinite if the memory is unknown."""
-    known = hardware is not None and hardware.memory_bytes is not None
-    return USABLE * hardware.memory_bytes if known else math.inf  # type: ignore[union-attr,operator]
+    if hardware is None or hardware.memory_bytes is None:
+        return math.inf
+    return USABLE * hardware.memory_bytes
 
 
 def model_memory(

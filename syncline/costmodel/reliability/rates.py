@@ -159,6 +159,6 @@ def repair_text(repair_s: float, spares: int) -> str:
     repair += f" (assumed: {REPAIR_SOURCE})" if repair_s == REPAIR_S else ""
     if not spares:
         return f"{repair}."
-    source = next((known.spares_source for known in FAILURE_RATES.values() if known.spares == spares), None)
+    source = next((rate.spares_source for rate in FAILURE_RATES.values() if rate.spares == spares), None)
     replaced = f"{spares:,} spare machines replace failed ones at once" + (f" (assumed: {source})" if source else "")
     return f"{repair}; {replaced}."

@@ -102,8 +102,8 @@ def _evaluation(
     values: dict[str, ToldThree] = quantities(row)
     values |= part if row["step_time_s"] is not None else dict.fromkeys(part, (None, None, None))
     machine = spec.memory_machine
-    known = machine is not None and machine.memory_bytes is not None
-    values["memory"] = (row["memory_bytes"] / usable_bytes(machine),) * 3 if known else (None,) * 3
+    limit_bytes = usable_bytes(machine)
+    values["memory"] = (row["memory_bytes"] / limit_bytes,) * 3 if np.isfinite(limit_bytes) else (None,) * 3
     unknown = row["not_timed"]
     if targets.loss_penalty is not None:
         values["loss_penalty"], why = _loss_over_ddp(spec, method, row, training)
