@@ -87,7 +87,7 @@ REPAIR_SOURCE = "the mean after hardware failures at LANL, Schroeder and Gibson 
 
 
 class PublishedRate(NamedTuple):
-    """Published failure rates.
+    """Published failure rates, and the spare machines of their cluster.
 
     Attributes:
         rates: the rates.
