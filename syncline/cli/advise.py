@@ -11,6 +11,7 @@ from syncline.cli.failing import (
     CheckpointOption,
     FailuresOption,
     RecoveryOption,
+    RepairOption,
     RestartOption,
     StorageOption,
     failing_fields,
@@ -84,6 +85,7 @@ def advise_command(
     failures: FailuresOption = None,
     recovery: RecoveryOption = None,
     restart: RestartOption = None,
+    repair: RepairOption = None,
     checkpoint: CheckpointOption = None,
     bandwidth: StorageOption = None,
     period: Annotated[
@@ -108,7 +110,7 @@ def advise_command(
     from syncline.planner.projection.projections import names_of, write_csv
 
     failing = failing_fields(
-        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
+        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart, repair=repair
     )
     try:
         result = advise(

@@ -13,6 +13,7 @@ from syncline.cli.failing import (
     CheckpointOption,
     FailuresOption,
     RecoveryOption,
+    RepairOption,
     RestartOption,
     StorageOption,
     failing_fields,
@@ -125,6 +126,7 @@ def project_command(
     failures: FailuresOption = None,
     recovery: RecoveryOption = None,
     restart: RestartOption = None,
+    repair: RepairOption = None,
     checkpoint: CheckpointOption = None,
     bandwidth: StorageOption = None,
     grid: Annotated[
@@ -154,7 +156,7 @@ def project_command(
     from syncline.specs import Override, ProjectSpec, load_spec, resolve_cluster_options
 
     failing = failing_fields(
-        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
+        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart, repair=repair
     )
     networks, machines, count = resolve_cluster_options(cluster, each_network(network), hardware, workers)
     changes = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]

@@ -50,11 +50,10 @@ from syncline.costmodel.compute.tensors import (
     matrix_sides,
     model_fragments,
 )
+from syncline.costmodel.layouts.activations import Activations, activation_bytes
 from syncline.costmodel.layouts.memory import (
-    Activations,
     Memory,
     Precision,
-    activation_bytes,
     call_bytes,
     largest_call_bytes,
     model_memory,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel.egress import site_sizes
+from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.prices import Prices
 from syncline.errors import SpecError
@@ -30,7 +31,8 @@ PlanRow = dict[str, Any]
 OF_PROJECTION = (
     "workers", "replicas", "precision", "timed_by", "not_timed", "step_time_s", "step_time_low_s", "step_time_high_s",
     "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
-    "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "basis",
+    "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "activations",
+    "basis",
 )  # fmt: skip
 """Columns of a projection that a plan's row takes over."""
 
@@ -108,7 +110,6 @@ def plan_fields(plan: TrainingPlan) -> PlanRow:
         "layout": plan.layout.describe(),
         "overlap": plan.overlap,
         "algorithm": plan.algorithm,
-        "activations": plan.activations,
         "period": dict(plan.method).get("period", 1),
     }
 
@@ -228,11 +229,10 @@ def _seconds(steps: float, needed: TokensNeeded, projected: PlanRow) -> tuple[fl
 
 def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
     """Return the reason why a plan is infeasible, in words, or None if it is feasible."""
+    if row["fits"] is False:
+        return f"memory: {format_bytes(row['memory_bytes'])} of {format_bytes(usable_bytes(question.hardware))}"
     if row["time_s"] is None:
         return f"not timed: {row['not_timed'] or 'no closed form here'}"
-    if row["fits"] is False:
-        room = question.hardware.memory_bytes
-        return f"memory: {format_bytes(row['memory_bytes'])} of {format_bytes(room or 0)}"
     if question.deadline_s is not None and row["time_s"] > question.deadline_s:
         return f"deadline: {format_seconds(row['time_s'])} of {format_seconds(question.deadline_s)}"
     if question.budget is not None and (row["cost"] is None or row["cost"] > question.budget):

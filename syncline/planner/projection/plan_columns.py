@@ -27,6 +27,7 @@ from syncline.planner.projection.bounds import (
 )
 from syncline.planner.projection.columns import Categorical, Columns
 from syncline.planner.projection.memory import memory_record
+from syncline.planner.projection.memory_plan import ACTIVATIONS
 from syncline.planner.projection.plan import Known, ProjectionPlan
 from syncline.planner.projection.simulated_cost import HOW
 from syncline.planner.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
@@ -45,7 +46,7 @@ INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
 
 FITS = (None, False, True)
 
-CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS}
+CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS, "activations": ACTIVATIONS}
 """Columns of the memory that are indices into these values."""
 
 ENDS = ("", "_low", "_high")
@@ -266,7 +267,9 @@ def _memory(plan: ProjectionPlan) -> dict[str, NDArray[Any]]:
                 column = np.broadcast_to(value, (len(specs),))
                 method_fields.setdefault(name, np.zeros(len(specs), dtype=column.dtype))[settings] = column[settings]
         for name, column in (
-            method_fields | {"micro_batches": memory_plan.micro_batches, "sharding": memory_plan.sharding}
+            method_fields
+            | {"micro_batches": memory_plan.micro_batches, "sharding": memory_plan.sharding}
+            | {"activations": memory_plan.activations}
         ).items():
             columns.setdefault(name, []).append(column)
     return {name: np.stack(by_method, axis=1) for name, by_method in columns.items()}

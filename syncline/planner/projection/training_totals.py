@@ -9,6 +9,7 @@ from typing import Any
 from syncline.costmodel.egress import egress_bytes, site_sizes
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, cost, energy_j
+from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.scaling.equal_loss import TokenFactor, tokens_for_equal_loss
 from syncline.costmodel.scaling.inverse import LossReached, time_to_loss_s
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
@@ -137,7 +138,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
                         seconds[0], computing_s, needed.factor, (needed.low, needed.high), needed.source
                     )
     if options.failures is not None:
-        goodput = _goodput(method, spec, row, options.failures, steps) if steps else None
+        goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None
         seconds = with_failures(seconds, goodput)
         fields |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
     if options.tokens is not None or options.target_loss is not None or options.failures is not None:
@@ -149,7 +150,12 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
 
 
 def _goodput(
-    method: MethodBase, spec: ProjectSpec, row: Mapping[str, Any], failures: FailuresSpec, steps: float
+    method: MethodBase,
+    spec: ProjectSpec,
+    network: Network,
+    row: Mapping[str, Any],
+    failures: FailuresSpec,
+    steps: float,
 ) -> Goodput | None:
     """Return the goodput of a row's training under failures, or None if its step time is unknown."""
     if row["step_time_s"] is None:
@@ -159,12 +165,14 @@ def _goodput(
     replicas = spec.layout.build().replicas(spec.workers)
     copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
     state = kept_state(method, spec.model.tensors, replicas)
-    step_s = row["step_time_s"]
-    training = FailingTraining(spec.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
+    fetch_s = rejoin_s(network, spec.workers, copies, state.replica_bytes)
+    training = FailingTraining(
+        spec.workers, copies, state.exchanges_every, state.nbytes, row["step_time_s"], steps, fetch_s
+    )
     return estimate_goodput(failures, training)
 
 
-FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "stuck")
+FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "spares", "rejoin_s", "stuck")
 """Fields of a row if failures are an option; null if the step time is unknown."""
 
 
