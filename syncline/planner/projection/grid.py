@@ -17,6 +17,7 @@ import numpy as np
 
 from syncline.costmodel import Model, ModelShape
 from syncline.errors import SpecError
+from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.columns import Columns
 from syncline.planner.projection.grid_methods import GridPlaces, variants_of
 from syncline.planner.projection.grid_networks import NetworkGrid
