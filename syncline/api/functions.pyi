@@ -66,7 +66,7 @@ def advise(
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by
             default what each method supports.
         restart: Time to start the processes again after a failure.
-        repair: Time until a failed machine is back.
+        repair: Time until a failed machine is back; by default 5.7 h.
         checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.
         bandwidth: Total bandwidth at which all workers write a checkpoint, as in 100GB/s; replaces the time.
 
@@ -227,7 +227,7 @@ def goodput(
         mode: Checkpointing mode: blocking, asynchronous or peer.
         restart: Time to start the processes again after a failure.
         timeout: Time until the other workers detect a failure.
-        repair: Time until a failed machine is back.
+        repair: Time until a failed machine is back; by default 5.7 h.
         spares: Number of spare machines.
         duration: Duration to simulate.
         steps: Number of steps to simulate; replaces the duration.
@@ -430,7 +430,7 @@ def project(
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by
             default what each method supports.
         restart: Time to start the processes again after a failure.
-        repair: Time until a failed machine is back.
+        repair: Time until a failed machine is back; by default 5.7 h.
         checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.
         bandwidth: Total bandwidth at which all workers write a checkpoint, as in 100GB/s; replaces the time.
         networks: Network: a name from 'syncline list networks', a YAML file, or LATENCY,BANDWIDTH as in 50us,10Gbit/s;
@@ -609,12 +609,12 @@ def solve(
     extrapolate: bool = False,
     **fields: Any,
 ) -> Result:
-    """Find what meets a target: least bandwidth, longest latency or period, fewest workers or cheapest network.
+    """Find what meets a target: bandwidth, latency, period, delay, workers or network.
 
     Each answer has an interval from the bounds of the time. If no value meets the target, the table says why.
 
     Args:
-        variable: Variable to solve for: bandwidth, latency, period, workers or network.
+        variable: Variable to solve for: bandwidth, latency, period, delay, workers or network.
         spec: A bundled spec's name, a YAML file, fields, or a spec; the other arguments replace its fields.
         methods: Method: a name from 'syncline list methods'; repeatable; by default ddp-adam, diloco and streaming-
             diloco.

@@ -369,7 +369,7 @@ def streaming_diloco(
     other_lr: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-    wire: Literal["dense", "bf16", "fp16"] | Any | None = None,
+    wire: Literal["dense", "bf16", "fp16", "e3m0"] | Any | None = None,
     **options: Any,
 ) -> MethodBase: ...
 def streaming_mt_dao(

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from syncline.costmodel import ModelShape
+from syncline.costmodel.reliability.rates import REPAIR_S, REPAIR_SOURCE
 from syncline.costmodel.scaling.hyperparameters import batch_source, default_batch
 from syncline.planner.periods import period_of
 from syncline.specs import ProjectSpec
+from syncline.units import format_seconds
 
 GIVEN, DEFAULT, PRESET, FITS = "given", "default", "preset", "published fits"
 """Origins of a value: the user or the spec, Syncline, a preset that the user or the spec names, fits of losses."""
@@ -41,20 +43,20 @@ class Assumption:
 
 
 def projection_assumptions(
-    specs: Sequence[ProjectSpec], rows: Iterable[Mapping[str, Any]] = (), period_origin: str = GIVEN
+    specs: Sequence[ProjectSpec], rows: Sequence[Mapping[str, Any]] = (), period_origin: str = GIVEN
 ) -> list[Assumption]:
     """Return the assumptions of projections, each once, with the values of all specs.
 
     Args:
         specs: the projections.
-        rows: their rows, which have the memory plan of each method.
+        rows: their rows, which have the memory plan of each method, and the repairs if machines fail.
         period_origin: origin of the methods' periods.
     """
     by_name: dict[str, dict[str, Assumption]] = {}
     for spec in specs:
         for assumption in _of_spec(spec):
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
-    for assumption in (_periods(specs, period_origin), *_memory_plans(rows)):
+    for assumption in (_periods(specs, period_origin), *_memory_plans(rows), *_repairs(rows)):
         by_name.setdefault(assumption.name, {})[assumption.text] = assumption
     return [_joined(list(variants.values())) for variants in by_name.values()]
 
@@ -83,8 +85,15 @@ def _of_spec(spec: ProjectSpec) -> Iterable[Assumption]:
     yield Assumption("algorithm", algorithm, "", text, _given(spec, "algorithm"))
     yield _computing(spec)
     counted = spec.memory.memory_precision(spec.number_format)
-    activations = f"{spec.memory.activations} activations" if spec.memory.activations else "without activations"
+    activations = ACTIVATION_TEXTS.get(spec.memory.activations, f"{spec.memory.activations} activations")
     yield Assumption("memory", counted, "", f"{counted} precision, {activations}", _given(spec, "memory"))
+
+
+ACTIVATION_TEXTS = {
+    None: "without activations",
+    "auto": "selective activations, recomputed where nothing fits otherwise",
+}
+"""Phrases for the activations of a spec that are not one policy."""
 
 
 OVERLAP_TEXTS = {
@@ -127,7 +136,7 @@ def _periods(specs: Sequence[ProjectSpec], origin: str) -> Assumption:
     periods: dict[int, dict[str, None]] = {}
     for spec in specs:
         for method in spec.methods:
-            periods.setdefault(period_of(method, spec.workers), {})[method.name] = None
+            periods.setdefault(period_of(method), {})[method.name] = None
     texts = [f"{_steps(period)}: {_listed(names)}" for period, names in sorted(periods.items())]
     values: Any = sorted(periods)
     return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)
@@ -168,6 +177,23 @@ def _memory_plans(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
         values: Any = list(methods)
         value = values[0] if len(values) == 1 else values
         yield Assumption(name.replace("_", "-"), value, "", "; ".join(texts), "the least that fits into memory")
+
+
+def _repairs(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
+    """Yield the repair of failed machines if the rows are of machines that fail."""
+    for row in rows:
+        if row.get("repair_s") is not None:
+            yield repair_assumption(row["repair_s"], row["spares"])
+            return
+
+
+def repair_assumption(repair_s: float, spares: int) -> Assumption:
+    """Return the repair of failed machines, with its publication if it is the default."""
+    text = format_seconds(repair_s)
+    text += f"; {spares:,} spare machines replace failed ones at once" if spares else ""
+    is_default = repair_s == REPAIR_S
+    origin, source = (DEFAULT, REPAIR_SOURCE) if is_default else (GIVEN, "")
+    return Assumption("repair", repair_s, "s", text, origin, source)
 
 
 def _listed(names: Iterable[str]) -> str:

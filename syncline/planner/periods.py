@@ -19,8 +19,13 @@ PRESET = "preset"
 
 def with_period(method: MethodBase, period: int) -> MethodBase | None:
     """Return the method with another period, or None if it cannot have that period."""
+    return with_field(method, "period", period)
+
+
+def with_field(method: MethodBase, name: str, value: Any) -> MethodBase | None:
+    """Return the method with another value of a field, or None if it cannot have that value."""
     try:
-        changed: MethodBase = type(method).model_validate(dict(method) | {"period": period})
+        changed: MethodBase = type(method).model_validate(dict(method) | {name: value})
     except ValidationError:
         return None
     return changed
@@ -73,9 +78,12 @@ MOST_PERIOD = 1_000_000
 """Limit on the steps between exchanges."""
 
 
-def period_of(method: MethodBase, workers: int) -> int:
-    """Return the steps between exchanges of a method: its period, or else the longest of its exchanges' periods."""
+def period_of(method: MethodBase) -> int:
+    """Return the steps between exchanges of a method: its period, or else the longest of its exchanges' periods.
+
+    Periods are the same for any number of workers, and every method serves two.
+    """
     period = getattr(method, "period", None)
     if period is not None:
         return int(period)
-    return max((int(exchange.period) for exchange in method.exchanges(1, workers)), default=1)
+    return max((int(exchange.period) for exchange in method.exchanges(1, 2)), default=1)

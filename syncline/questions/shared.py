@@ -135,7 +135,7 @@ failures = partial(
     reader="yaml",
 )
 restart = partial(option, help="Time to start the processes again after a failure.", metavar="TIME")
-repair = partial(option, help="Time until a failed machine is back.", metavar="TIME")
+repair = partial(option, help="Time until a failed machine is back; by default 5.7 h.", metavar="TIME")
 checkpoint = partial(
     option,
     help="Time to write a checkpoint.",

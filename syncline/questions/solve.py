@@ -9,7 +9,7 @@ from typing import Any
 from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, option
 
-VARIABLES = ("bandwidth", "latency", "period", "workers", "network")
+VARIABLES = ("bandwidth", "latency", "period", "delay", "workers", "network")
 """Variables to solve for."""
 
 TARGETS, WHERE = "Targets", "Where"
@@ -24,11 +24,12 @@ class Solve(
         "syncline solve bandwidth --cluster two-sites-a100 --tokens 9B --deadline 1d",
         "syncline solve latency --model llama-7b --network wan --exposed 80%",
         "syncline solve period --network wan --method diloco --step-time 0.5s",
+        "syncline solve delay --network wan --method streaming-diloco --exposed 0",
         "syncline solve workers --cluster two-sites-a100 --tokens 9B --deadline 2h",
         "syncline solve network --among 1gbe=400,10gbe=2k --network wan --speedup 2",
     ),
 ):
-    """Find what meets a target: least bandwidth, longest latency or period, fewest workers or cheapest network.
+    """Find what meets a target: bandwidth, latency, period, delay, workers or network.
 
     Each answer has an interval from the bounds of the time. If no value meets the target, the table says why.
 
@@ -47,7 +48,7 @@ class Solve(
     """
 
     variable: str = option(
-        "Variable to solve for: bandwidth, latency, period, workers or network.",
+        "Variable to solve for: bandwidth, latency, period, delay, workers or network.",
         REQUIRED,
         in_order=True,
         metavar="WHAT",

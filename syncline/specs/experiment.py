@@ -384,7 +384,7 @@ class ProjectSpec(ClockSpec, Experiment):
             if (remedy := remedy_of(method)) is not None:
                 raise refusal(f"methods.{i}.remedy", remedy.kind, "none, as no gradient of a projection is late")
         self.compute.check_optimizer(self.methods)
-        if self.memory.activations not in (None, "selective") and not isinstance(self.model, ModelShape):
+        if self.memory.activations not in (None, "auto", "selective") and not isinstance(self.model, ModelShape):
             expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
             raise refusal("memory.activations", self.memory.activations, expected)
         return self

@@ -94,6 +94,7 @@ FIELDS: dict[str, Moves] = {
     "warmup_beta": Moves(0.5, beside={"switch_step": 6}),
     "stream": Moves({"fragments": 3}),
     "fragments": Moves(4),
+    "strides": Moves(2),
     "tau": Moves(2),
     "alpha": Moves(0.25),
     "form": Moves("ema"),

@@ -359,6 +359,15 @@ METHODS: dict[str, Row] = {
         setting={"period": 8, "stream": {"fragments": 2}},
         moves={"period": Moves(16, bytes="<")},
     ),
+    "streaming-diloco-4-bits": Row(
+        {
+            "kind": "streaming-diloco",
+            "lr": 0.003,
+            "period": 6,
+            "wire": "e3m0",
+            "stream": {"fragments": 2, "strides": 2, "tau": 3, "alpha": 0.5, "in_backward": True},
+        }
+    ),
     "basis-rotation": Row(
         {**ROTATION, "frequency": 5},
         settled=False,

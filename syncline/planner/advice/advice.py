@@ -7,7 +7,7 @@ from typing import Any
 
 from syncline.planner.advice.assumptions import advice_assumptions
 from syncline.planner.advice.failing import goodput_by_events
-from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, price_plans
+from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, price_plans, with_computing_alone
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.replayed import REPLAYED, replay_by_events
@@ -109,7 +109,7 @@ def compute_advice(question: AdviceQuestion) -> Advice:
         question: see `syncline.planner.advice.question.advice_question`.
     """
     plans, undivided = search_plans(question)
-    rows = price_plans(question, plans)
+    rows = with_computing_alone(question, price_plans(question, plans))
     feasible = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
     unable = sorted((row for row in rows if row["infeasible"] is not None), key=_time_or_last) + undivided
     ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])

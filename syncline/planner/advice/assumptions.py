@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syncline.planner.advice.plans import candidate_methods, first_spec
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.assumptions import DEFAULT, Assumption, projection_assumptions
+from syncline.planner.assumptions import DEFAULT, Assumption, projection_assumptions, repair_assumption
 
 
 def advice_assumptions(question: AdviceQuestion) -> list[Assumption]:
@@ -21,4 +21,6 @@ def advice_assumptions(question: AdviceQuestion) -> list[Assumption]:
     for name in ("overlap", "algorithm"):
         by_name[name] = Assumption(name, None, "", "each plan has its own", "all are tried")
     by_name["sharding"] = Assumption("sharding", "auto", "", "the least that fits into memory, for each plan", DEFAULT)
+    if question.failures is not None and question.failures.rates:
+        by_name["repair"] = repair_assumption(question.failures.repair_s(), question.failures.spares)
     return list(by_name.values())

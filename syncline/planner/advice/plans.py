@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from syncline.costmodel import Activations, Network
+from syncline.costmodel import Network
 from syncline.costmodel.collectives.hierarchical import level_sizes
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.possible import possible_layouts
@@ -30,7 +30,6 @@ class TrainingPlan:
     Args:
         method: method between replicas.
         layout: layout inside a replica.
-        activations: ``recomputed``: the backward pass computes a layer's activations again.
         overlap: overlap of gradients with computing: ``ddp``, or ``none``.
         algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
@@ -38,7 +37,6 @@ class TrainingPlan:
 
     method: MethodBase
     layout: Layout = ONE_WORKER
-    activations: Activations = "selective"
     overlap: Literal["ddp", "none"] = "ddp"
     algorithm: str | None = None
     sharding: Literal["auto", "none", "optimizer", "gradients", "full"] = "auto"
@@ -53,7 +51,7 @@ class TrainingPlan:
         return {
             "methods": [self.method.model_dump(mode="json")],
             "layout": {name: count for name, count in asdict(self.layout).items() if count > 1},
-            "memory": {"activations": self.activations, "sharding": self.sharding},
+            "memory": {"sharding": self.sharding},
             "overlap": self.overlap,
             "algorithm": self.algorithm,
         }
@@ -61,7 +59,7 @@ class TrainingPlan:
     @property
     def setting(self) -> tuple[Any, ...]:
         """Return the key that plans of one projection share."""
-        return self.layout, self.activations, self.overlap, self.algorithm, self.sharding
+        return self.layout, self.overlap, self.algorithm, self.sharding
 
 
 @lru_cache(maxsize=64)
@@ -86,7 +84,7 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
     changed: dict[str, Any] = {
         "methods": tuple(methods),
         "layout": LayoutSpec(**asdict(plan.layout)),
-        "memory": MemorySpec(activations=plan.activations, sharding=plan.sharding),
+        "memory": MemorySpec(sharding=plan.sharding),
         "overlap": plan.overlap,
         "algorithm": plan.algorithm,
     }

@@ -148,7 +148,7 @@ class Replay:
         regular = [exchange for exchange in self.traffic.exchanges if exchange.period == 1 and exchange.wait_steps == 0]
         rare = [exchange for exchange in self.traffic.exchanges if exchange.period != 1 or exchange.wait_steps]
         inside = self.prepared.inside_times(self.number, self.network)
-        busy_s = float(np.ravel(self.prepared.compute_s if inside is None else inside.step_s)[0])
+        busy_s = float(np.ravel(self.prepared.compute_s[self.number] if inside is None else inside.step_s)[0])
         if regular:
             patterns = calls_by_step(regular, self.spec.steps)
             first = priced_step(busy_s, regular, patterns, self.spec.steps, self._timed)

@@ -17,18 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Exchange, ModelShape, call_bytes, model_memory
+from syncline.costmodel.layouts.activations import worker_activation_bytes
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import MODEL_BYTES
-from syncline.costmodel.layouts.own_tensors import WorkerTensors, worker_activation_bytes
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.layouts.memory import MODEL_BYTES, usable_bytes
+from syncline.costmodel.layouts.own_tensors import WorkerTensors
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
 from syncline.methods import MethodBase
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
 from syncline.planner.projection.memory import sends_together
-from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory
-from syncline.planner.projection.setting_cache import once_each
+from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, budget_of_columns, plan_memory
 from syncline.planner.projection.traffic import Traffic, state_numbers, traffic_of
 from syncline.specs import ProjectSpec
 
@@ -105,12 +104,14 @@ def layout_traffic(
     unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
     inside = layout.sharers > 1
     sharers = np.full(len(specs), 1 / share) if inside else replicas
-    room, memory_spec = _room(specs, layout, worker_tensors), spec.memory
+    budget, memory_spec = _memory_budget(specs, layout), spec.memory
     if layout.pipeline > 1 and memory_spec.micro_batches is None:
-        memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(room.sequences[0]))})
+        memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
     # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
-    memory_plan = plan_memory(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
+    memory_plan = plan_memory(
+        memory_spec, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices
+    )
     gradient_bytes = bytes_per_gradient(number_format)
     buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
     averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
@@ -179,25 +180,23 @@ def _between(
             )
 
 
-def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors) -> MemoryBudget:
+def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget:
     """Return a worker's memory budget in each setting.
 
-    A worker keeps `Room.activations_bytes` divided by the number of micro-batches.
+    A worker keeps `MemoryBudget.activations_bytes` divided by the number of micro-batches.
     """
     model_parallel = layout.workers // layout.data
 
-    def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
-        model, machine, memory_spec = spec.model, spec.memory_machine, spec.memory
+    def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
+        model, memory_spec = spec.model, spec.memory
         assert isinstance(model, ModelShape)
         sequences = model_parallel * spec.worker_tokens / model.sequence
-        limit = machine.memory_bytes if machine else None
-        activations = 0.0
-        if memory_spec.activations is not None:
-            micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
-            width = 2 if memory_spec.memory_precision(spec.number_format) == "mixed" else 4
-            micro_bytes = worker_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
-            activations = micro * micro_bytes
-        return np.inf if limit is None else limit, sequences, activations
+        micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+        width = MODEL_BYTES[memory_spec.memory_precision(spec.number_format)]
+        activations = [
+            0.0 if policy is None else micro * worker_activation_bytes(model, layout, sequences, micro, policy, width)
+            for policy in memory_spec.policies
+        ]
+        return usable_bytes(spec.memory_machine), sequences, *activations
 
-    room_columns: Floats = np.array(once_each(specs, room_fields), dtype=np.float64)
-    return MemoryBudget(*room_columns.T)
+    return budget_of_columns(specs, budget_fields)

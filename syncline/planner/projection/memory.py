@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from syncline.costmodel import (
     Hardware,
     Memory,
-    Model,
     ModelShape,
     activation_bytes,
     calls_by_step,
@@ -16,8 +14,10 @@ from syncline.costmodel import (
     model_memory,
     update_s,
 )
+from syncline.costmodel.layouts.memory import MODEL_BYTES
 from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import elements
+from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
 
 
@@ -50,22 +50,14 @@ def sends_together(method: MethodBase) -> bool:
     return hasattr(method, "stream")
 
 
-def with_activations(
-    memory: Memory, shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str = "fp32"
-) -> Memory:
-    """Return the memory with an estimate of the activations of one micro-batch, if the spec counts activations."""
-    step_bytes = activations_of(shape, tokens_per_worker, spec, number_format)
-    return (
-        dataclasses.replace(memory, activations_bytes=step_bytes / (spec.micro_batches or 1)) if step_bytes else memory
-    )
-
-
-def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str) -> float:
-    """Return the bytes of activations of a step that is computed at once, or 0 if the spec does not count them."""
-    if spec.activations is None or not isinstance(shape, ModelShape):
-        return 0.0
-    width = 2 if spec.memory_precision(number_format) == "mixed" else 4
-    return activation_bytes(shape, tokens_per_worker / shape.sequence, spec.activations, width)
+def activations_of(spec: ProjectSpec) -> list[float]:
+    """Return the bytes of activations of a step that is computed at once, by policy; 0 if they are not counted."""
+    shape, memory = spec.model, spec.memory
+    if not isinstance(shape, ModelShape):
+        return [0.0 for _ in memory.policies]
+    sequences = spec.worker_tokens / shape.sequence
+    width = MODEL_BYTES[memory.memory_precision(spec.number_format)]
+    return [0.0 if policy is None else activation_bytes(shape, sequences, policy, width) for policy in memory.policies]
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from syncline.costmodel.collectives.policies import algorithm_of
 from syncline.costmodel.collectives.table import first_on
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany, carried
-from syncline.costmodel.layouts.memory import RECOMPUTED
+from syncline.costmodel.layouts.activations import RECOMPUTED
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
@@ -77,7 +77,6 @@ class ProjectionPlan:
         base_methods = tuple(methods or self.spec.methods)
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
-        self.compute_s = np.array(once_each(specs, _compute_s))
         self.layout = self.spec.layout.build()
         self.replicas: Indices = np.array(
             [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
@@ -96,20 +95,24 @@ class ProjectionPlan:
         self.traffic: list[list[Traffic]] = []
         self.every_step = StepTimeCache(self.spec.steps)
         self.held: list[MemoryPlan] = []
-        room = None if self.inside else memory_budgets(specs)
+        budget = None if self.inside else memory_budgets(specs)
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
                 mask = self.able[:, number]
-                if room is None:
+                if budget is None:
                     assert self.inside is not None
                     own_part = self.inside.own
                     traffic, memory_plan = layout_traffic(self.specs, method, own_part, self.layout, self.workers, mask)
                 else:
                     traffic, memory_plan = traffic_and_memory(
-                        self.specs, method, self.tensors, self.workers, mask, room
+                        self.specs, method, self.tensors, self.workers, mask, budget
                     )
             self.traffic.append(traffic)
             self.held.append(memory_plan)
+        base_s, recomputed_s = (
+            np.array(once_each(specs, partial(_compute_s, work=work))) for work in (1.0, RECOMPUTED)
+        )
+        self.compute_s = [np.where(memory_plan.recomputed, recomputed_s, base_s) for memory_plan in self.held]
 
     def step(
         self,
@@ -163,7 +166,7 @@ class ProjectionPlan:
         slower = along_rows(factors.computing, settings, ndim)
         trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
-        compute_s = slower * along_rows(self.compute_s, settings, ndim)
+        compute_s = slower * along_rows(self.compute_s[number], settings, ndim)
         steps = self.spec.steps
         if self.inside is None:
             return priced_step(compute_s, traffic.exchanges, traffic.patterns, steps, timed, trigger_s, optimizer_s)
@@ -235,7 +238,7 @@ class ProjectionPlan:
             float(self.optimizer_s[number][0]),
         )
         if self.inside is None:
-            return StepSchedule(float(self.compute_s[0]), traffic.exchanges, timed, trigger_s, optimizer_s)
+            return StepSchedule(float(self.compute_s[number][0]), traffic.exchanges, timed, trigger_s, optimizer_s)
         busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
         regular, rare = _each_and_rare(traffic.exchanges)
         if regular and rare:
@@ -251,10 +254,11 @@ class ProjectionPlan:
 
     def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> ReplicaTimes:
         assert self.inside is not None
-        compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
-        micro = self.held[number].micro_batches
+        compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s[number], settings, ndim)
         algorithm = self.spec.algorithm_on(network)
-        return self.inside.step_times(compute_s, micro, self.workers, settings, network, ndim, factors, algorithm)
+        return self.inside.step_times(
+            compute_s, self.held[number], self.workers, settings, network, ndim, factors, algorithm
+        )
 
     def call_cost(
         self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
@@ -299,12 +303,15 @@ class ProjectionPlan:
     def evaluators(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.
 
+        A setting whose plan does not fit into memory has no time.
+
         Returns:
             Texts, ``HOW`` first and then reasons why there is no time, and the index of each setting's text, ``(S, 1)``
             or ``(S, n)`` for n links.
         """
         texts = {text: code for code, text in enumerate(HOW)}
-        if all(entry.ways == (CLOSED_FORM,) for entry in cache.values()):
+        fits = self.held[number].fits
+        if all(entry.ways == (CLOSED_FORM,) for entry in cache.values()) and fits.all():
             return list(texts), np.zeros((1, 1), dtype=np.int64)
         ndim = axes_of(network)
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
@@ -319,6 +326,10 @@ class ProjectionPlan:
                         code_of[priced.known_by], (len(settings) if np.ndim(priced.known_by) else 1, -1)
                     )
                     codes[settings] = np.maximum(codes[settings], new_codes)
+        for setting in np.flatnonzero(~fits).tolist():
+            machine = self.specs[setting].memory_machine
+            text = f"does not fit into the memory of {machine.name if machine else 'a worker'}"
+            codes[setting] = texts.setdefault(text, len(texts))
         return list(texts), codes
 
     def algorithms(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
@@ -373,14 +384,14 @@ def _seconds_or_zero(priced: PricedMany) -> FloatOrArray:
     return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
 
 
-def _compute_s(spec: ProjectSpec) -> float:
+def _compute_s(spec: ProjectSpec, work: float = 1.0) -> float:
+    """Return the computing seconds of a step of ``work`` times a step's FLOPs; seconds from the spec include them."""
     shape, tokens = spec.model, spec.worker_tokens
-    return float(spec.compute.base_s(_flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
+    return float(spec.compute.base_s(work * _flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
 
 
 def _flops(spec: ProjectSpec) -> float:
-    flops = spec.model.flops_per_token * spec.worker_tokens
-    return RECOMPUTED * flops if spec.memory.activations == "recomputed" else flops  # seconds from the spec include it
+    return spec.model.flops_per_token * spec.worker_tokens
 
 
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:

@@ -27,6 +27,7 @@ from syncline.planner.projection.bounds import (
 )
 from syncline.planner.projection.columns import Categorical, Columns
 from syncline.planner.projection.memory import memory_record
+from syncline.planner.projection.memory_plan import ACTIVATIONS
 from syncline.planner.projection.plan import Known, ProjectionPlan
 from syncline.planner.projection.simulated_cost import HOW
 from syncline.planner.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
@@ -45,7 +46,7 @@ INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
 
 FITS = (None, False, True)
 
-CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS}
+CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS, "activations": ACTIVATIONS}
 """Columns of the memory that are indices into these values."""
 
 ENDS = ("", "_low", "_high")
@@ -150,7 +151,7 @@ def plan_columns(
         "model": by_setting([setting.model.name for setting in plan.specs]),
         "hardware": by_setting(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
-        "period": coded(np.arange(shape[2]), [_period(plan, number) for number in range(shape[2])]),
+        "period": coded(np.arange(shape[2]), [period_of(method) for method in plan.methods]),
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
         "tokens_per_worker": by_setting([spec.worker_tokens for spec in plan.specs]),
@@ -183,11 +184,6 @@ def plan_columns(
     for name, values in _memory(plan).items():
         columns[name] = coded(values[:, None, :], CODED[name]) if name in CODED else flat(values[:, None, :])
     return columns
-
-
-def _period(plan: ProjectionPlan, number: int) -> int:
-    """Return the steps between exchanges of a method, in the first setting that has the method."""
-    return period_of(plan.methods[number], int(plan.workers[np.argmax(plan.able[:, number])]))
 
 
 def _bytes(plan: ProjectionPlan) -> Floats:
@@ -271,7 +267,9 @@ def _memory(plan: ProjectionPlan) -> dict[str, NDArray[Any]]:
                 column = np.broadcast_to(value, (len(specs),))
                 method_fields.setdefault(name, np.zeros(len(specs), dtype=column.dtype))[settings] = column[settings]
         for name, column in (
-            method_fields | {"micro_batches": memory_plan.micro_batches, "sharding": memory_plan.sharding}
+            method_fields
+            | {"micro_batches": memory_plan.micro_batches, "sharding": memory_plan.sharding}
+            | {"activations": memory_plan.activations}
         ).items():
             columns.setdefault(name, []).append(column)
     return {name: np.stack(by_method, axis=1) for name, by_method in columns.items()}

@@ -26,7 +26,7 @@ def traffic_and_memory(
     tensors: Sequence[TensorShape],
     workers: Indices,
     mask: NDArray[np.bool_],
-    room: MemoryBudget,
+    budget: MemoryBudget,
 ) -> tuple[list[Traffic], MemoryPlan]:
     """Return the traffic of a method in each setting, and its memory plan.
 
@@ -36,7 +36,7 @@ def traffic_and_memory(
         tensors: the parameters' shapes.
         workers: ``(S,)``: P, the number of workers.
         mask: ``(S,)``: mask of the settings that include the method.
-        room: memory budget of each setting.
+        budget: memory budget of each setting.
 
     Raises:
         SpecError: the method cannot serve so many workers.
@@ -54,11 +54,10 @@ def traffic_and_memory(
     units = _units(spec, counts)
     parameter_bytes = MODEL_BYTES[precision] * elements(tensors)
     unit_bytes = max(unit.share for unit in units) * parameter_bytes
-    memory_plan = plan_memory(spec.memory, room, memory, workers, method.shares_out, unit_bytes)
+    memory_plan = plan_memory(spec.memory, budget, memory, workers, method.shares_out, unit_bytes, precision)
     if not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=bytes_per_gradient(number_format))
-    gradient_bytes = BYTES_PER_ELEMENT[method.travels_as] * elements(tensors)
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
         {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
@@ -72,7 +71,7 @@ def traffic_and_memory(
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
             return sharded_exchanges(
-                gradient_bytes,
+                BYTES_PER_ELEMENT[method.travels_as] * elements(tensors),
                 parameter_bytes,
                 count,
                 SHARDINGS[sharding],

@@ -8,6 +8,7 @@ from itertools import groupby
 from rich.console import Group
 
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
+from syncline.costmodel.layouts.memory import USABLE
 from syncline.planner.assumptions import projection_assumptions
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.planner.tables.assumptions import assumptions_block
@@ -139,5 +140,5 @@ def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
         machine = spec.memory_machine
         if machine is not None and machine.memory_bytes is not None:
             sizes[machine.name] = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
-    limits = " or ".join(f"the {size} of {name}" for name, size in sizes.items())
+    limits = " or ".join(f"{USABLE:.0%} of the {size} of {name}" for name, size in sizes.items())
     return f"\n{TOO_LARGE.strip()}: does not fit into {limits}."

@@ -190,5 +190,5 @@ def _exact_answer(
         "tokens_per_worker": spec.worker_tokens,
         "tokens": rough_plan.tokens,
     }
-    extra = {"list": rough_plan.list, "activations": rough_plan.plan.activations, "fields": fields}
+    extra = {"list": rough_plan.list, "fields": fields}
     return answer._replace(record=record | extra)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.planner.projection.tables import TOO_LARGE
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.planner.solving.assumptions import solve_assumptions
-from syncline.planner.solving.question import KNOWN, InverseProblem
+from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
 from syncline.planner.tables.assumptions import assumptions_block
 from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note
@@ -25,6 +25,7 @@ TITLES = {
     "bandwidth": "Least bandwidth of {of}",
     "latency": "Longest latency of {of}, one way",
     "period": "Longest period",
+    "delay": "Fewest steps late",
     "workers": "Fewest workers on {network}",
     "network": "Cheapest network in the place of {of}",
 }
@@ -33,6 +34,7 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     "bandwidth": format_bandwidth,
     "latency": format_seconds,
     "period": lambda value: f"{value:,.0f} steps",
+    "delay": lambda value: f"{value:,.0f} steps",
     "workers": lambda value: f"{value:,.0f}",
     "network": str,
 }
@@ -44,6 +46,8 @@ CLOCK_ONLY = (
     "\nPeriods of {} by the clock alone: longer ones cost loss, of which nothing is told here; "
     "--target-loss or --loss-penalty asks for it where a published fit covers the method."
 )
+
+DELAY_ALONE = "\nSteps late by the clock alone: the loss of a later merge is not predicted."
 
 
 def solve_tables(rows: Sequence[Record], question: InverseProblem) -> list[Group]:
@@ -64,7 +68,7 @@ def solve_tables(rows: Sequence[Record], question: InverseProblem) -> list[Group
 def _subject(row: Record) -> tuple[Any, ...]:
     network_name = row["network"] if _has_levels(row) else None
     plans = row.get("list") or row["layout"]
-    return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] != "period" else None
+    return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] not in OF_METHODS else None
 
 
 def _has_levels(row: Record) -> bool:
@@ -102,7 +106,7 @@ def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
 
 def _method(row: Record) -> str:
     """Return the method's name with its original period, if it has one."""
-    return str(row["of"] if row["sought"] == "period" else row["method"])
+    return str(row["of"] if row["sought"] in OF_METHODS else row["method"])
 
 
 def _value(row: Record) -> str:
@@ -191,6 +195,8 @@ def _own_note(rows: Sequence[Record], question: InverseProblem) -> str:
     tied = [_method(row) for row in rows if row["tie"]]
     if tied:
         lines.append(f"\nA tie with {_method(rows[0])}: {', '.join(tied)}.")
+    if question.variable == "delay":
+        lines.append(DELAY_ALONE)
     if question.variable == "period" and not _asks_loss(question):
         clocked = [_method(row) for row in rows if row["value"] is not None and row.get("loss") is None]
         lines += [CLOCK_ONLY.format(", ".join(clocked))] if clocked else []
@@ -209,7 +215,7 @@ def _asks_loss(question: InverseProblem) -> bool:
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
-    standing = f" ({text(now)})" if now is not None and rows[0]["sought"] != "period" else ""
+    standing = f" ({text(now)})" if now is not None and rows[0]["sought"] not in OF_METHODS else ""
     note = f"\nNow: whether the target is met as things stand{standing}. Nine of ten: what suffices if the clock is as "
     note += "fast as nine of ten measured ones are expected to be at best, and at worst. Other columns: at the value, "
     note += "or at what comes nearest. Waiting: for the network, with nothing to compute."

@@ -13,6 +13,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
@@ -206,7 +207,8 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, factors, read)
     if spec.failures is None:
         return timed
-    saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes)
+    fetch_s = rejoin_s(network, spec.workers, spec.workers, trained.state_bytes)
+    saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
     outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
     return failing_clock(timed, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
 
