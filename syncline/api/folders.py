@@ -97,7 +97,8 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
     kind = kind_of_model(type(spec)) if spec is not None else _kind_in(path / "spec.yaml")
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
     is_study = command == "run" and not isinstance(spec, RunSpec)
-    check_rows(rows, path / "run.json", {} if is_study else ROWS.get(command, {}))
+    # Processes that failed before the end have no times.
+    check_rows(rows, path / "run.json", {} if is_study or noted.get("failed") else ROWS.get(command, {}))
     if command == "launch":
         answer |= {name: noted.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in noted:

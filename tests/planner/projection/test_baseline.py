@@ -17,7 +17,6 @@ N = MODELS["gpt-160m"].parameters
 def rows_of(*overrides: str, methods: str = "[ddp-adam, diloco, curvadion]", **on: Any) -> dict[str, dict[str, Any]]:
     given = [f"methods={methods}", f"networks=[{json.dumps(on.get('on', '10gbe'))}]", *overrides]
     spec = load_spec("project-gpt-160m", given, ProjectSpec)
-    assert not spec.warnings()
     return {row["method"]: row for row in project(spec)}
 
 

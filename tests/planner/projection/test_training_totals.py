@@ -31,7 +31,9 @@ def test_tokens_decide_steps_and_losses() -> None:
     rows = sl.project(**SETTING, tokens="3.244B", hardware=["h100"]).rows
     plain = sl.project(**SETTING, hardware=["h100"]).rows
     for row, before in zip(rows, plain, strict=True):
-        assert {name: row[name] for name in before} == before
+        same = {name: row[name] for name in before if not name.startswith("wall_clock")}
+        assert same == pytest.approx({name: before[name] for name in same}, rel=1e-3)
+        assert row["wall_clock_s"] == pytest.approx(row["training_s"], rel=1e-4)
         assert row["training_s"] == pytest.approx(before["step_time_s"] * 3.244e9 / PER_STEP)
         assert row["training_high_s"] == pytest.approx(before["step_time_high_s"] * 3.244e9 / PER_STEP)
     ddp, diloco, demo = rows
