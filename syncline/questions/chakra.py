@@ -12,7 +12,7 @@ ACTIONS = ("export", "import")
 """Directions of the conversion."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Chakra(
     Question,
     command="chakra",

@@ -11,7 +11,7 @@ from syncline.questions import shared
 from syncline.questions.declare import Question, option
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Collectives(
     Question,
     command="collectives",

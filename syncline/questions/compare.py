@@ -11,7 +11,7 @@ from syncline.questions import shared, training
 from syncline.questions.declare import PYTHON, SHELL, Question, option
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Compare(
     Question,
     command="compare",

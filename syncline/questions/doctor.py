@@ -8,7 +8,7 @@ from syncline.questions import shared
 from syncline.questions.declare import Question
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Doctor(
     Question, command="doctor", panel=shared.CATALOGUE, examples=("syncline doctor", "syncline doctor --json")
 ):

@@ -8,7 +8,7 @@ from syncline.questions import shared
 from syncline.questions.declare import Question, option
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Explore(
     Question,
     command="explore",

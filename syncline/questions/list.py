@@ -14,7 +14,7 @@ CATALOGUES = (
 """Names of the catalogues."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class List(
     Question,
     command="list",

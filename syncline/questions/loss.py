@@ -10,7 +10,7 @@ from syncline.questions import shared
 from syncline.questions.declare import PYTHON, Question, option
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Loss(
     Question,
     command="loss",

@@ -12,7 +12,7 @@ PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
 """The papers; a test compares them with the scoreboard."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Reproduce(
     Question,
     command="reproduce",

@@ -9,7 +9,7 @@ from syncline.questions import shared
 from syncline.questions.declare import Question
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Runs(Question, command="runs", panel=shared.RESULTS, examples=("syncline runs", "syncline runs results --json")):
     """List the run folders: command, date, and whether each run is complete."""
 

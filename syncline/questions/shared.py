@@ -158,7 +158,7 @@ run_name = partial(
 folder = partial(option, help="Folder of the run folders, if RUN is a name.", default="runs", metavar="FOLDER")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class FailingMachines(Question):
     """A question that can account for failures of the machines."""
 
@@ -174,7 +174,7 @@ class FailingMachines(Question):
     bandwidth: str | float | None = bandwidth()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Projection(Question):
     """A question about projections of a spec's clock."""
 

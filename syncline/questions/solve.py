@@ -15,7 +15,7 @@ VARIABLES = ("bandwidth", "latency", "period", "delay", "workers", "network")
 TARGETS, WHERE = "Targets", "Where"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Solve(
     shared.Projection,
     command="solve",

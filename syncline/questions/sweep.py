@@ -11,7 +11,7 @@ from syncline.questions import shared, training
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Sweep(
     Question,
     command="sweep",

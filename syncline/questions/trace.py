@@ -37,7 +37,7 @@ target_loss = partial(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Trace(
     Question,
     command="trace",

@@ -9,7 +9,7 @@ from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, Question
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Verify(
     Question,
     command="verify",

@@ -10,7 +10,7 @@ from syncline.questions import shared, trace
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Whatif(
     Question,
     command="whatif",
