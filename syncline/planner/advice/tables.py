@@ -16,7 +16,7 @@ from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.verdict import compared
 from syncline.planner.advice.words import layout_words, level_words, method_words, plan_words
 from syncline.planner.assumptions import SHARDING_TEXTS
-from syncline.planner.tables.assumptions import assumptions_block
+from syncline.planner.assumptions_block import assumptions_block
 from syncline.planner.tables.columns import Column, table
 from syncline.units import format_bytes, format_seconds
 

@@ -10,8 +10,8 @@ from rich.console import Group
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
 from syncline.planner.assumptions import projection_assumptions
+from syncline.planner.assumptions_block import assumptions_block
 from syncline.planner.projection.training_tables import training_columns, training_note
-from syncline.planner.tables.assumptions import assumptions_block
 from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.planner.tables.display import MORE, few_columns, few_note, network_title, speedup_column
 from syncline.specs import Experiment, ProjectSpec, study_of

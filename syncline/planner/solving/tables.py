@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from syncline.planner.assumptions_block import assumptions_block
 from syncline.planner.projection.tables import TOO_LARGE
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.planner.solving.assumptions import solve_assumptions
 from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
-from syncline.planner.tables.assumptions import assumptions_block
 from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note
 from syncline.specs.study import Record
