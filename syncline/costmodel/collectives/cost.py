@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -48,6 +49,7 @@ from syncline.costmodel.collectives.hierarchical import (
     Peers,
     all_sizes,
     flat_link,
+    level_parts,
     peers,
 )
 from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
@@ -134,7 +136,7 @@ def collective_s(
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     entry = TABLE[kind][name]
     if isinstance(entry, Hierarchy):
-        return hierarchy_s(name, peers(network, int(workers), group), nbytes, rule)
+        return hierarchy_s(kind, name, peers(network, int(workers), group), nbytes, rule)
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
@@ -171,19 +173,30 @@ def _directions(kind: str, name: str, entry: Algorithm, workers: IntOrArray) -> 
     return entry.directions
 
 
-def hierarchy_s(name: str, on: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
-    """Return the seconds of a hierarchical all-reduce; the outermost size may be an array.
+def hierarchy_s(kind: str, name: str, on: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
+    """Return the seconds of a hierarchical collective; the outermost size may be an array.
 
     Args:
-        name: one of ``HIERARCHIES``.
+        kind: one of ``COLLECTIVES``.
+        name: one of ``HIERARCHIES[kind]``.
         on: the peers that exchange at each level, from the innermost to the outermost.
-        nbytes: n, the bytes of the tensor on each worker.
+        nbytes: n, with the meaning that the table gives.
         rule: the start rule of messages.
 
     Raises:
         NoClosedForm: half-duplex links on which some messages go one way only.
     """
-    entry, (*inside, last) = HIERARCHIES[name], on
+    entry = HIERARCHIES[kind][name]
+    if kind != "all_reduce":
+        total_s: FloatOrArray = 0.0
+        for number, part_bytes in level_parts(kind, [level.size for level in on], nbytes):
+            level = on[number]
+            if level.exchanges and entry.leaders and np.any(np.greater(level.size, 1)):
+                raise NoClosedForm(f"{kind}.algorithm", name, "an algorithm whose messages go both ways on these links")
+            link = level.alone if entry.leaders else level.link
+            total_s = total_s + _on_link_s(kind, entry.between, level.size, part_bytes, link, rule)
+        return total_s
+    *inside, last = on
     if last.exchanges:  # raises NoClosedForm unless all workers of the link send and receive
         _directions("all_reduce", name, FLAT["all_reduce"][entry.between], last.size)
     if entry.leaders:
@@ -271,7 +284,14 @@ def wire_bytes(
     name = _checked(kind, workers, nbytes, algorithm)
     entry = TABLE[kind][name]
     if isinstance(entry, Hierarchy):
-        *inner, last = all_sizes(int(workers), group)
+        sizes = all_sizes(int(workers), group)
+        if kind != "all_reduce":
+            total_bytes: FloatOrArray = 0.0
+            for number, part_bytes in level_parts(kind, sizes, nbytes):
+                units = math.prod(sizes[:number]) if entry.leaders else 1  # of these workers, one sends
+                total_bytes = total_bytes + wire_bytes(kind, sizes[number], part_bytes, entry.between) / units
+            return total_bytes
+        *inner, last = sizes
         inside_bytes: FloatOrArray = 0.0
         copies = 1  # every worker sends n / copies, or one worker in `copies` sends n
         for size in inner:

@@ -24,9 +24,13 @@ def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topolog
         on: the network; a hierarchical algorithm uses its levels.
         nbytes: n, the size that gloo and NCCL cut into pieces.
     """
-    if algorithm in HIERARCHIES:
-        *inner, last = level_sizes(on, workers) or (workers, 1)
-        between = most_messages("all_reduce", HIERARCHIES[algorithm].between, last, on)
+    if algorithm in HIERARCHIES[kind]:
+        sizes = level_sizes(on, workers) or (workers, 1)
+        between_name = HIERARCHIES[kind][algorithm].between
+        if kind != "all_reduce":
+            return sum(workers // size * most_messages(kind, between_name, size, on) for size in sizes)
+        *inner, last = sizes
+        between = most_messages(kind, between_name, last, on)
         return 2 * workers * sum(inner) + workers // last * between
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])

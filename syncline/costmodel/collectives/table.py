@@ -23,7 +23,7 @@ AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | GlooAlgorithm | NcclAlgorithm
 TABLE: dict[str, dict[str, AnyAlgorithm]] = {
     kind: {
         **flat,
-        **(HIERARCHIES if kind == "all_reduce" else {}),
+        **HIERARCHIES[kind],
         GLOO[kind]: GLOO_ALGORITHMS[kind],
         NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind],
     }

@@ -1,9 +1,10 @@
-"""Traffic and memory of workers in replicas of several workers: gradients inside, messages of the method between.
+"""Traffic and memory of workers in replicas of one or more workers: gradients inside, messages of the method between.
 
 A method works on the parameters of a worker. Its message to the other replicas is about the worker's part of the model.
 Workers with the same part each send a share of it, and gather the shares inside the replica afterwards. In every step,
 gradients are averaged inside a replica by an all-reduce, or sharded as in `syncline.costmodel.traffic.sharded`. So data
-parallelism is a sum inside and a sum of shares between replicas; a replica of DiLoCo is a cluster.
+parallelism is a sum inside and a sum of shares between replicas; a replica of DiLoCo is a cluster. Without a layout
+each worker is a replica; data parallelism then is what it is inside one replica of all P workers, ``data=P``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
-from syncline.methods import MethodBase
+from syncline.methods import MethodBase, tensors_of
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
 from syncline.planner.projection.memory import sends_together
 from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory
@@ -54,7 +55,7 @@ def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[Para
     return [ParameterShard(worker_tensors.elements - experts, layout.gradient_group), ParameterShard(experts, copies)]
 
 
-def layout_traffic(
+def traffic_and_memory(
     specs: Sequence[ProjectSpec],
     method: MethodBase,
     worker_tensors: WorkerTensors,
@@ -62,7 +63,7 @@ def layout_traffic(
     workers: Indices,
     mask: NDArray[np.bool_],
 ) -> tuple[list[Traffic], MemoryPlan]:
-    """Return the traffic of a worker in each setting, and the memory plan of its part of a replica.
+    """Return the traffic of a worker in each setting, and its memory plan.
 
     Args:
         specs: specs of the settings, which share model and layout.
@@ -75,7 +76,7 @@ def layout_traffic(
     Raises:
         SpecError: the method cannot serve so many replicas.
     """
-    spec, tensors = specs[0], list(worker_tensors.tensors)
+    spec, tensors = specs[0], tensors_of(worker_tensors.tensors)
     parts, replicas = parameter_shards(worker_tensors, layout), workers // layout.workers
     counts = [tensor.elements for tensor in tensors]
     number_format = spec.number_format
@@ -87,8 +88,11 @@ def layout_traffic(
             return []
         return list(_between(method, tensors, count // layout.workers, layout, share))
 
-    sent = traffic_of(method, tensors, workers, mask, spec.steps, between)
-    wire = np.zeros(len(specs))
+    inside = layout.sharers > 1
+    sent = traffic_of(method, tensors, workers, mask, spec.steps, None if layout.workers == 1 else between)
+    gradient_bytes = bytes_per_gradient(number_format)
+    averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
+    wire = np.full(len(specs), max(averaged_bytes * part.elements for part in parts) if inside else 0.0)
     for traffic in sent:
         selected = traffic.settings
         sizes = [
@@ -100,10 +104,9 @@ def layout_traffic(
             wire[selected] = np.maximum(wire[selected], size)
     kept_numbers = state_numbers(method, tensors, replicas, mask)
     memory = model_memory(worker_tensors.elements, kept_numbers.state, kept_numbers.errors, precision, wire)
-    units = gradient_buckets(counts, max(1.0, sum(counts) / _layers(spec, layout)), element_bytes=1)
+    units = _units(spec, layout, counts)
     parameter_bytes = MODEL_BYTES[precision]
     unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
-    inside = layout.sharers > 1
     sharers = np.full(len(specs), 1 / share) if inside else replicas
     room, memory_spec = _room(specs, layout, worker_tensors), spec.memory
     if layout.pipeline > 1 and memory_spec.micro_batches is None:
@@ -111,14 +114,19 @@ def layout_traffic(
     # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
     memory_plan = plan_memory(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
-    gradient_bytes = bytes_per_gradient(number_format)
+    if not inside and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
+        return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
-    averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
         {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
     ):
         selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
+        later = after_micro_batches(buckets, micro)
+        if not inside and not sharding:
+            masked = [group._replace(place=np.where(selected, group.place, -1), buckets=later) for group in sent]
+            split_traffics += [group for group in masked if group.settings.size]
+            continue
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
             kind, overlapped = SHARDINGS[sharding], spec.overlap != "none"
@@ -133,15 +141,16 @@ def layout_traffic(
             return [*out, *between(count)]
 
         traffics = traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
-        split_traffics += [
-            group_traffic._replace(buckets=after_micro_batches(buckets, micro)) for group_traffic in traffics
-        ]
+        split_traffics += [group_traffic._replace(buckets=later) for group_traffic in traffics]
     return split_traffics, memory_plan
 
 
-def _layers(spec: ProjectSpec, layout: Layout) -> int:
-    assert isinstance(spec.model, ModelShape)
-    return -(-spec.model.layers // layout.pipeline)
+def _units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
+    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
+    if not isinstance(spec.model, ModelShape):
+        return gradient_buckets(counts, spec.bucket)
+    layers = -(-spec.model.layers // layout.pipeline)
+    return gradient_buckets(counts, max(1.0, sum(counts) / layers), element_bytes=1)
 
 
 @lru_cache(maxsize=32)
@@ -188,16 +197,17 @@ def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors)
 
     def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
         model, machine, memory_spec = spec.model, spec.memory_machine, spec.memory
-        assert isinstance(model, ModelShape)
+        limit = (machine.memory_bytes if machine else None) or np.inf
+        if not isinstance(model, ModelShape):
+            return limit, 1.0, 0.0
         sequences = model_parallel * spec.tokens_per_worker / model.sequence
-        limit = machine.memory_bytes if machine else None
         activations = 0.0
         if memory_spec.activations is not None:
             micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
             width = 2 if memory_spec.memory_precision(spec.number_format) == "mixed" else 4
             micro_bytes = worker_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
             activations = micro * micro_bytes
-        return np.inf if limit is None else limit, sequences, activations
+        return limit, sequences, activations
 
     room_columns: Floats = np.array(once_each(specs, room_fields), dtype=np.float64)
     return MemoryBudget(*room_columns.T)

@@ -13,14 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import Memory, ModelShape
+from syncline.costmodel import Memory
 from syncline.costmodel.layouts.memory import sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
-from syncline.planner.projection.memory import activations_of
-from syncline.planner.projection.setting_cache import once_each
-from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
 
 
@@ -50,19 +47,6 @@ class MemoryBudget(NamedTuple):
     limit_bytes: Floats
     sequences: Floats
     activations_bytes: Floats
-
-
-def memory_budgets(specs: Sequence[ProjectSpec]) -> MemoryBudget:
-    """Return the memory budget of each setting."""
-
-    def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
-        machine, tokens = spec.memory_machine, spec.tokens_per_worker
-        limit = machine.memory_bytes if machine else None
-        activations = activations_of(spec.model, tokens, spec.memory, spec.number_format)
-        sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
-        return np.inf if limit is None else limit, sequences, activations
-
-    return MemoryBudget(*np.array(once_each(specs, room_fields), dtype=np.float64).T)
 
 
 def plan_memory(
