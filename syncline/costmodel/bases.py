@@ -9,7 +9,7 @@
 | communication                                    | basis                                      |
 |--------------------------------------------------|--------------------------------------------|
 | gloo's algorithms with costs of its software     | `GLOO_MEASURED`                            |
-| gloo's algorithms without these costs            | `GLOO_FORMS`                               |
+| gloo's algorithms without these costs, `gloo: {}` | `GLOO_FORMS`                              |
 | NCCL's algorithms                                | `NCCL_PIECES`                              |
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
 | other algorithms, a single link from the user    | `SET_LINKS`                                |
@@ -22,6 +22,7 @@ from __future__ import annotations
 from syncline.costmodel.collectives.policies import all_by_library
 from syncline.costmodel.collectives.table import nccl_on
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
+from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.topology import Network
@@ -72,7 +73,7 @@ def communication_uncertainty(network: Network, algorithm: str | None) -> Uncert
     if nccl_on(network) is not None and all_by_library(algorithm, network):
         return known_uncertainty([NCCL_PIECES])
     if library == "gloo" or (network.gloo is not None and algorithm is None):
-        return known_uncertainty([GLOO_FORMS if network.gloo is None else GLOO_MEASURED])
+        return known_uncertainty([GLOO_FORMS if network.gloo in (None, FREE) else GLOO_MEASURED])
     if isinstance(network, Link) and not is_preset(network.name):
         return known_uncertainty([SET_LINKS])
     return known_uncertainty([DATA_SHEET_LINKS])
