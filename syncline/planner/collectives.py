@@ -63,6 +63,7 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "reduce_scatter": lambda workers: (workers - 1) / workers,
     "all_to_all": lambda workers: (workers - 1) / workers,
     "broadcast": lambda _: 1.0,
+    "reduce": lambda _: 1.0,
     "gather": lambda workers: (workers - 1) / workers,
 }
 """Bus bandwidth over algorithm bandwidth. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md; gather: src/gather.cu."""

@@ -41,8 +41,8 @@ ANSWERS = (
 WORDS = ("sharding", "algorithm", "timed_by", "not_timed", "basis", "fits")
 
 MEANT = {"layout", "replicas", "bytes_per_worker"}
-"""Columns that differ by their meaning: ``bytes_per_worker`` counts what replicas send to each other, and in one replica
-of all workers there is no other."""
+"""Columns that differ by their meaning: ``bytes_per_worker`` counts what replicas send to each other, and a replica of
+all workers is alone."""
 
 
 def drawn_plan(number: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ algorithm, which is the default:
 | `all_to_all`     | that a worker holds for all   | pairwise      | P - 1        | n(P - 1)/P  |
 | `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n x messages|
 | `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | n(P - 1)    |
+| `reduce`         | of the tensor, on each worker | binomial tree | ceil(log2 P) | n x messages|
 
 `syncline.costmodel.collectives.algorithms` describes the algorithms for any network,
 `syncline.costmodel.collectives.hierarchical` the algorithms for networks of nodes, and

@@ -29,6 +29,7 @@ The other collectives have one hierarchical algorithm each, `hierarchical`:
 | `reduce_scatter` | rings from the innermost out: of n, of n / g_1, ...                                  |
 | `all_to_all`     | pairwise at each level: of n each                                                   |
 | `broadcast`      | trees from the outermost in, of n, among the first workers of the units              |
+| `reduce`         | trees from the innermost out, to the first worker of each unit: of n each             |
 | `gather`         | trees from the innermost out, to the first worker of each unit: of n, of n g_1, ...  |
 
 **Groups.** A group has ranks at equal distances, and every worker of the network is in one such group. All groups call
@@ -78,6 +79,7 @@ HIERARCHIES: dict[str, dict[str, Hierarchy]] = {
     "all_to_all": {"hierarchical": Hierarchy("pairwise")},
     "broadcast": {"hierarchical": Hierarchy("binomial", leaders=True)},
     "gather": {"hierarchical": Hierarchy("binomial", leaders=True)},
+    "reduce": {"hierarchical": Hierarchy("binomial", leaders=True)},
 }
 """The hierarchical algorithms by collective and name."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.measured_links import p3_gloo_link, p3_nccl_link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
@@ -148,10 +149,17 @@ NETWORKS: dict[str, Preset] = {
         "GPUs. Links: nvlink3, ib-hdr.",
     ),
     "p3.2xlarge": Preset(
-        Link(0.87e-3, 1.119e9, "p3.2xlarge"),
+        p3_nccl_link(name="p3.2xlarge"),
         "AWS p3.2xlarge machines (one V100 each), as NCCL finds their cards of up to 10 Gbit/s",
-        "Both fitted to NCCL's calls on 4 to 32 of them, unshaped (GitHub: BinhangYuan/tc_cluster_setting, "
-        "2022): syncline.costmodel.clusters.p3. The latency contains the software of a call.",
+        "Fitted to NCCL's calls on 4 to 32 of them, and NCCL's costs there (GitHub: BinhangYuan/tc_cluster_setting, "
+        "2022): syncline.costmodel.network.measured_links. The latency contains the software of a call; another one "
+        "and a rate describe a shaped link.",
+    ),
+    "p3.2xlarge-gloo": Preset(
+        p3_gloo_link(name="p3.2xlarge-gloo"),
+        "AWS p3.2xlarge machines (one V100 each), as gloo finds their cards of up to 10 Gbit/s",
+        "As p3.2xlarge, fitted to gloo's calls. An 'upload' describes a rate that tc netem sets: it holds back what a "
+        "machine sends.",
     ),
     "g6e.2xlarge": Preset(
         Link(50e-6, 14.9e9 / 8, "g6e.2xlarge"),

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.clusters.l40s import l40s_step
-from syncline.costmodel.clusters.p3 import P3, P3Constants, p3_s
+from syncline.costmodel.clusters.p3 import p3_s
 from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, nvlink_all_reduce_s
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
+from syncline.costmodel.network.measured_links import P3, P3Constants
 from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes

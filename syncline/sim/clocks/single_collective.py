@@ -106,6 +106,11 @@ def rounds_finish_s(
     )
 
 
+def _latency_s(joined: Topology) -> float:
+    """Return the latency of a star's links, the longest if they differ."""
+    return float(np.max(getattr(joined, "latency_s", 0.0)))
+
+
 def _finish_s(
     join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, ready: Callable[[], RoutedRounds]
 ) -> Floats:
@@ -117,11 +122,12 @@ def _finish_s(
             if is_gloo(join.kind, join.algorithm):
                 costs = joined.gloo or FREE
                 call_s = float(costs.software_s(join.kind, len(starts_s), join.nbytes))
-                return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs.message_s, call_s))
+                return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs, call_s))
             if is_nccl(join.kind, join.algorithm):
                 cut, routed = nccl_on(joined) or DEFAULT, ready()
                 ports = Ports.at_entry(starts_s, len(routed.shared))
-                run_nccl(routed, ports, cut.rounds_ahead(str(join.algorithm)), cut.call_s)
+                name = str(join.algorithm)
+                run_nccl(routed, ports, cut.rounds_ahead(name), cut.fixed_s(name, _latency_s(joined)))
                 return ports.done_s
             return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
         except Contention:

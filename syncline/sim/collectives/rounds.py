@@ -154,6 +154,19 @@ def _gloo_rings(workers: int, nbytes: float) -> Iterator[Round]:
             yield full_round if np.all(sizes == size) else Round(worker[used], before[used], sizes[used])
 
 
+def _gloo_reduce(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield rounds of segments to the worker before, then each worker's chunk to the first."""
+    if workers < 2 or not nbytes:
+        return
+    count, size = (float(value) for value in segments(workers, nbytes))
+    worker = np.arange(workers)
+    ring = Round(worker, (worker - 1) % workers, size)
+    for _ in range(int(count) - 2):
+        yield ring
+    for sender in range(1, workers):
+        yield Round(np.array([sender]), np.array([0]), nbytes / workers)
+
+
 def _gloo_tree(workers: int, nbytes: float) -> Iterator[Round]:
     for k in range((workers - 1).bit_length()):
         senders = np.arange(min(2**k, workers - 2**k))
@@ -172,6 +185,7 @@ _GLOO: dict[str, Callable[[int, float], Iterable[Round]]] = {
     "all_to_all": pairwise_rounds,
     "broadcast": _gloo_tree,
     "gather": _gloo_gather,
+    "reduce": _gloo_reduce,
 }
 
 

@@ -191,12 +191,13 @@ class CollectiveMaps:
         if is_gloo(key[0], key[2]):
             call_s = float(self._gloo.software_s(key[0], len(entry_s), key[1]))
             ports.received_s, ports.out_s = run_gloo(
-                key[0], self._rounds[key], self._topology, entry_s, self._gloo.message_s, call_s
+                key[0], self._rounds[key], self._topology, entry_s, self._gloo, call_s
             )
             return ports
         if is_nccl(key[0], key[2]):
             costs = nccl_on(self._topology) or DEFAULT
-            run_nccl(self._routed(key), ports, costs.rounds_ahead(str(key[2])), costs.call_s)
+            name, latency_s = str(key[2]), float(np.max(getattr(self._topology, "latency_s", 0.0)))
+            run_nccl(self._routed(key), ports, costs.rounds_ahead(name), costs.fixed_s(name, latency_s))
             return ports
         run_routed(self._routed(key), ports, self._rule)
         return ports

@@ -61,7 +61,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     RoundTable,
     tree_depth,
 )
-from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE_AND_BROADCAST
+from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE, REDUCE_AND_BROADCAST
 from syncline.costmodel.collectives.algorithms.double_binary_tree import DOUBLE_BINARY_TREE
 from syncline.costmodel.collectives.algorithms.gather import GATHER
 from syncline.costmodel.collectives.algorithms.pairwise import PAIRWISE
@@ -92,5 +92,6 @@ FLAT: dict[str, dict[str, Algorithm]] = {
     "all_to_all": {"pairwise": PAIRWISE},
     "broadcast": {"binomial": BROADCAST, "scatter-all-gather": SCATTER_ALL_GATHER},
     "gather": {"binomial": GATHER},
+    "reduce": {"binomial": REDUCE},
 }
 """The algorithms of each collective on workers with equal links, by name; the first is the default."""
