@@ -28,11 +28,11 @@ from syncline.costmodel import (
     inner_sizes,
     wire_bytes,
 )
-from syncline.costmodel.bases import communication_uncertainty
+from syncline.costmodel.bases import call_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.table import nccl_on
+from syncline.costmodel.collectives.table import MEASURED, nccl_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
@@ -223,7 +223,7 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
         known_s = [last - last_start_s for last in last_s.values() if last is not None]
         seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
         algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
-        sure = communication_uncertainty(on, algorithm)
+        sure = call_uncertainty(on, algorithm, workers, nbytes)
         rows.append({
             "collective": kind,
             "algorithm": algorithm,
@@ -302,7 +302,7 @@ def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> li
 
         n = (a_1 - a_2) / (b_2 - b_1).
 
-    Parameter servers, which no policy chooses, and algorithms without a closed form are left out.
+    Parameter servers, which no policy chooses, measured times and algorithms without a closed form are left out.
 
     Args:
         kind: the collective.
@@ -313,7 +313,7 @@ def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> li
     lines = {}
     for algorithm in algorithms_on(kind, on, workers):
         empty_s = closed_form_s(kind, workers, 0.0, on, algorithm, rule)
-        if algorithm in SERVERS or empty_s is None:
+        if algorithm in (*SERVERS, MEASURED) or empty_s is None:
             continue
         lines[algorithm] = (
             empty_s,

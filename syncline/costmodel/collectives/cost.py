@@ -53,8 +53,19 @@ from syncline.costmodel.collectives.hierarchical import (
     level_parts,
     peers,
 )
+from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
 from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
-from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
+from syncline.costmodel.collectives.table import (
+    ALGORITHMS,
+    MEASURED,
+    SERVERS,
+    TABLE,
+    MeasuredAlgorithm,
+    algorithm_name,
+    algorithms_on,
+    first_on,
+    link_of_all,
+)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
@@ -138,6 +149,8 @@ def collective_s(
     entry = TABLE[kind][name]
     if isinstance(entry, Hierarchy):
         return hierarchy_s(kind, name, peers(network, int(workers), group), nbytes, rule)
+    if isinstance(entry, MeasuredAlgorithm):
+        return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
@@ -229,7 +242,8 @@ def closed_form_s(
 def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology, rule: Rule = "eager") -> str:
     """Return the algorithm with the least closed-form time.
 
-    A tie goes to the first algorithm. If no algorithm has a closed form, the collective's first algorithm is returned.
+    Measured times come before closed forms. A tie goes to the first algorithm. If no algorithm has a closed form, the
+    collective's first algorithm is returned.
     Parameter servers are excluded.
 
     Raises:
@@ -239,11 +253,10 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     >>> [best_algorithm("all_reduce", 8, nbytes, NETWORKS["10gbe"].network) for nbytes in (1e3, 1e9)]
     ['recursive-doubling', 'rabenseifner']
     """
-    costs = {
-        name: closed_form_s(kind, workers, nbytes, network, name, rule)
-        for name in algorithms_on(kind, network, workers)
-        if name not in SERVERS
-    }
+    names = algorithms_on(kind, network, workers)
+    if MEASURED in names:
+        return MEASURED
+    costs = {name: closed_form_s(kind, workers, nbytes, network, name, rule) for name in names if name not in SERVERS}
     seconds_by_name = {name: seconds for name, seconds in costs.items() if seconds is not None}
     return min(seconds_by_name, key=seconds_by_name.__getitem__, default=ALGORITHMS[kind][0])
 
@@ -254,6 +267,8 @@ def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> Floa
     The fields of ``link`` are arrays. The time is the least closed form; parameter servers are excluded. The arguments
     are those of `collective_s`.
     """
+    if is_measured(kind, link, workers):
+        return measured_all_reduce_s(workers, nbytes, link)
     costs = []
     for name in ALGORITHMS[kind]:
         if name not in SERVERS:
@@ -303,6 +318,8 @@ def wire_bytes(
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(entry, NcclAlgorithm):
         return entry.sent(workers, nbytes)
+    if isinstance(entry, MeasuredAlgorithm):
+        entry = FLAT[kind][ALGORITHMS[kind][0]]
     sent = entry.nbytes if entry.sent is None else entry.sent
     return sent(workers, nbytes)
 

@@ -16,6 +16,7 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import Peers, group_peers, has_levels, peers
+from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
 from syncline.costmodel.collectives.policies import (
     NCCL,
     Algorithms,
@@ -24,7 +25,7 @@ from syncline.costmodel.collectives.policies import (
     nccl_estimates_s,
     nccl_names,
 )
-from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, SERVERS, TABLE, first_on
+from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, MEASURED, SERVERS, TABLE, first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
@@ -121,6 +122,8 @@ def _of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:
 def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
     """Price a collective on full-duplex links, where algorithms have closed forms, or for a single P on any link."""
     policy = algorithm_of(wanted, kind)
+    if policy == "auto" and is_measured(kind, link, workers):
+        return PricedMany(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), _FIRST)
     if policy == "auto":
         return _fastest(kind, workers, nbytes, link, rule)
     if policy == "nccl" and kind not in NCCL:
@@ -359,7 +362,8 @@ def _single(network: Network) -> Iterator[Network]:
         yield network
         return
     for index in range(max(len(value) for value in arrays.values())):
-        yield network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
+        numbers = {n: value[index if len(value) > 1 else 0] for n, value in arrays.items()}
+        yield network.with_numbers(numbers, same_links=True)
 
 
 def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
@@ -371,5 +375,6 @@ def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[
     current = network
     for index, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
         if isinstance(network, Link) and arrays and (varies or not index):
-            current = network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
+            numbers = {n: value[index if len(value) > 1 else 0] for n, value in arrays.items()}
+            current = network.with_numbers(numbers, same_links=True)
         yield count, size, current

@@ -174,7 +174,7 @@ def network_section(fit: LinkFit, runs: str) -> Fields:
 
 def gloo_section(costs: GlooCosts) -> Fields:
     """Return the costs per message, per call by number of workers, and per byte by collective, if above 0."""
-    fields: Fields = {"message": quantity(costs.message_s, TIMES)} if costs.message_s else {}
+    fields: Fields = {"message": quantity(float(costs.message_s), TIMES)} if costs.message_s else {}
     call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
     call |= {
         kind: {workers: quantity(seconds, TIMES) for workers, seconds in call_s} for kind, call_s in costs.call_of_s
@@ -248,7 +248,7 @@ def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
         "bandwidth": float(fit.link.bandwidth_bytes_per_s),
-        "message": fit.costs.message_s,
+        "message": float(fit.costs.message_s),
     }
     values |= {f"call.{workers}": seconds for workers, seconds in fit.costs.call_s}
     values |= {f"call.{kind}.{workers}": seconds for kind, call_s in fit.costs.call_of_s for workers, seconds in call_s}

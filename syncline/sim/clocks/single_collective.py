@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import first_on, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.table import MEASURED, first_on, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT
@@ -65,6 +66,9 @@ def collective_finish_s(
     """
     joined = topology(network, workers)
     algorithm = first_on(kind, joined) if algorithm is None else algorithm
+    if algorithm == MEASURED:
+        seconds = float(collective_s(kind, workers, nbytes, joined, algorithm))
+        return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
     ready = partial(routed_rounds, (kind, nbytes, algorithm), joined)
@@ -127,7 +131,7 @@ def _finish_s(
                 cut, routed = nccl_on(joined) or DEFAULT, ready()
                 ports = Ports.at_entry(starts_s, len(routed.shared))
                 name = str(join.algorithm)
-                run_nccl(routed, ports, cut.rounds_ahead(name), cut.fixed_s(name, _latency_s(joined)))
+                run_nccl(routed, ports, cut.rounds_ahead(name), float(cut.fixed_s(name, _latency_s(joined))))
                 return ports.done_s
             return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
         except Contention:

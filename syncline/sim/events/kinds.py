@@ -226,7 +226,8 @@ class CollectiveKinds:
         ends = np.divmod(pairs, ranks)
         if group is not None:
             ends = group[ends[0]], group[ends[1]]
-        route0 = self._routes.add(*ends, added_s=costs.message_s, latency_factor=1 + costs.latency_part)
+        added_s, latency_factor = float(costs.message_s), 1 + float(costs.latency_part)
+        route0 = self._routes.add(*ends, added_s=added_s, latency_factor=latency_factor)
         pair_index = pair_index.ravel()
         messages = len(plan.senders)
         by_turn = np.argsort(plan.receivers, kind="stable")

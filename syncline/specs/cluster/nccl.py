@@ -17,8 +17,8 @@ NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels:
 class NcclDescription(Description):
     """The costs of NCCL: ``buffer`` of a channel, ``channels``, ``slices`` of a ring's piece, time of a ``call``.
 
-    ``ring_latencies``, ``chain_latencies``: latencies of the link that a call takes besides its messages. ``stored``: the
-    part of a ring's piece that a worker receives before it forwards the piece.
+    ``ring_latencies``, ``chain_latencies``: latencies of the link that a call takes besides its messages. ``stored``:
+    the part of a ring's piece that a worker receives before it forwards the piece.
     """
 
     needs: ClassVar[str] = NCCL_EXAMPLE

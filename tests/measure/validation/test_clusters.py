@@ -225,7 +225,7 @@ COMPOSITES = ("send", "+")
 
 
 def test_what_is_validated_is_what_users_get(rows: list[dict]) -> None:
-    """Every collective of the shipped measurements is predicted as ``collectives`` does on the preset of the machines."""
+    """Every collective of the shipped measurements is predicted as by ``collectives`` on the machines' preset."""
     compared = set()
     for row in (row for row in rows if row["file"] == COLLECTIVES.name):
         if row["regime"].startswith("nccl in pieces") or any(part in row["collective"] for part in COMPOSITES):
@@ -244,4 +244,12 @@ def test_what_is_validated_is_what_users_get(rows: list[dict]) -> None:
         (told,) = answer.rows
         assert 1e3 * told["closed_form_s"] == pytest.approx(row["predicted_ms"], rel=1e-12)
         compared.add((row["backend"], row["collective"]))
+    nodes = {"a100": "dgx-a100", "v100": "nvlink2"}
+    for row in [row for row in rows if row["file"] == "nvlink_all_reduce.csv"][::12]:
+        (told,) = sl.collectives(
+            workers=int(row["gpus"]), nbytes=float(row["bytes"]), networks=[nodes[row["gpu"]]],
+            collectives=["all_reduce"], algorithms=["auto"],
+        ).rows  # fmt: skip
+        assert told["algorithm"] == "measured"
+        assert 1e3 * told["closed_form_s"] == pytest.approx(row["predicted_ms"], rel=1e-12)
     assert compared == {(backend, kind) for backend in PRESETS for kind in ("all_reduce", "broadcast", "reduce")}

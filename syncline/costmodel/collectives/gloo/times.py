@@ -42,8 +42,8 @@ know no limit of a connection.
 The software costs are added to these times, see `syncline.costmodel.network.gloo_costs`.
 
 Source: pytorch/gloo: gloo/allreduce.cc, reduce.cc (``i < numSegments - 2``), allgather.cc, alltoall.cc, broadcast.cc,
-gather.cc, and transport/tcp/pair.cc for the notices; torch's ProcessGroupGloo for the reduce-scatter. docs/validation.md
-compares it with measurements.
+gather.cc, and transport/tcp/pair.cc for the notices; torch's ProcessGroupGloo for the reduce-scatter.
+docs/validation.md compares it with measurements.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ have at most C bytes in S slices, and a worker forwards a slice as soon as it ha
 
 and the time of a call is added, with the latencies that it takes besides (``ring_latencies``, ``chain_latencies``). If
 a part p of a piece must be there before it is forwarded, p C takes the place of C/S in s, and u is
-``min(alpha, (S - 1) o + (1 - p) C/R)``. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b bytes
-each, in 8 steps, and a ring's piece takes four of the steps, a chain's piece one. All forms are exact for every P and n,
-also if a block is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They assume that a
-slice leaves when the port is free and the slice S before it has arrived. They treat the two channels as a single one of
-twice the rate: at the end of a loop a channel must receive its last slice before it sends the next loop's first, and
-the other channel uses the link meanwhile.
+``min(alpha, (S - 1) o + (1 - p) C/R)``. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b
+bytes each, in 8 steps, and a ring's piece takes four of the steps, a chain's piece one. All forms are exact for every P
+and n, also if a block is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They
+assume that a slice leaves when the port is free and the slice S before it has arrived. They treat the two channels as a
+single one of twice the rate: at the end of a loop a channel must receive its last slice before it sends the next loop's
+first, and the other channel uses the link meanwhile.
 
 torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Trees, the
 protocols LL and LL128 (small messages), PAT and NVLS are not modelled.
