@@ -21,7 +21,7 @@ from syncline.errors import SpecError, one_of
 
 
 class MeasuredAlgorithm(NamedTuple):
-    """What a library ran when a table of times was measured, as in `syncline.costmodel.collectives.nccl.nvlink`."""
+    """An algorithm of a library whose times were measured, see `syncline.costmodel.collectives.nccl.nvlink`."""
 
 
 MEASURED = "measured"

@@ -35,7 +35,7 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return _chain(workers, nbytes, costs.chain_piece_bytes)
     if kind == "reduce":  # the same chain, from the last worker to the first
         chain, built = _chain(workers, nbytes, costs.chain_piece_bytes), dict[int, tuple[Round, Round]]()
-        return (built.setdefault(id(one), (one, _to_first(one, workers)))[1] for one in chain)
+        return (built.setdefault(id(hop), (hop, _to_first(hop, workers)))[1] for hop in chain)
     if kind == "gather":
         return (Round(np.array([worker]), np.array([0]), nbytes) for worker in range(1, workers))
     if kind == "all_to_all":
