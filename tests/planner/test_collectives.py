@@ -108,8 +108,8 @@ def test_no_busbw_exceeds_the_link_and_the_best_algorithm_reaches_it_without_lat
     link, nbytes = Link(0.0, 1e6), 1e9
     best = best_algorithm(kind, workers, nbytes, link)
     algbw = algorithm_bandwidth(kind, workers, nbytes, float(collective_s(kind, workers, nbytes, link, best)))
-    # A broadcast by scatter and all-gather sends each byte twice, but for 1/P of them; by a tree of two, once.
-    reached = 1.0 if kind != "broadcast" else workers / (2 * (workers - 1))
+    # A broadcast by scatter and all-gather, or a reduce backwards, sends each byte twice, but for 1/P of them.
+    reached = 1.0 if kind not in ("broadcast", "reduce") else workers / (2 * (workers - 1))
     assert algbw * BUS_FACTORS[kind](workers) == pytest.approx(reached * 1e6)
 
 
