@@ -9,8 +9,8 @@ LONG := $(patsubst %,build/notebooks/%.ipynb,basis_rotation curvadion demo lion_
 QUICK := $(filter-out $(LONG),$(NOTEBOOKS))
 # Notebooks alone need nbmake, whose import takes seconds.
 PYTEST := $(BIN)/python -m pytest -p no:nbmake --numprocesses 2 --dist loadfile
-# A cell may take an hour on machines that are busy; whatever takes longer has failed.
-READ := $(BIN)/python -m pytest -p tests.kernels -p no:cacheprovider --nbmake --nbmake-timeout 3600 --overwrite
+# Notebooks of papers import `replication` from the root. A cell may take an hour on machines that are busy; whatever takes longer has failed.
+READ := PYTHONPATH=$(CURDIR) $(BIN)/python -m pytest -p tests.kernels -p no:cacheprovider --nbmake --nbmake-timeout 3600 --overwrite
 # A test starts many processes, and each would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
@@ -32,7 +32,7 @@ help:
 test: .venv/installed-test $(QUICK)
 	@$(READ) $(QUICK) > build/notebooks.log 2>&1 & notebooks=$$!; \
 	trap 'kill $$notebooks 2> /dev/null' EXIT INT TERM; \
-	$(PYTEST) tests syncline; tests=$$?; \
+	$(PYTEST) tests syncline replication; tests=$$?; \
 	wait $$notebooks; read=$$?; cat build/notebooks.log; exit $$((tests + read))
 
 build/notebooks/%.ipynb: notebooks/%.py .venv/installed-test
@@ -84,7 +84,7 @@ release: wheel-check sbom
 	cd build/dist && sha256sum *.whl *.tar.gz sbom.cdx.json > SHA256SUMS && cat SHA256SUMS
 
 notebooks: .venv/installed-notebooks $(NOTEBOOKS)
-	$(BIN)/jupyter lab --notebook-dir build/notebooks
+	PYTHONPATH=$(CURDIR) $(BIN)/jupyter lab --notebook-dir build/notebooks
 
 slow: .venv/installed-test $(LONG)
 	$(PYTEST) -m slow tests

@@ -38,8 +38,8 @@ from syncline.training import Recorder
 PROBLEMS: tuple[Digits | TextGPT, ...] = (Digits(hidden=1792), TextGPT())
 WORKERS, STEPS = 64, 20
 METHODS: dict[str, dict[str, Any]] = {
-    "async-ddp-adam": {"kind": "ddp", "rule": "adam", "lr": 1e-4, "asynchronous": {"buffer": 8}},
-    "async-diloco": {"kind": "diloco", "lr": 1e-3, "period": 10, "asynchronous": {"buffer": 8}},
+    "async-ddp-adam": {"kind": "ddp", "rule": "adam", "lr": 1e-4, "asynchronous": {"buffer_size": 8}},
+    "async-diloco": {"kind": "diloco", "lr": 1e-3, "period": 10, "asynchronous": {"buffer_size": 8}},
 }
 
 

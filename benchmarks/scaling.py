@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.command import parser_of, show
+from benchmarks.evidence import backtest, intellect, off, ranking
 from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
 from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
 from syncline.costmodel.scaling.published import CHARLES_BY_REPLICAS, CHARLES_DDP, CHARLES_DILOCO
 from syncline.costmodel.scaling.wall_clock import IdealClock
 
+Floats = NDArray[np.float64]
+
 GRID = np.logspace(-1, 3, 50)
 """Gbit/s that the printed bandwidths are of: 0.1 to 1000, 50 of them."""
 
-FINE = np.logspace(-1.5, 5.5, 1400)
+FINE = np.logspace(-1.5, 3.7, 800)
+"""Gbit/s at which a utilisation is computed."""
+
+ROUNDED = 1.005
+"""A bandwidth this little below a value of the grid counts as it: the papers round sizes and seconds more."""
+
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)
 BITS = 16
 
@@ -33,11 +43,6 @@ class Row(NamedTuple):
     ours: float
     unit: str
     difference: str
-
-
-def off(printed: float, ours: float) -> str:
-    """By how much ours is more, in percent."""
-    return f"{100 * (ours / printed - 1):+.2f}%"
 
 
 # Charles et al.: their tables from their tables.
@@ -151,12 +156,11 @@ UTILISATION = (
 
 
 class Utilisation(NamedTuple):
-    """Gbit/s to a compute utilisation: printed, and ours as it is on their grid.
+    """Gbit/s to a compute utilisation: printed, by `sl.project`, and by the projection of a plan of `sl.advise`.
 
-    ``ours_gbit_s``: where the utilisation of `sl.project` reaches the target; ``ours_on_grid``: the grid's value below.
-    ``backward_gbit_s``, ``backward_on_grid``: if the average of a step travels in its backward pass, too, as a gradient
-    does, layer by layer: of DiLoCo by `sl.project` with ``in_backward``, of streaming by hand, as
-    ``bits / ((1/CU - 1) K t + tau t + 2/3 t)`` of a call every K steps.
+    The two differ in their settings: `project` is told the step's seconds and sends gradients layer by layer, as the
+    papers do; a plan of `advise` computes on hardware that takes as long, with buckets of 25 MiB and the fastest
+    algorithm. ``on_grid`` is the grid's value just below, ``steps_off`` its distance from the printed value in steps.
     """
 
     where: str
@@ -164,77 +168,119 @@ class Utilisation(NamedTuple):
     method: str
     utilisation: float
     printed_gbit_s: float
-    ours_gbit_s: float
-    ours_on_grid: float
-    steps_off: int
-    backward_gbit_s: float
-    backward_on_grid: float
-    backward_steps_off: int
+    project_gbit_s: float
+    project_on_grid: float
+    project_steps_off: int
+    advise_gbit_s: float
+    advise_on_grid: float
+    advise_steps_off: int
 
 
-def asked(name: str) -> tuple[Any, int, int, int, int]:
-    """A method by its printed name: as `sl.project` takes it, H, fragments, tau, and by how much less is sent."""
+def method_fields(name: str) -> Any:
+    """Return a method by its printed name, with its exchanges in the backward pass, as both papers simulate them."""
     if name == "data parallelism":
-        return "ddp-adam", 1, 1, 0, 1
-    less = 4 if "4 bits" in name else 1
+        return "ddp-adam"
     if name.startswith("DiLoCo"):
         period = int(name.split("= ")[1])
-        return {"kind": "diloco", "lr": 1.0, "wire": "bf16", "period": period, "label": name}, period, 1, 0, less
-    fragments, tau = int(name.split()[1]), int("overlapped" in name)
-    stream = {"fragments": fragments, "tau": tau}
-    return ({"kind": "streaming-diloco", "lr": 1.0, "wire": "bf16", "stream": stream, "label": name},
-            100, fragments, tau, less)  # fmt: skip
+        return {"kind": "diloco", "lr": 1.0, "wire": "bf16", "period": period, "in_backward": True, "label": name}
+    stream = {
+        "fragments": int(name.split()[1]),
+        "strides": LAYERS_PER_FRAGMENT,
+        "tau": int("overlapped" in name),
+        "in_backward": True,
+    }
+    wire = "e3m0" if "4 bits" in name else "bf16"
+    return {"kind": "streaming-diloco", "lr": 1.0, "wire": wire, "period": 100, "stream": stream, "label": name}
 
 
-def utilisation(part: Printed) -> list[Utilisation]:
-    """The rows of a part: two workers, one all-reduce between them, no latency, bf16, gradients in buckets."""
+LAYERS_PER_FRAGMENT = 3
+"""Layers of a fragment, which lie as many layers apart as there are fragments; Douillard et al., section 4."""
+
+TRAINING_STEPS = 30_000
+
+
+def projected_shares(part: Printed) -> dict[str, Floats]:
+    """Return each method's compute utilisation on links of the rates `FINE`, by `sl.project`."""
     import syncline as sl
 
-    methods = {name: asked(name)[0] for name in part.methods if "4 bits" not in name}
-    hidden = {name: one | {"in_backward": True, "label": f"{name}, hidden"}
-              for name, one in methods.items() if name.startswith("DiLoCo")}  # fmt: skip
-    methods |= {one["label"]: one for one in hidden.values()}
-    projected = sl.project(
-        model={"layers": part.layers, "width": part.width, "heads": 8, "vocabulary": 8, "sequence": 8, "name": "m"},
+    rows = sl.project(
+        model=_model(part),
         workers=[2],
-        methods=list(methods.values()),
-        networks=[{"latency": 0, "bandwidth": f"{rate:.9g} Gbit/s", "name": f"{rate:.9g}"} for rate in FINE],
+        methods=[method_fields(name) for name in part.methods],
+        networks=[_link(rate) for rate in FINE],
         compute={"seconds": part.step_s},
         tokens_per_worker=8,
-        steps=30_000,
+        steps=TRAINING_STEPS,
         overlap="ddp",
+        bucket_size=12 * part.width**2 * BITS // 8,
         precision="bf16",
         algorithm="ring",
         thresholds=False,
     ).rows
-    shares = {}
-    for number, name in enumerate(methods):
-        shares[name] = np.array([part.step_s / row["step_time_s"] for row in projected[number :: len(methods)]])
-    bits = BITS * 12.0 * part.layers * part.width**2
+    return _shares(part, rows)
+
+
+def advised_shares(part: Printed) -> dict[str, Floats]:
+    """Return each method's compute utilisation on links of the rates `FINE`, by a plan of `sl.advise`."""
+    from syncline.planner.advice.plans import TrainingPlan, specs_of
+    from syncline.planner.advice.question import advice_question
+    from syncline.planner.projection.project import project_all
+    from syncline.specs.cluster.networks import network
+
+    def rows_of(peak_flops: float, rates: Sequence[float]) -> Any:
+        hardware = {"name": "h", "peak_flops": peak_flops, "mfu": 0.5, "memory_bytes": 1e15, "precision": "bf16"}
+        batch = 16
+        question = advice_question(
+            _model(part), network=_link(1.0), hardware=hardware, workers=2, batch_tokens=batch,
+            tokens=batch * TRAINING_STEPS, methods=[method_fields(name) for name in part.methods],
+        )  # fmt: skip
+        plans = [TrainingPlan(method) for method in question.methods]
+        spec = specs_of(question, plans, question.methods)
+        links = tuple(network(_link(rate)) for rate in rates)
+        return project_all([spec.model_copy(update={"networks": links})], thresholds=False)
+
+    trial_flops = 1e15
+    peak_flops = trial_flops * rows_of(trial_flops, [1.0])[0]["compute_s"] / part.step_s
+    return _shares(part, rows_of(peak_flops, FINE.tolist()))
+
+
+def _model(part: Printed) -> dict[str, Any]:
+    return {"layers": part.layers, "width": part.width, "heads": 8, "vocabulary": 8, "sequence": 8, "name": "m"}
+
+
+def _link(rate: float) -> dict[str, Any]:
+    return {"latency": 0, "bandwidth": f"{rate:.9g} Gbit/s", "name": f"{rate:.9g}"}
+
+
+def _shares(part: Printed, rows: Sequence[Any]) -> dict[str, Floats]:
+    count = len(part.methods)
+    return {
+        name: np.array([row["compute_s"] / row["step_time_s"] for row in rows[number::count]])
+        for number, name in enumerate(part.methods)
+    }
+
+
+def utilisation(part: Printed) -> list[Utilisation]:
+    """Return the rows of a part: two workers, one all-reduce between them, no latency, bf16."""
+    projected, advised = projected_shares(part), advised_shares(part)
     rows = []
     for name, printed in part.methods.items():
-        _, period, fragments, tau, less = asked(name)
         for target, value in zip(TARGETS, printed, strict=True):
-            reached = shares[name.removesuffix(", 4 bits")] >= target
-            ours = float(FINE[np.argmax(reached)]) / less
-            every = max(1, period // fragments)
-            slack_s = (1 / target - 1) * every * part.step_s + (tau + 2 / 3) * part.step_s
-            backward = bits / fragments / less / slack_s / 1e9
-            if name in hidden:
-                backward = float(FINE[np.argmax(shares[hidden[name]["label"]] >= target)])
-            rows.append(
-                Utilisation(
-                    part.where, part.model, name, target, value, round(ours, 3), *_on_grid(ours, value),
-                    round(backward, 3), *_on_grid(backward, value),
-                )
-            )  # fmt: skip
+            ours = [sufficient_rate(shares[name], target) for shares in (projected, advised)]
+            columns = [(round(rate, 3), *on_grid(rate, value)) for rate in ours]
+            rows.append(Utilisation(part.where, part.model, name, target, value, *columns[0], *columns[1]))
     return rows
 
 
-def _on_grid(value: float, printed: float) -> tuple[float, int]:
-    """The grid's value that is not above, and how many steps it is above the printed one."""
-    place = int(np.searchsorted(GRID, value * 1.005, side="right")) - 1
-    place = min(max(place, 0), len(GRID) - 1)
+def sufficient_rate(shares: Floats, target: float) -> float:
+    """Return the rate at which the shares of `FINE` reach a target, in Gbit/s."""
+    first = int(np.argmax(shares >= target))
+    return float(np.exp(np.interp(target, shares[first - 1 : first + 1], np.log(FINE[first - 1 : first + 1]))))
+
+
+def on_grid(value: float, printed: float) -> tuple[float, int]:
+    """Return the grid's value that is not above, and how many steps it is above the printed one."""
+    place = min(max(int(np.searchsorted(GRID, value * ROUNDED, side="right")) - 1, 0), len(GRID) - 1)
     return round(float(GRID[place]), 1), place - int(np.argmin(np.abs(np.log(GRID / printed))))
 
 
@@ -335,6 +381,9 @@ def calculated(one: Setting) -> Calculated:
 
 TABLES: dict[str, Callable[[], list[Any]]] = {
     "charles": charles,
+    "backtest": backtest,
+    "ranking": ranking,
+    "intellect": intellect,
     "utilisation": lambda: [row for part in UTILISATION for row in utilisation(part)],
     "calculator": lambda: [calculated(one) for one in SETTINGS],
 }
@@ -342,25 +391,22 @@ TABLES: dict[str, Callable[[], list[Any]]] = {
 
 
 def summary(rows: Sequence[Utilisation]) -> str:
-    """How many are on the grid's value, and how far the others are."""
-    lines = ["method | cells | same | one step | more | same with the backward pass | one step"]
-    names: dict[str, list[Utilisation]] = {}
+    """Return how many cells have the grid's value, are one step of the grid off, or more, by table and method."""
+    lines = ["table | method | cells | project: same, one step, more | advise: same, one step, more"]
+    groups: dict[tuple[str, str], list[Utilisation]] = {}
     for row in rows:
-        name = row.method.split(",")[0] + ("" if "overlapped" not in row.method else ", overlapped")
-        names.setdefault(name + (", 4 bits" if "4 bits" in row.method else ""), []).append(row)
-    for name, own in names.items():
-        counts = [sum(map(test, own)) for test in TESTS]
-        lines.append(f"{name} | {len(own)} | " + " | ".join(map(str, counts)))
+        name = re.sub(r", \d+ fragments", "", row.method) if row.method.startswith("streaming") else row.method
+        groups.setdefault((row.where, name.split(", H")[0]), []).append(row)
+    for (where, name), cells in groups.items():
+        project = _counts([row.project_steps_off for row in cells])
+        advise = _counts([row.advise_steps_off for row in cells])
+        lines.append(f"{where} | {name} | {len(cells)} | {project} | {advise}")
     return "\n".join(lines)
 
 
-TESTS: tuple[Callable[[Utilisation], bool], ...] = (
-    lambda row: row.steps_off == 0,
-    lambda row: abs(row.steps_off) == 1,
-    lambda row: abs(row.steps_off) > 1,
-    lambda row: row.backward_steps_off == 0,
-    lambda row: abs(row.backward_steps_off) == 1,
-)
+def _counts(steps_off: Sequence[int]) -> str:
+    distances = np.abs(steps_off)
+    return ", ".join(str(int(count)) for count in (sum(distances == 0), sum(distances == 1), sum(distances > 1)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.updates [--quick] [--json]
 
-Beside it what ``compute.optimizer: counted`` counts, by the shapes of the parameters: the operations of its matrix
+Beside it what ``compute.optimizer_time: counted`` counts, by the shapes of the parameters: the operations of its matrix
 products and decompositions over those of the gradient.
 
 The byte-level GPT of the trained comparisons (363,168 parameters, 512 tokens per worker and step), and one of 3.2
@@ -69,7 +69,9 @@ def measured(problem: str, name: str) -> Measured:
     comm = SimulatedCommunicator(1)
     task = PROBLEMS[problem].build(rows_of(comm, (0,)))
     spec = method_of(METHODS[name])
-    counted = ComputeSpec(optimizer="counted").optimizer_s(spec, task_tensors(task), 1.0, task.flops_per_step, problem)
+    counted = ComputeSpec(optimizer_time="counted").optimizer_s(
+        spec, task_tensors(task), 1.0, task.flops_per_step, problem
+    )
     method = spec.build(parameter_groups(task), comm)
     rounds = []
     for _ in range(1 + ROUNDS):

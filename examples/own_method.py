@@ -24,7 +24,7 @@ minima = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
 
 rule = adam(beta2=0.99)
 sync = Periodic({"params": 4, "momentum_1": 8, "second_moment": 16})
-method = Method([x], 0.05, rule, sync, outer=Nesterov(lr=0.7, momentum=0.5), comm=comm, worker_axis=True)
+method = Method([x], 0.05, rule, sync, outer_optimizer=Nesterov(lr=0.7, momentum=0.5), comm=comm, worker_axis=True)
 for step in range(256):
     method.zero_grad()
     (0.5 * (x - minima) ** 2).sum().backward()

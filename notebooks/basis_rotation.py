@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from syncline.analysis.figures.alignment import (
+from replication.figures.alignment import (
     LATE,
     ON_TIME,
     Panel,
@@ -35,11 +35,11 @@ from syncline.analysis.figures.alignment import (
     swings,
     trajectory_grid,
 )
-from syncline.analysis.theory.hessian import dominant_eigenvector, misalignment, norm_11
-from syncline.analysis.theory.kronecker import FAMILIES, side_norms
-from syncline.analysis.statistics.ranks import rank_correlation
+from replication.theory.hessian import dominant_eigenvector, misalignment, norm_11
+from replication.theory.kronecker import FAMILIES, side_norms
+from replication.theory.ranks import rank_correlation
 from syncline.analysis.figures.style import figure_style
-from syncline.analysis.theory import (
+from replication.theory import (
     constant_gradient_step,
     delay_deviation,
     delayed_adam_bound,
@@ -55,13 +55,13 @@ from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian
 from syncline.specs import load_spec
-from syncline.studies.alignment import AlignmentSpec
-from syncline.studies.alignment.points import floor_point, quadratics
-from syncline.studies.alignment.random_draws import random_records, random_rows
-from syncline.studies.alignment.walks import loss_at_most, turned_by, walk
-from syncline.studies.summaries import summary_figure
-from syncline.studies.swings import SwingsSpec
-from syncline.studies.swings.study import swing_records
+from replication.studies.alignment import AlignmentSpec
+from replication.studies.alignment.points import floor_point, quadratics
+from replication.studies.alignment.random_draws import random_records, random_rows
+from replication.studies.alignment.walks import loss_at_most, turned_by, walk
+from replication.summaries import summary_figure
+from replication.studies.swings import SwingsSpec
+from replication.studies.swings.study import swing_records
 
 torch.set_num_threads(1)  # the tensors are small
 ADAM, ADASGD, HESSIAN, COVARIANCE = "Adam", "AdaSGD", "Adam, Hessian's basis", "Adam, basis of $gg^T$"
@@ -194,8 +194,8 @@ measured_over(
 # 160 learning rates away in any direction, $\beta_2$ of 0.1, 0.5 or 0.9, one to four steps late; medians of five draws.
 
 # %%
-spec = load_spec("basis-rotation-fig3", ("random.problems=200",), AlignmentSpec)
-for row in random_rows(spec, random_records(spec, spec.random, lambda done: None)):
+spec = load_spec("basis-rotation-fig3", ("random_quadratics.problems=200",), AlignmentSpec)
+for row in random_rows(spec, random_records(spec, spec.random_quadratics, lambda done: None)):
     print(f"{row['claim']:45s} {row['share']:4.0%} of {row['arrived']} random quadratics")
 
 # %% [markdown]

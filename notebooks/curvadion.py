@@ -28,7 +28,7 @@ import torch
 from matplotlib.figure import Figure
 
 from syncline.analysis.figures.style import figure_style
-from syncline.analysis.theory import (
+from replication.theory import (
     build_up_rmmc,
     directional_curvature,
     momentum_noise_variance,
@@ -44,7 +44,7 @@ from syncline.methods import CurvaDion
 from syncline.optim import DionMethod, DionRule, MatrixSplit, adam
 from syncline.problems import Digits
 from syncline.seeds import seed64
-from syncline.studies.summaries import summary_figure
+from replication.summaries import summary_figure
 from syncline.training import parameter_groups, rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small

@@ -30,7 +30,7 @@ import torch
 from matplotlib.figure import Figure
 
 from syncline.analysis.figures.style import figure_style
-from syncline.analysis.theory import (
+from replication.theory import (
     coin_mean_bias,
     compaction_gain,
     dct_variances,
@@ -50,7 +50,7 @@ from syncline.optim.chunks import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.seeds import generator
 from syncline.methods import method_of
-from syncline.studies.summaries import summary_figure
+from replication.summaries import summary_figure
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small
@@ -356,7 +356,7 @@ for basis in ("dct", "identity"):
 shape = MODELS["olmo-300m"]
 tensors = [tensor for tensor in shape.tensors if tensor.name != "embedding"]
 dense = 4 * sum(tensor.elements for tensor in tensors)
-for fields in ({}, {"index_bits": 0}, {"index_bits": 0, "value": "bf16"}, {"k": 1}):
+for fields in ({}, {"index_bits": 0}, {"index_bits": 0, "value_format": "bf16"}, {"k": 1}):
     demo = method_of({"kind": "demo", "lr": 0.001, **fields})
     nbytes = demo.exchanges(tensors, workers=4)[0].payload_bytes
     print(f"{str(fields):40} {nbytes / 1e6:7.2f} MB per worker and step, {dense / nbytes:6.1f} times less than fp32")

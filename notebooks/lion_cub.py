@@ -38,9 +38,10 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from syncline.analysis import median_and_range, sign_shares
+from replication.figures.rates import sign_shares
+from syncline.analysis import median_and_range
 from syncline.analysis.figures.style import figure_style
-from syncline.analysis.theory import (
+from replication.theory import (
     mean_size,
     packing_break_even,
     quantiser_error,
@@ -52,18 +53,18 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, Link, gather_s, vote_bits_per_parameter, vote_crossover, vote_s
 from syncline.specs import network
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.studies.quantisers import study as quantisers
-from syncline.studies.vote_ties import study as vote_ties
-from syncline.studies.quantisers.study import quantised_sums
-from syncline.studies.vote_ties.study import tie_rate
+from replication.studies.quantisers import study as quantisers
+from replication.studies.vote_ties import study as vote_ties
+from replication.studies.quantisers.study import quantised_sums
+from replication.studies.vote_ties.study import tie_rate
 from syncline.methods import DDP, LionCub
 from syncline.optim import lion, quantise_lp, sign_agreement
 from syncline.problems import Digits
 from syncline.problems.heavy_tails import gaussian, laplace, stable
 from syncline.problems.streams import torch_generator
 from syncline.specs import load_spec, study_of
-from syncline.studies.quantisers import QuantisersSpec
-from syncline.studies.papers.packing import (
+from replication.studies.quantisers import QuantisersSpec
+from replication.studies.papers.packing import (
     GPT_BATCHES,
     PRECISIONS,
     packed_speedup,
@@ -72,9 +73,9 @@ from syncline.studies.papers.packing import (
     seen_bits_per_s,
     speed_constants,
 )
-from syncline.studies.papers.speed import wire_bits
-from syncline.studies.summaries import summary_figure
-from syncline.studies.vote_ties import VoteTiesSpec
+from replication.studies.papers.speed import wire_bits
+from replication.summaries import summary_figure
+from replication.studies.vote_ties import VoteTiesSpec
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small

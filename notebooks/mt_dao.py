@@ -30,7 +30,7 @@ from matplotlib.figure import Figure
 
 from syncline.analysis import SeedSeries, Surface, landscape_convergence
 from syncline.analysis.figures.style import figure_style
-from syncline.analysis.theory import (
+from replication.theory import (
     beta_omega,
     drift_factor,
     flat_drift,
@@ -49,7 +49,7 @@ from syncline.methods import MTDAO, Local
 from syncline.optim import adam
 from syncline.problems import Digits, Rosenbrock
 from syncline.seeds import seed64
-from syncline.studies.summaries import summary_figure
+from replication.summaries import summary_figure
 from syncline.training import rows_of, train
 
 torch.set_num_threads(1)  # the tensors are small

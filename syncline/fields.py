@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from itertools import islice
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -157,6 +157,85 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
+RENAMED: Mapping[str, tuple[str, ...]] = {
+    "above": ("hierarchy",),
+    "activation": ("momentum_activation",),
+    "adapt": ("dynamic_local_updates",),
+    "adjust": ("adjust_lr",),
+    "again": ("rerun",),
+    "aggregate": ("aggregation",),
+    "all": ("comparisons",),
+    "along": ("measured",),
+    "always": ("compress_all_matrices",),
+    "as_many_as": ("match_averages_of",),
+    "averages": ("num_averages",),
+    "bandwidth": ("nic_bandwidth",),
+    "best": ("top_trials",),
+    "bucket": ("bucket_size",),
+    "buffer": ("buffer_size",),
+    "by": ("margin",),
+    "byte": ("byte_overhead",),
+    "call": ("call_overhead",),
+    "discount": ("staleness_exponent",),
+    "encode": ("encode_bandwidth",),
+    "every": ("merge_period", "record_every"),
+    "exponential": ("exponential_scale",),
+    "factor": ("bandwidth_divisor",),
+    "flag": ("trigger_time",),
+    "flip": ("flip_rate",),
+    "flow": ("max_flow_rate",),
+    "form": ("variant",),
+    "free_steps": ("escape_distance",),
+    "grace": ("grace_period",),
+    "in_flight": ("max_in_flight",),
+    "least_seeds": ("min_seeds",),
+    "leaves": ("first_step",),
+    "left_out": ("cross_validation",),
+    "less": ("lower",),
+    "match": ("match_rate",),
+    "mean": ("mean_delay",),
+    "merge": ("merge_weight",),
+    "message": ("message_overhead",),
+    "optimizer": ("optimizer_time",),
+    "other": ("other_rule",),
+    "outer": ("outer_optimizer",),
+    "pareto": ("pareto_shape",),
+    "random": ("random_quadratics",),
+    "readback": ("readback_latency",),
+    "returns": ("end_step",),
+    "rule": ("protocol",),
+    "segment": ("mss",),
+    "shows": ("quantity",),
+    "speeds": ("speed_sigma",),
+    "start": ("reference",),
+    "starts": ("start_offsets",),
+    "table": ("batch_times",),
+    "table_unit": ("batch_unit",),
+    "than": ("higher",),
+    "through": ("shares_lower_links",),
+    "timed": ("pipeline_clock",),
+    "tokens": ("tokens_per_microbatch", "tokens_per_batch"),
+    "turn_deg": ("target_turn_deg",),
+    "value": ("value_format",),
+    "waits": ("synchronous",),
+    "weight": ("backward_weight",),
+    "weights": ("update_weights", "backward_weights"),
+    "within": ("tolerance",),
+}
+"""New names of renamed fields of specs, by the old name; several if specs differ."""
+
+
+def one_of_fields(names: Iterable[str], name: str) -> str:
+    """Return the end of an error line about a field that does not exist: its new name, or the fields that exist.
+
+    >>> one_of_fields(["groups", "merge_period"], "every")
+    'it was renamed to merge_period'
+    """
+    fields = list(names)
+    new = next((new for new in RENAMED.get(name, ()) if new in fields), None)
+    return one_of(fields, name) if new is None else f"it was renamed to {new}"
+
+
 def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str]]) -> SpecError:
     """Return the first of pydantic's errors as one line: path, value, and what would be accepted.
 
@@ -190,7 +269,7 @@ def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str
     if kind == "refused":
         return str(context["expected"])
     if kind == "extra_forbidden":
-        return "no such field here, but " + one_of(fields(detail["loc"][:-1]), str(detail["loc"][-1]))
+        return "no such field here, but " + one_of_fields(fields(detail["loc"][:-1]), str(detail["loc"][-1]))
     if kind == "missing":
         return "a value, as this field has no default"
     if kind == "union_tag_invalid":

@@ -26,8 +26,10 @@ COMMANDS = [
     ["loss", "1.3B"],
     ["pipeline", "--out", "pipeline"],
     ["compare", "digits-skewed", *TINY, "--out", "compared"],
-    ["reproduce", "demo"],
+    ["report", "compared"],
 ]
+EVIDENCE = [["reproduce", "demo"], ["replicate", "mt-dao"], ["replicate", "--list"], ["run", "staleness-text"]]
+"""Commands that need the checkout."""
 
 
 def said(*command: str) -> str:
@@ -38,6 +40,15 @@ def said(*command: str) -> str:
     return done.stdout
 
 
+def refused(*command: str) -> str:
+    """The line with which a command that has to fail says what is missing."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    line = done.stderr.strip()
+    if done.returncode != 2 or done.stdout or "\n" in line or "checkout of the repository" not in line:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return line
+
+
 def main() -> None:
     """Run every command, and the package from Python."""
     program = str(Path(sys.executable).with_name("syncline"))
@@ -45,6 +56,9 @@ def main() -> None:
     assert Path(where).is_relative_to(Path(sys.prefix)), f"this is not what was installed: {where}"
     version = said(program, "--version").strip()
     assert "commit" in version, version
+    assert not Path(where).parents[1].joinpath("replication").exists(), "the wheel has the papers' evidence"
+    for command in EVIDENCE:
+        print(f"refused: syncline {' '.join(command)}: {refused(program, *command)}", flush=True)
     first = "--first" in sys.argv[1:]
     for command in COMMANDS[:FIRST] if first else COMMANDS:
         said(program, *command)

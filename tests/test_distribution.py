@@ -37,8 +37,7 @@ def test_the_notice_names_files_that_are_there_and_every_table_of_data():
     named = [ROOT / line for line in notice.splitlines() if line.startswith("syncline/")]
     assert all(path.exists() for path in named)
     tables = {*(ROOT / "syncline").rglob("*.csv"), *(ROOT / "syncline").rglob("*.npz")}
-    ours = ROOT / "syncline" / "studies" / "scoreboard" / "measured"
-    assert not {path for path in tables if not any(path.is_relative_to(one) for one in (*named, ours))}
+    assert not {path for path in tables if not any(path.is_relative_to(one) for one in named)}
 
 
 def test_a_build_tells_the_commit_that_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

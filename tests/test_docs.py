@@ -15,6 +15,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from replication.studies.alignment.spec import RandomQuadraticsSpec, TrapSpec
+from replication.studies.draws import DistributionSpec
+from replication.studies.papers.speed import SpeedCell
+from replication.studies.papers.votes import Mark
+from replication.studies.papers.wall_clock import Strategy
+from replication.studies.quantisers.spec import NoiseSpec, TuningSpec, VectorsSpec
+from replication.studies.staleness.spec import LateMethod
+from replication.studies.vote_ties.spec import PaperVotes
 from syncline.cli.application import app
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
@@ -26,14 +34,6 @@ from syncline.specs.cluster.links import LINK_FIELDS
 from syncline.specs.compute import PauseSpec, SlowWorkerSpec
 from syncline.specs.experiment import ScheduleSpec
 from syncline.specs.stages import PipelineClockSpec, StagesSpec
-from syncline.studies.alignment.spec import RandomQuadraticsSpec, TrapSpec
-from syncline.studies.draws import DistributionSpec
-from syncline.studies.papers.speed import SpeedCell
-from syncline.studies.papers.votes import Mark
-from syncline.studies.papers.wall_clock import Strategy
-from syncline.studies.quantisers.spec import NoiseSpec, TuningSpec, VectorsSpec
-from syncline.studies.staleness.spec import LateMethod
-from syncline.studies.vote_ties.spec import PaperVotes
 from tests.doc_outputs import commands, is_as_shown, printed, write_files
 from tests.torchrun import TORCHRUN, run
 
@@ -294,7 +294,7 @@ def test_run_emits_what_is_documented(runs: dict[str, tuple[Path, dict[str, Any]
 
 OF_STUDIES: dict[str, dict[str, Any]] = {
     "vote-ties": {
-        "groups": [{"workers": 2, "tie_rate": 0.5, "match": 0.5, "flip": 0}],
+        "groups": [{"workers": 2, "tie_rate": 0.5, "match_rate": 0.5, "flip_rate": 0}],
         "distributions": ["laplace"],
         "votes": 9,
     },
@@ -327,7 +327,7 @@ OF_STUDIES: dict[str, dict[str, Any]] = {
         "delay": 1,
         "steps": 20,
         "target_loss": 1,
-        "random": {"problems": 2},
+        "random_quadratics": {"problems": 2},
     },
     "staleness": {
         "problem": {"kind": "text-gpt", "layers": 2, "width": 4, "heads": 1, "context": 4, "tied": False},

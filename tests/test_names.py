@@ -6,7 +6,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "syncline"
+ROOT = Path(__file__).resolve().parents[1]
 
 EMPTY_WORDS = """
 told one of here made able found said each whole apart asked given known left most least beside there kept held sought
@@ -26,8 +26,9 @@ Documented = Function | ast.Module | ast.ClassDef
 
 @cache
 def nodes() -> tuple[Documented, ...]:
-    """Return the modules, classes and functions of the package."""
-    trees = (ast.parse(module.read_text(encoding="utf-8")) for module in sorted(PACKAGE.rglob("*.py")))
+    """Return the modules, classes and functions of the packages."""
+    modules = [module for package in ("syncline", "replication") for module in sorted((ROOT / package).rglob("*.py"))]
+    trees = (ast.parse(module.read_text(encoding="utf-8")) for module in modules)
     return tuple(node for tree in trees for node in ast.walk(tree) if isinstance(node, Documented))
 
 

@@ -130,7 +130,9 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
     },
     MultiLevel: {"levels": Checked("test_levels"), "name": FOR_PEOPLE},
     Level: {
-        **dict.fromkeys(("units", "rails", "oversubscription", "through", "cross_rail"), Checked("test_levels")),
+        **dict.fromkeys(
+            ("units", "rails", "oversubscription", "shares_lower_links", "cross_rail"), Checked("test_levels")
+        ),
         "link": OF_LINKS,
         "name": FOR_PEOPLE,
     },
@@ -290,7 +292,7 @@ NETWORKS: dict[str, Callable[[Link], Network]] = {
     "Sites.lan": lambda link: Sites(2, link, BACKBONE),
     "Sites.uplink": lambda link: Sites(2, OFFICE, link),
     "Level.link, the inner": lambda link: MultiLevel((Level(2, link), Level(2, BACKBONE, 1))),
-    "Level.link, the outer": lambda link: MultiLevel((Level(2, OFFICE), Level(2, link, 1, through=False))),
+    "Level.link, the outer": lambda link: MultiLevel((Level(2, OFFICE), Level(2, link, 1, shares_lower_links=False))),
     "Edge.link": graph,
 }
 
@@ -335,7 +337,7 @@ def test_more_sites_are_farther() -> None:
 def test_levels() -> None:
     """Nodes of four in a rack, two racks: an all-to-all, which crosses everything, and single messages."""
     call = Call(0, "all_to_all", NBYTES)
-    node, rack, pair = Level(4, OFFICE), Level(2, BACKBONE, 4, through=False), Level(2, BACKBONE, 4)
+    node, rack, pair = Level(4, OFFICE), Level(2, BACKBONE, 4, shares_lower_links=False), Level(2, BACKBONE, 4)
 
     def takes_s(*levels: Level) -> float:
         return clock([call], 0.0, MultiLevel(levels), 16, 1, evaluator="events").wall_s
@@ -345,7 +347,7 @@ def test_levels() -> None:
     assert takes_s(node, replace(rack, rails=1), pair) > plain_s
     by_ratio_s = [takes_s(node, rack, replace(pair, rails=None, oversubscription=k)) for k in (1, 2, 4)]
     assert by_ratio_s == sorted(set(by_ratio_s))
-    assert takes_s(node, rack, replace(pair, through=False)) < plain_s
+    assert takes_s(node, rack, replace(pair, shares_lower_links=False)) < plain_s
     assert takes_s(node, replace(rack, cross_rail="inside"), pair) != plain_s
     assert takes_s(node, replace(rack, cross_rail="spine"), replace(pair, rails=1)) != plain_s
     assert takes_s(replace(node, units=2), replace(rack, units=4, rails=2), pair) > plain_s

@@ -50,8 +50,8 @@ def texts() -> dict[str, str]:
 
 
 def mirrored(path: Path) -> set[str]:
-    """Return the test files of a file of ``syncline`` or ``benchmarks``, or of one that tests share."""
-    inside = path.parts if path.parts[0] == "benchmarks" else path.parts[1:]
+    """Return the test files of a file of one of the packages or ``benchmarks``, or of one that tests share."""
+    inside = path.parts if path.parts[0] in ("benchmarks", "replication") else path.parts[1:]
     folder = Path("tests", *inside[:-1])
     while not (ROOT / folder).is_dir():
         folder = folder.parent
@@ -70,7 +70,7 @@ def touched(paths: list[str]) -> Iterator[str]:
         path = Path(name)
         if path.match("test_*.py"):
             yield name
-        elif path.parts[0] in ("syncline", "benchmarks", "tests"):
+        elif path.parts[0] in ("syncline", "replication", "benchmarks", "tests"):
             yield from mirrored(path)
             if path.suffix == ".py" and ">>> " in (ROOT / path).read_text(encoding="utf-8"):
                 yield name

@@ -15,7 +15,7 @@ import method_pages
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "build" / "site"
 FILES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "NOTICE", "CITATION.cff"]
-FOLDERS = ["docs", "examples", "results", "syncline", "tests/outside"]
+FOLDERS = ["docs", "examples", "results", "syncline", "replication", "tests/outside"]
 
 
 def lay_out() -> None:

@@ -8,9 +8,7 @@ from syncline.analysis.figures import (
     landscape_convergence,
     loss_against_clock,
     loss_against_steps,
-    loss_over_tails,
     save,
-    sign_shares,
     timeline_strip,
 )
 from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
@@ -35,12 +33,10 @@ __all__ = [
     "landscape_convergence",
     "loss_against_clock",
     "loss_against_steps",
-    "loss_over_tails",
     "lost_seeds",
     "median_and_range",
     "method_styles",
     "save",
-    "sign_shares",
     "smooth",
     "time_to_target_s",
     "timeline_strip",

@@ -26,7 +26,9 @@ def advise(
     prices: Any = None,
     extrapolate: bool = False,
     methods: Any = None,
+    period: str | int | None = None,
     failures: Any = None,
+    every_plan: bool = False,
 ) -> Result:
     """Rank the plans that train a model on a cluster, by time to equal loss if a published fit covers them.
 
@@ -50,8 +52,11 @@ def advise(
         prices: the list of prices, see `sl.project`.
         extrapolate: predict losses also outside the range of the published fits.
         methods: the method between replicas, or several; by default all methods that advice tries.
+        period: steps between exchanges, for all methods that exchange now and then; by default 30, 100, 300 and 1000
+            are tried, and ``methods`` without a period are compared at 30. ``"preset"``: the methods' own.
         failures: failures of the machines, see `sl.goodput`; times, money and energy then include their cost. By
             default nothing fails.
+        every_plan: whether the tables list all plans, and all sentences on what decides and what is unknown.
 
     Returns:
         The result with a row per plan; `Result.json` also has ``ties``, ``thresholds`` and sentences.
@@ -83,6 +88,7 @@ def advise(
         prices=prices,
         extrapolate=extrapolate,
         methods=None if methods is None else listed(methods),
+        period=period,
         failures=failures,
     )
     advice = compute_advice(question)
@@ -90,6 +96,6 @@ def advise(
     def tables() -> Any:
         from syncline.planner.advice.tables import advice_tables  # only here: JSON needs no rich
 
-        return advice_tables(advice)
+        return advice_tables(advice, every_plan)
 
     return Result("advise", advice.record(), tables=tables)

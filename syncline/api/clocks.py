@@ -39,6 +39,8 @@ def project(
     sequence: int | None = None,
     precision: str | None = None,
     layout: Any = None,
+    batch_tokens: str | float | None = None,
+    period: str | int | None = None,
     thresholds: bool | None = None,
     tokens: str | float | None = None,
     target_loss: float | None = None,
@@ -66,6 +68,10 @@ def project(
         precision: number format of gradients: ``fp32``, ``bf16`` or ``fp16``; by default the format of the hardware's
             peak.
         layout: layout of a replica, or several: ``"tensor=8,pipeline=4"``, or fields.
+        batch_tokens: tokens of all workers in a step, rounded to whole sequences; by default between the best batches
+            of the published fits.
+        period: steps between exchanges, for all methods that exchange now and then; ``"preset"``: each preset's own. By
+            default 30 for methods without a period of their own.
         thresholds: add to each row the bandwidths at which its method is worth it, which takes most of the time; by
             default only for at most 1,000 rows.
         tokens: number of tokens of the training: ``140e9``, ``"140B"``; rows then have its time, and its loss if a
@@ -100,9 +106,11 @@ def project(
         )
         options = projections.Options(
             None if workers is None else listed(workers), listed(model), machines or [],
-            listed(methods), overlap, algorithm, sequence, precision, listed(layout),
+            listed(methods), overlap, algorithm, sequence, precision, listed(layout), batch_tokens, period,
         )  # fmt: skip
         spec = projections.variants(loaded, options)
+        if tokens is not None and "steps" not in fields:
+            spec = [projections.with_steps_for(projection, parse_count(tokens, "tokens")) for projection in spec]
         warn_lines(projections.left_out(spec))
     from syncline.planner.projection.training_totals import WholeTraining
 
@@ -123,6 +131,7 @@ def projection_result(
     training: WholeTraining | None = None,
 ) -> Result:
     """Return the result of projections; compute the rows unless they are given."""
+    from syncline.planner.assumptions import projection_assumptions
     from syncline.planner.projection import projections
 
     def tables() -> list[Group]:
@@ -131,13 +140,17 @@ def projection_result(
         return project_tables(list(all_rows), *specs)
 
     all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
+    assumptions = [
+        record.record()
+        for record in projection_assumptions([spec for spec in specs if isinstance(spec, ProjectSpec)], all_rows)
+    ]
     if training is not None and not training.is_nothing:
         from syncline.planner.projection.training_totals import with_training
 
         all_rows = with_training(all_rows, specs, training)
     return Result(
         "project",
-        {"spec": specs[0].name, "rows": all_rows},
+        {"spec": specs[0].name, "assumptions": assumptions, "rows": all_rows},
         specs[0],
         tables=tables,
         figure=partial(projections.projection_figure, specs, all_rows),
@@ -154,7 +167,7 @@ def collectives(
     cluster: Any = None,
     collectives: str | Iterable[str] | None = None,
     algorithms: str | Iterable[str] | None = None,
-    rule: str = "eager",
+    protocol: str = "eager",
     starts: Sequence[str | float] | None = None,
 ) -> Result:
     """Compare the algorithms of collectives on networks: by closed form, in lockstep and by events.
@@ -167,7 +180,7 @@ def collectives(
         collectives: the only collectives to compare: ``"all_reduce"``.
         algorithms: the only algorithms to compare; ``auto``, ``gloo`` and ``nccl`` stand for the choice that each
             makes.
-        rule: the time at which messages start: ``eager`` or ``rendezvous``.
+        protocol: the time at which messages start: ``eager`` or ``rendezvous``.
         starts: the time at which each worker enters the collective.
 
     Returns:
@@ -188,7 +201,7 @@ def collectives(
 
     chosen_networks, _, count = resolve_cluster_options(cluster, names(networks), None, workers)
     question = experiment.CostQuestion.from_options(
-        count, nbytes, chosen_networks, names(collectives), starts, names(algorithms), rule
+        count, nbytes, chosen_networks, names(collectives), starts, names(algorithms), protocol
     )
     return collectives_result(question)
 

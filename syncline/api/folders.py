@@ -11,11 +11,11 @@ from typing import Any
 from syncline.api.arguments import checked
 from syncline.api.clocks import collectives_result, pipeline_result, projection_result
 from syncline.api.processes import launch_result
-from syncline.api.replicate import read_replication_result
 from syncline.api.result import Result
 from syncline.api.sweeps import read_sweep_result
 from syncline.api.traces import replay_result
 from syncline.api.trainings import comparison_result, run_result
+from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import kind_of_model
 from syncline.files import refuse_changed_files
@@ -25,7 +25,7 @@ from syncline.measure.validation.tables import validate_tables, validation_table
 from syncline.planner.collectives import CostQuestion
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
-from syncline.runs.replicating.reading import is_replication
+from syncline.runs.folders.run_index import is_replication
 from syncline.runs.sweep.folder import NAME as SWEPT
 from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of, load_spec, network
 
@@ -69,7 +69,8 @@ def _loaded(path: Path) -> Result:
     if (path / SWEPT).is_file():
         return read_sweep_result(path)
     if not (path / "run.json").is_file() and is_replication(path):
-        return read_replication_result(path)
+        result: Result = import_replication("replications.results").read_replication_result(path)
+        return result
     noted = _noted(path)
     return _replays(noted, path) if noted.get("command") in ("trace", "whatif") else _of_run(noted, path)
 
@@ -94,7 +95,8 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
     kind = kind_of_model(type(spec)) if spec is not None else _kind_in(path / "spec.yaml")
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
     is_study = command == "run" and not isinstance(spec, RunSpec)
-    check_rows(rows, path / "run.json", {} if is_study else ROWS.get(command, {}))
+    # Processes that failed before the end have no times.
+    check_rows(rows, path / "run.json", {} if is_study or noted.get("failed") else ROWS.get(command, {}))
     if command == "launch":
         answer |= {name: noted.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in noted:
@@ -126,7 +128,7 @@ def _noted(path: Path) -> dict[str, Any]:
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     """Return the result of a validation by measurements, or of a validation by trainings between processes."""
 
-    names = ("rows", "summary", "constants", "left_out")
+    names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: noted[name] for name in names if name in noted} | {"folder": str(path)}
     if isinstance(spec, VALIDATIONS):
         answer = {"spec": spec.name} | answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from syncline.api.arguments import checked
 from syncline.api.result import Result
+from syncline.checkout import import_replication
 
 
 @checked
@@ -17,19 +18,18 @@ def reproduce(paper: str | None = None) -> Result:
         The result with a row per number; `Result.json` also has ``claims``.
 
     Raises:
-        SpecError: there is no such paper.
+        SynclineError: there is no such paper, or the package is installed without a checkout of the repository.
 
     >>> import syncline as sl
     >>> row = next(row for row in sl.reproduce("curvadion").rows if row["quantity"] == "speedup on the WAN")
     >>> row["paper_value"], round(row["ours"], 3), row["verdict"]
     (4.361, 4.361, 'agree')
     """
-    from syncline.studies.scoreboard.board import board_of, tables_of
-    from syncline.studies.scoreboard.claim_register import claim_fields, claims_table
-
-    rows = board_of(paper)
+    board = import_replication("scoreboard.board")
+    register = import_replication("scoreboard.claim_register")
+    rows = board.board_of(paper)
     return Result(
         "reproduce",
-        {"rows": rows, "claims": claim_fields(paper)},
-        tables=lambda: [*tables_of(rows), claims_table(paper)],
+        {"rows": rows, "claims": register.claim_fields(paper)},
+        tables=lambda: [*board.tables_of(rows), register.claims_table(paper)],
     )

@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from syncline.checkout import has_replication, import_replication
+
 if TYPE_CHECKING:
     from rich.console import Group
 
@@ -82,28 +84,15 @@ def reported(result: Reportable, folder_name: str = "") -> Reported:
 
 
 def _findings(result: Reportable) -> list[dict[str, Any]]:
-    """Return the claims in the register about the papers of these methods, with a title per paper."""
-    from syncline.studies.scoreboard.claim_register import STATES, TITLES, claims_of, plural_state
-    from syncline.studies.scoreboard.rows import PAPERS
-
+    """Return the registered claims of the papers of these methods, with a title per paper; nothing in a wheel."""
+    if not has_replication():
+        return []
     spec = result.spec
     trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]
     names = {str(row.get("method")) for row in result.told["rows"]} | {
         str(getattr(method, "kind", "")) for method in trained
     }
-    findings = []
-    for paper in PAPERS:
-        if any(name == paper or name.startswith(f"{paper}-") for name in names):
-            claims = claims_of(paper)
-            counted = {state: sum(claim.state == state for claim in claims) for state in STATES}
-            counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
-            findings.append({
-                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {counts}",
-                "claims": [
-                    {"claim": claim.claim, "state": f"{claim.state} {claim.under}".strip(), "evidence": claim.evidence}
-                    for claim in claims
-                ],
-            })  # fmt: skip
+    findings: list[dict[str, Any]] = import_replication("scoreboard.claim_register").findings_of(names)
     return findings
 
 

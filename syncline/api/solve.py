@@ -55,10 +55,11 @@ def solve(
     fits: bool | None = None,
     **fields: Any,
 ) -> Result:
-    """Solve for the setting that meets a target: bandwidth, latency, period, number of workers, or network.
+    """Solve for the setting that meets a target: bandwidth, latency, period, delay, workers, or network.
 
     Args:
-        variable: the variable to solve for: ``bandwidth``, ``latency``, ``period``, ``workers`` or ``network``.
+        variable: the variable to solve for: ``bandwidth``, ``latency``, ``period``, ``delay``, ``workers`` or
+            ``network``.
         spec: see `sl.project`, as for the arguments up to ``extrapolate``.
         model: the model whose tensors are sent, or several.
         workers: M, the number of workers, or several.
@@ -136,6 +137,7 @@ def solve(
 
 def solve_result(question: InverseProblem) -> Result:
     """Return the result of a question whose arguments are complete."""
+    from syncline.planner.solving.assumptions import solve_assumptions
     from syncline.planner.solving.solver import solve_rows
 
     def tables() -> list[Group]:
@@ -144,4 +146,6 @@ def solve_result(question: InverseProblem) -> Result:
         return solve_tables(rows, question)
 
     rows = solve_rows(question)
-    return Result("solve", {"sought": question.variable, "rows": rows}, question.specs[0], tables=tables)
+    assumptions = [assumption.record() for assumption in solve_assumptions(rows, question)]
+    answer = {"sought": question.variable, "assumptions": assumptions, "rows": rows}
+    return Result("solve", answer, question.specs[0], tables=tables)

@@ -11,12 +11,13 @@ from syncline.cli.failing import (
     CheckpointOption,
     FailuresOption,
     RecoveryOption,
+    RepairOption,
     RestartOption,
     StorageOption,
     failing_fields,
 )
 from syncline.cli.projected import CsvOption, ExtrapolateOption, PricesOption, SequenceOption, methods_option
-from syncline.cli.shell import ClusterOption, JsonOption, app, emit, examples, new_console, print_tables, say
+from syncline.cli.shell import FLAG, ClusterOption, JsonOption, app, emit, examples, new_console, print_tables, say
 from syncline.errors import SpecError
 
 
@@ -68,8 +69,7 @@ def advise_command(
         typer.Option(
             "--batch-tokens",
             metavar="B",
-            help="Of a step of all workers; by default what published fits find best for the model's size, as plans "
-            "are ranked by loss; project and solve keep 32,768 per worker.",
+            help="Tokens of all workers in a step, as 2M; by default between the best batches of published fits.",
         ),
     ] = None,
     sequence: SequenceOption = None,
@@ -85,8 +85,20 @@ def advise_command(
     failures: FailuresOption = None,
     recovery: RecoveryOption = None,
     restart: RestartOption = None,
+    repair: RepairOption = None,
     checkpoint: CheckpointOption = None,
     bandwidth: StorageOption = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            "--period",
+            metavar="H",
+            help="Steps between exchanges; by default 30, 100, 300 and 1000 are tried, and methods by name have 30.",
+        ),
+    ] = None,
+    every_plan: Annotated[
+        bool, typer.Option("--all", metavar=FLAG, help="List all plans, what decides, and what nobody knows.")
+    ] = False,
     csv: CsvOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -98,7 +110,7 @@ def advise_command(
     from syncline.planner.projection.projections import names_of, write_csv
 
     failing = failing_fields(
-        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
+        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart, repair=repair
     )
     try:
         result = advise(
@@ -116,7 +128,9 @@ def advise_command(
             prices=prices,
             extrapolate=extrapolate,
             methods=names_of(method) if method else None,
+            period=period,
             failures=failing,
+            every_plan=every_plan,
         )
     except SpecError as error:
         first, dot, rest = error.path.partition(".")

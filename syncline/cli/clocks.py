@@ -13,6 +13,7 @@ from syncline.cli.failing import (
     CheckpointOption,
     FailuresOption,
     RecoveryOption,
+    RepairOption,
     RestartOption,
     StorageOption,
     failing_fields,
@@ -54,6 +55,7 @@ from syncline.cli.shell import (
     warn,
 )
 from syncline.errors import SpecError
+from syncline.units import parse_count
 
 if TYPE_CHECKING:
     from syncline.planner.projection.projections import Options
@@ -89,6 +91,23 @@ def project_command(
     algorithm: AlgorithmOption = None,
     precision: PrecisionOption = None,
     layout: LayoutOption = None,
+    batch_tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-tokens",
+            metavar="B",
+            help="Tokens of all workers in a step, as 2M; by default between the best batches of published fits.",
+        ),
+    ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option(
+            "--period",
+            metavar="H",
+            help="Steps between exchanges of methods that exchange now and then: 30 by default; preset: each "
+            "preset's own.",
+        ),
+    ] = None,
     thresholds: Annotated[
         bool | None,
         typer.Option(
@@ -107,6 +126,7 @@ def project_command(
     failures: FailuresOption = None,
     recovery: RecoveryOption = None,
     restart: RestartOption = None,
+    repair: RepairOption = None,
     checkpoint: CheckpointOption = None,
     bandwidth: StorageOption = None,
     grid: Annotated[
@@ -136,7 +156,7 @@ def project_command(
     from syncline.specs import Override, ProjectSpec, load_spec, resolve_cluster_options
 
     failing = failing_fields(
-        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart
+        failures, {"seconds": checkpoint, "bandwidth": bandwidth}, recovery=recovery, restart=restart, repair=repair
     )
     networks, machines, count = resolve_cluster_options(cluster, each_network(network), hardware, workers)
     changes = [*overridden(overrides), *([Override.option("--network", "networks", networks)] if networks else [])]
@@ -154,6 +174,8 @@ def project_command(
         sequence,
         precision,
         layout or (),
+        batch_tokens,
+        period,
     )
     if grid:
         conflicting = {
@@ -162,6 +184,7 @@ def project_command(
             "--tokens": tokens,
             "--target-loss": target_loss,
             "--prices": prices,
+            "--batch-tokens": batch_tokens,
         }
         conflicting |= {"--columns": columns, "--failures": failures}
         for name, value in conflicting.items():
@@ -170,6 +193,8 @@ def project_command(
         _write_grid(loaded, options, grid, thresholds or False, parquet or Path(f"{loaded.name}.parquet"), as_json)
         return
     specs = projections.variants(loaded, options)
+    if tokens is not None and not any(change.path == "steps" for change in changes):
+        specs = [projections.with_steps_for(projection, parse_count(tokens, "--tokens")) for projection in specs]
     warn(projections.left_out(specs))
     from syncline.api.clocks import project
 
@@ -263,11 +288,11 @@ def collectives_command(
             autocompletion=completion.algorithms,
         ),
     ] = None,
-    rule: Annotated[
+    protocol: Annotated[
         str,
         typer.Option(
-            "--rule",
-            metavar="RULE",
+            "--protocol",
+            metavar="PROTOCOL",
             help="When messages start: eager or rendezvous.",
             autocompletion=completion.among("eager", "rendezvous"),
         ),
@@ -287,7 +312,7 @@ def collectives_command(
     from syncline.specs import resolve_cluster_options
 
     networks, _, count = resolve_cluster_options(cluster, each_network(network), None, workers)
-    question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, rule)
+    question = experiment.CostQuestion.from_options(count, nbytes, networks, collective, starts, algorithm, protocol)
     result = collectives_result(question)
     tables = [] if as_json else tables_of(result, columns)
     drawn = plot and experiment.plot_costs(question, plot)
@@ -329,15 +354,20 @@ def pipeline_command(
     backward: Annotated[
         str | None, typer.Option("--backward", metavar="TIME,...", help="Likewise, of its backward.")
     ] = None,
-    weight: Annotated[
-        str | None, typer.Option("--weight", metavar="TIME,...", help="The weights' part of the backward, of zb-h1.")
+    backward_weight: Annotated[
+        str | None,
+        typer.Option(
+            "--backward-weight", metavar="TIME,...", help="The part of it for the weights' gradient, of zb-h1."
+        ),
     ] = None,
     chunks: Annotated[
         int | None, typer.Option("--chunks", metavar="V", help="Chunks of layers per stage, of interleaved.")
     ] = None,
-    in_flight: Annotated[
+    max_in_flight: Annotated[
         str | None,
-        typer.Option("--in-flight", metavar="N,...", help="Most micro-batches in a stage at a time; or one per stage."),
+        typer.Option(
+            "--max-in-flight", metavar="N,...", help="Most micro-batches in a stage at a time; or one per stage."
+        ),
     ] = None,
     network: NetworksOption = None,
     activation_bytes: Annotated[
@@ -359,7 +389,8 @@ def pipeline_command(
 
     lists = {
         "--schedule": ("schedules", ",".join(schedule) if schedule else None), "--forward": ("forward", forward),
-        "--backward": ("backward", backward), "--weight": ("weight", weight), "--in-flight": ("in_flight", in_flight),
+        "--backward": ("backward", backward), "--backward-weight": ("backward_weight", backward_weight),
+        "--max-in-flight": ("max_in_flight", max_in_flight),
     }  # fmt: skip
     options = {name: (field, value_of(name, text, several=True)) for name, (field, text) in lists.items()} | {
         "--stages": ("stages", stages), "--microbatches": ("microbatches", microbatches),

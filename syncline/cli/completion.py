@@ -51,9 +51,10 @@ def specs_of(*commands: str) -> Offer:
 
 
 def _replication_names() -> Iterable[str]:
-    from syncline.specs.replications import bundled_replications
+    from syncline.checkout import has_replication, import_replication
 
-    return bundled_replications()
+    files: dict[str, Path] = import_replication("replications").bundled_replications() if has_replication() else {}
+    return files
 
 
 def _network_names() -> Iterable[str]:

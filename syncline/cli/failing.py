@@ -26,6 +26,9 @@ RecoveryOption = Annotated[
 RestartOption = Annotated[
     str | None, typer.Option("--restart", metavar="TIME", help="To start processes again, after a failure.")
 ]
+RepairOption = Annotated[
+    str | None, typer.Option("--repair", metavar="TIME", help="Until a failed machine is back; 5.7 h by default.")
+]
 CheckpointOption = Annotated[
     str | None, typer.Option("--checkpoint", metavar="TIME", help="What writing a checkpoint takes.")
 ]

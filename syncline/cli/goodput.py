@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from syncline.cli import completion
-from syncline.cli.failing import WHICH, failing_fields
+from syncline.cli.failing import WHICH, RepairOption, failing_fields
 from syncline.cli.shell import JsonOption, app, emit, examples, new_console, print_tables, value_of
 
 
@@ -58,7 +58,7 @@ def goodput_command(
     ] = None,
     restart: Annotated[str | None, typer.Option("--restart", metavar="TIME", help="To start processes again.")] = None,
     timeout: Annotated[str | None, typer.Option("--timeout", metavar="TIME", help="Until others notice.")] = None,
-    repair: Annotated[str | None, typer.Option("--repair", metavar="TIME", help="Until a machine is back.")] = None,
+    repair: RepairOption = None,
     spares: Annotated[int | None, typer.Option("--spares", metavar="S", help="Machines that stand by.")] = None,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="Of the clock that is played.")] = "30 d",
     steps: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from syncline.checkout import import_replication
 from syncline.cli import completion
 from syncline.cli.shell import (
     FLAG,
@@ -25,7 +26,7 @@ from syncline.interrupts import exit_code
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from syncline.runs.replicating.stages import ReplicationStage
+    from syncline.api.replicate import Stage
     from syncline.runs.sweep.listener import Listener
 
 
@@ -69,12 +70,12 @@ def replicate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Test a paper's claims at equal effort: a search for each method, finals on fresh seeds, verdicts."""
-    from syncline.api.replicate import known_replications, replicate
+    from syncline.api.replicate import replicate
     from syncline.runs.sweep.listener import listening
 
     console = new_console()
     if list_bundled:
-        listed = known_replications()
+        listed = import_replication("replications.results").known_replications()
         if as_json:
             emit(listed)
         else:
@@ -83,7 +84,7 @@ def replicate_command(
     if name is None:
         raise SpecError("NAME", None, "a replication of 'syncline replicate --list', or a YAML file")
 
-    def on_stage(stage: ReplicationStage) -> AbstractContextManager[Listener]:
+    def on_stage(stage: Stage) -> AbstractContextManager[Listener]:
         say(f"{stage.name}: {stage.trainings:,} training{'s' * (stage.trainings != 1)}")
         return listening(console, say)
 

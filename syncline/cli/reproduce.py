@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from syncline.checkout import import_replication
 from syncline.cli import completion
 from syncline.cli.shell import JsonOption, app, emit, examples, new_console, print_tables, say
 
@@ -37,9 +38,8 @@ def reproduce_command(
 ) -> None:
     """Compute the numbers of the papers anew: where they agree, where they differ, and where that is told."""
     from syncline.api.papers import reproduce
-    from syncline.studies.summaries import save_summaries
 
-    drawn = save_summaries(plot, paper) if plot else []
+    drawn = import_replication("summaries").save_summaries(plot, paper) if plot else []
     result = reproduce(paper)
     if as_json:
         emit(result)

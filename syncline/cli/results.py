@@ -186,8 +186,7 @@ def finished_folder(run: str, folder: Path) -> Path:
     Raises:
         SpecError: there is no such folder, or a process is writing it, or the run was killed.
     """
-    from syncline.runs.folders.run_index import find_run
-    from syncline.runs.replicating.reading import is_replication
+    from syncline.runs.folders.run_index import find_run, is_replication
 
     if is_replication(Path(run)):
         return Path(run)

@@ -39,7 +39,7 @@ from syncline.cli.shell import (
     warn,
 )
 
-VARIABLES = ("bandwidth", "latency", "period", "workers", "network")
+VARIABLES = ("bandwidth", "latency", "period", "delay", "workers", "network")
 """Variables to solve for; a test compares them with the experiments' list."""
 
 TARGETS, WHERE = "Targets", "Where"
@@ -52,6 +52,7 @@ TARGETS, WHERE = "Targets", "Where"
         "syncline solve bandwidth --cluster two-sites-a100 --tokens 9B --deadline 1d",
         "syncline solve latency --model llama-7b --network wan --exposed 80%",
         "syncline solve period --network wan --method diloco --step-time 0.5s",
+        "syncline solve delay --network wan --method streaming-diloco --exposed 0",
         "syncline solve workers --cluster two-sites-a100 --tokens 9B --deadline 2h",
         "syncline solve network --among 1gbe=400,10gbe=2k --network wan --speedup 2",
     ),
@@ -61,7 +62,7 @@ def solve_command(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="bandwidth, latency, period, workers or network.",
+            help="bandwidth, latency, period, delay, workers or network.",
             autocompletion=completion.among(*VARIABLES),
         ),
     ],

@@ -2,6 +2,7 @@
 
 from syncline.comm.base import Communicator, Handle, ReduceOp, encoded_from, first_rows, flat, for_all
 from syncline.comm.copies import as_one_copy, as_own_copies, computed_once, for_rows, is_one_copy, the_copy
+from syncline.comm.floats import E3M0
 from syncline.comm.integers import PackedIntegers
 from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.membership import Absence, Membership
@@ -17,6 +18,7 @@ from syncline.comm.wire import BF16, DENSE, FP16, WIRE_FORMATS, Cast, Dense, Wir
 __all__ = [
     "BF16",
     "DENSE",
+    "E3M0",
     "FP16",
     "PLAIN",
     "WIRE_FORMATS",

@@ -206,6 +206,7 @@ def note(
             wait_steps=details.wait_steps,
             in_backward=details.in_backward,
             label=label,
+            spans=details.spans,
         )
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.call import Call, Spans
 
 
 class Details(NamedTuple):
@@ -18,11 +18,13 @@ class Details(NamedTuple):
         in_backward: whether parts of the payload are ready during the backward pass.
         encoded_bytes: fp32 bytes that the method itself encoded into the payload, see `encoded_from`; if None, the
             communicator counts the bytes that its wire format encodes.
+        spans: parts of the gradient that the payload covers if it is sent ``in_backward``; empty: all of it.
     """
 
     wait_steps: int = 0
     in_backward: bool = False
     encoded_bytes: int | None = None
+    spans: Spans = ()
 
 
 PLAIN = Details()

@@ -20,7 +20,7 @@ class SparsePairs:
 
     Args:
         index_bits: 64, 32 or 16; 0 for the smallest width that indexes a chunk, ``ceil(log2(chunk))``.
-        value: ``fp32``, ``bf16`` or ``fp16`` (``fp64`` for tests in double precision).
+        value_format: ``fp32``, ``bf16`` or ``fp16`` (``fp64`` for tests in double precision).
 
     Raises:
         SpecError: another width or value type.
@@ -32,13 +32,13 @@ class SparsePairs:
     """
 
     index_bits: int = 64
-    value: str = "fp32"
+    value_format: str = "fp32"
 
     def __post_init__(self) -> None:
         if self.index_bits not in (0, 16, 32, 64):
             raise SpecError("index_bits", self.index_bits, "64, 32, 16, or 0 for just enough")
-        if self.value not in VALUE_DTYPES:
-            raise SpecError("value", self.value, one_of(VALUE_DTYPES, self.value))
+        if self.value_format not in VALUE_DTYPES:
+            raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
 
     def bits(self, chunk: int) -> int:
         """Return the bits of an index into a chunk of ``chunk`` entries.
@@ -50,16 +50,16 @@ class SparsePairs:
 
     def nbytes(self, pairs: int, chunk: int) -> int:
         """Return the bytes of ``pairs`` pairs."""
-        return pairs_bytes(pairs, chunk, self.index_bits, self.value)
+        return pairs_bytes(pairs, chunk, self.index_bits, self.value_format)
 
     def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
         """Encode indices ``(..., n)`` and values ``(..., n)`` as bytes ``(..., nbytes(n))``."""
-        rounded = value.to(VALUE_DTYPES[self.value]).contiguous()
+        rounded = value.to(VALUE_DTYPES[self.value_format]).contiguous()
         return torch.cat([pack(index, self.bits(chunk)), rounded.view(torch.uint8).flatten(-1)], dim=-1)
 
     def rounded(self, value: Tensor) -> Tensor:
         """Return values as the receiver decodes them, rounded to the type on the wire."""
-        return value.to(VALUE_DTYPES[self.value]).to(value.dtype)
+        return value.to(VALUE_DTYPES[self.value_format]).to(value.dtype)
 
     def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Decode bytes ``(..., b)`` to indices ``(..., n)`` and values ``(..., n)`` in ``dtype``."""
@@ -67,5 +67,5 @@ class SparsePairs:
         split = packed_bytes(pairs, bits)
         # Copied, because a view as wider numbers must start at a multiple of their size.
         value_bytes = encoded[..., split:].clone(memory_format=torch.contiguous_format)
-        value = value_bytes.view(VALUE_DTYPES[self.value])
+        value = value_bytes.view(VALUE_DTYPES[self.value_format])
         return unpack(encoded[..., :split], bits, pairs), value.to(dtype)

@@ -44,17 +44,16 @@ from syncline.costmodel.compute.models import MODELS
 from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.costmodel.compute.tensors import (
     TensorShape,
-    balanced_parts,
     dion_rank,
     is_worth_factors,
     largest_divisor,
     matrix_sides,
+    model_fragments,
 )
+from syncline.costmodel.layouts.activations import Activations, activation_bytes
 from syncline.costmodel.layouts.memory import (
-    Activations,
     Memory,
     Precision,
-    activation_bytes,
     call_bytes,
     largest_call_bytes,
     model_memory,
@@ -133,7 +132,6 @@ __all__ = [
     "TwoLevel",
     "activation_bytes",
     "algorithms_on",
-    "balanced_parts",
     "best_algorithm",
     "bytes_per_step",
     "call_bytes",
@@ -163,6 +161,7 @@ __all__ = [
     "matrix_sides",
     "mean_bytes_per_step",
     "mean_step",
+    "model_fragments",
     "model_memory",
     "mt_dao_all_reduce_s",
     "nccl_sockets_s",

@@ -22,9 +22,9 @@ SHARED = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
 def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
     """Return a function ``make(params, lr, ...)`` that builds a method from the knobs of its spec.
 
-    A part (``rule``, ``outer``, ``compressor``) may be a name, a mapping of fields, or an object. ``comm`` is the group
-    of workers: by default torch.distributed's if it is initialised, else a single worker. ``worker_axis`` says whether
-    the parameters' first dimension is the worker axis; an ordinary parameter has none.
+    A part (``rule``, ``outer_optimizer``, ``compressor``) may be a name, a mapping of fields, or an object. ``comm`` is
+    the group of workers: by default torch.distributed's if it is initialised, else a single worker. ``worker_axis``
+    says whether the parameters' first dimension is the worker axis; an ordinary parameter has none.
 
     >>> import torch
     >>> from syncline.methods import DDP

@@ -51,7 +51,7 @@ class DeMoSpec(MethodBase):
         average: ``senders``, each coefficient is averaged over the workers that sent it (public code); ``all``, over
             all workers (paper).
         index_bits: bits of an index; 0 for as few bits as the block's size needs.
-        value: number format of a coefficient.
+        value_format: number format of a coefficient.
         period: number of steps between exchanges; 1 for DeMo as published.
         per_node: number of workers of a node; 1 for DeMo without nodes.
     """
@@ -75,7 +75,7 @@ class DeMoSpec(MethodBase):
     basis: Literal["dct", "random", "identity"] = "dct"
     average: Literal["senders", "all"] = "senders"
     index_bits: Literal[0, 16, 32, 64] = 64
-    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+    value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
     period: Period = 1
     per_node: Annotated[int, Field(ge=1)] = 1
 
@@ -92,7 +92,7 @@ class DeMoSpec(MethodBase):
         Raises:
             SpecError: if the index cannot tell the entries of a block apart.
         """
-        return block_pairs_bytes(shape, self.k, self.chunk, self.index_bits, self.value)
+        return block_pairs_bytes(shape, self.k, self.chunk, self.index_bits, self.value_format)
 
     @property
     @override
@@ -169,7 +169,7 @@ class DeMoSpec(MethodBase):
             self.alpha,
             self.basis,
             self.average,
-            SparsePairs(self.index_bits, self.value),
+            SparsePairs(self.index_bits, self.value_format),
             self.period,
             self.per_node,
         )

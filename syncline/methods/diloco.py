@@ -118,7 +118,7 @@ class DiLoCoSpec(CompressibleBase):
             options["averages"] = Details(in_backward=True)
         names, _ = averaged_of(self.rule, [])
         sync = Periodic(dict.fromkeys(("params", *names), self.period))
-        return Method(params, self.lr, self.rule.build(), sync, outer=outer, **options)
+        return Method(params, self.lr, self.rule.build(), sync, outer_optimizer=outer, **options)
 
 
 DiLoCo = constructor(DiLoCoSpec)

@@ -40,7 +40,7 @@ class DionBase(CompressibleBase):
     mu: Rate = 0.95
     exchange: Literal["gradient", "compressed"] = "gradient"
     local_step: Literal["step", "hold"] = "step"
-    other: OtherRule = "adam"
+    other_rule: OtherRule = "adam"
 
     @model_validator(mode="after")
     def _whole_factors(self) -> Self:
@@ -128,7 +128,7 @@ class DionBase(CompressibleBase):
         matrix_elements = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
         errors = self._kept_errors(self._shared_out(model)[0], reference=False)
         held_elements = elements(tensors) if self.local_step == "hold" else 0
-        return matrix_elements + held_elements + errors + OTHER_RULES[self.other].state_elements(others)
+        return matrix_elements + held_elements + errors + OTHER_RULES[self.other_rule].state_elements(others)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
@@ -148,7 +148,7 @@ class DionBase(CompressibleBase):
     ) -> Method:
         from syncline.optim import DionMethod, DionRule, MatrixSplit, MeanGradient
 
-        rule = MatrixSplit(DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other].build())
+        rule = MatrixSplit(DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule].build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
         reducer = MeanGradient(self.sends_in_backward, self.encodes)
         options = {"reducer": reducer} | self._averaging() | self.common_options(comm, worker_axis)
@@ -171,7 +171,7 @@ class DionSpec(DionBase):
         local_step: the update in a step without an exchange. ``step``: every worker takes Dion's step on its own
             gradient, as in the public code, and workers drift apart. ``hold``: workers add up their gradients until the
             next exchange and do not move, so that they stay equal.
-        other: rule of the parameters that are not matrices.
+        other_rule: rule of the parameters that are not matrices.
         compressor: compressor of all exchanged tensors; by default none. Gradients have error feedback. Factors need
             none, because M keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
         period: number of steps between exchanges.
@@ -278,7 +278,7 @@ class CurvaDionSpec(TriggeredDionBase):
     Args:
         threshold: tau, the relative change of the momentum's norm above which workers exchange. With 0 they exchange in
             every step, as Dion does; with infinity, never.
-        form: formula of the change, ``paper`` or ``code``, see ``RMMC``.
+        variant: formula of the change, ``paper`` or ``code``, see ``RMMC``.
         expected_sync_rate: assumed share of steps with an exchange. Only projections use it, because no formula gives
             how often a training triggers.
 
@@ -292,7 +292,7 @@ class CurvaDionSpec(TriggeredDionBase):
     }
 
     kind: Literal["curvadion"] = "curvadion"
-    form: Literal["paper", "code"] = "paper"
+    variant: Literal["paper", "code"] = "paper"
 
     @property
     @override
@@ -308,7 +308,7 @@ class CurvaDionSpec(TriggeredDionBase):
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         from syncline.optim import RMMC
 
-        return self._with_trigger(params, RMMC(self.threshold, self.form), comm, worker_axis)
+        return self._with_trigger(params, RMMC(self.threshold, self.variant), comm, worker_axis)
 
 
 CurvaDion = constructor(CurvaDionSpec)

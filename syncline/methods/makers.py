@@ -13,8 +13,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from syncline.errors import SpecError, one_of
-from syncline.fields import plain_argument, validate
+from syncline.errors import SpecError
+from syncline.fields import one_of_fields, plain_argument, validate
 from syncline.methods.constructor import SHARED
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.methods.parts.torch_rule import from_optimizer, options_of
@@ -130,7 +130,8 @@ def _options(spec: type[MethodBase], rule: dict[str, Any], arguments: dict[str, 
     options = {name: value for name, value in arguments.items() if name not in spec.model_fields}
     for name, value in options.items():
         if accepted is not None and name not in allowed:
-            raise SpecError(name, value, "no such argument or option of the optimizer, but " + one_of(allowed, name))
+            expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed, name)
+            raise SpecError(name, value, expected)
     if accepted is None or "weight_decay" in accepted:
         options |= {name: arguments[name] for name in ("weight_decay",) if name in arguments}
     for name in options:

@@ -48,7 +48,8 @@ class MTDAOSpec(CompressibleBase):
             ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
             ``(t + 1) % K_x == 0``; ``random`` averages each state by itself after a step with probability 1 / K, as
             Algorithm 4, which averages momenta just before they are used.
-        outer: outer optimizer that is applied to the averaged parameters; by default, workers adopt the average.
+        outer_optimizer: outer optimizer that is applied to the averaged parameters; by default, workers adopt the
+            average.
         switch_step: number of steps that are made by the base optimizer before MT-DAO starts: its only momentum has
             decay ``warmup_beta`` and all the weight. With 0, MT-DAO starts at once.
         warmup_beta: decay rate of the momenta before the switch.
@@ -80,7 +81,7 @@ class MTDAOSpec(CompressibleBase):
     momentum_periods: tuple[Period, ...] | None = None
     second_moment_period: Period | None = None
     phase: Literal["aligned", "paper", "random"] = "aligned"
-    outer: OuterSpec | None = None
+    outer_optimizer: OuterSpec | None = None
     switch_step: int = Field(default=0, ge=0)
     warmup_beta: Rate = 0.9
 
@@ -158,8 +159,8 @@ class MTDAOSpec(CompressibleBase):
         tensors = tensors_of(model)
         states = [self._of_state(state, tensors) for state in self.periods() if state != "params"]
         count = sum(elements(state) + self._kept_errors(state, reference=True) for state in states)
-        count += self._kept_errors(tensors, reference=self.outer is None)
-        return count + (self.outer.state_elements(tensors) if self.outer else 0)
+        count += self._kept_errors(tensors, reference=self.outer_optimizer is None)
+        return count + (self.outer_optimizer.state_elements(tensors) if self.outer_optimizer else 0)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
@@ -170,7 +171,7 @@ class MTDAOSpec(CompressibleBase):
         if self.phase != "random":
             sync = Periodic(self.periods(), dict.fromkeys(rule.states, 1) if self.phase == "paper" else None)
         options = self._averaging() | self.common_options(comm, worker_axis)
-        return Method(params, self.lr, rule, sync, outer=self._outer(), **options)
+        return Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
 
     def _rule(self, **switch: Any) -> UpdateRule:
         from syncline.optim import multi_momentum_rule
@@ -179,7 +180,7 @@ class MTDAOSpec(CompressibleBase):
         return multi_momentum_rule(self.base, self.betas, self.omegas, **knobs, **switch)
 
     def _outer(self) -> OuterOptimizer | None:
-        return self.outer.build() if self.outer else None
+        return self.outer_optimizer.build() if self.outer_optimizer else None
 
 
 MTDAO = constructor(MTDAOSpec)

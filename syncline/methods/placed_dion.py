@@ -26,8 +26,8 @@ MOST_STEPS = 10**7
 """Among which averages are placed: drawing them at random lists all steps."""
 
 
-def placed_steps(averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
-    """Return the steps, from 0, after which ``averages`` of ``steps`` steps average, in order.
+def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
+    """Return the steps, from 0, after which ``num_averages`` of ``steps`` steps average, in order.
 
     ``even``: every ``t`` with ``floor((t + 1) n / T) > floor(t n / T)``, the last step among them; ``random``: a draw
     without replacement, the same on all workers; ``early``: ``t < n``.
@@ -36,22 +36,22 @@ def placed_steps(averages: int, steps: int, placement: Placement, seed: int = 0)
     ((3, 7, 11), (0, 1, 2))
     """
     if placement == "even":
-        return tuple(-(-number * steps // averages) - 1 for number in range(1, averages + 1))
+        return tuple(-(-number * steps // num_averages) - 1 for number in range(1, num_averages + 1))
     if placement == "early":
-        return tuple(range(averages))
-    drawn = generator(seed, "placement of averages").choice(steps, averages, replace=False)
+        return tuple(range(num_averages))
+    drawn = generator(seed, "placement of averages").choice(steps, num_averages, replace=False)
     return tuple(sorted(int(t) for t in drawn))
 
 
 @register
 class PlacedDionSpec(DionBase):
-    """Dion that averages ``averages`` times in ``steps`` steps, placed beforehand.
+    """Dion with ``num_averages`` averages in ``steps`` steps, placed beforehand.
 
     It is the baseline for triggers: CurvaDion without its flag, with as many averages, at steps that do not depend on
     the training. If the training is longer than T steps, the placement repeats.
 
     Args:
-        averages: n, number of steps that average.
+        num_averages: n, number of steps that average.
         steps: T, number of steps among which the averages are placed, usually the steps of the training.
         placement: ``even``, ``random`` or ``early``, see ``placed_steps``.
         placement_seed: seed of the random placement.
@@ -66,26 +66,26 @@ class PlacedDionSpec(DionBase):
     }
 
     kind: Literal["placed-dion"] = "placed-dion"
-    averages: int = Field(default=16, ge=1, le=1_000_000)
+    num_averages: int = Field(default=16, ge=1, le=1_000_000)
     steps: Annotated[Steps, Field(le=MOST_STEPS)] = 400
     placement: Placement = "even"
     placement_seed: Seed = 0
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.averages > self.steps:
-            raise refusal("averages", self.averages, f"at most steps ({self.steps})")
+        if self.num_averages > self.steps:
+            raise refusal("num_averages", self.num_averages, f"at most steps ({self.steps})")
         return self
 
     @property
     def placed(self) -> tuple[int, ...]:
         """Return the steps, from 0, after which the method averages."""
-        return placed_steps(self.averages, self.steps, self.placement, self.placement_seed)
+        return placed_steps(self.num_averages, self.steps, self.placement, self.placement_seed)
 
     @property
     @override
     def name(self) -> str:
-        return self.label or f"dion-{self.averages}-{self.placement}{self._suffix}"
+        return self.label or f"dion-{self.num_averages}-{self.placement}{self._suffix}"
 
     @property
     @override
@@ -109,8 +109,8 @@ class PlacedDionSpec(DionBase):
             return super().traffic_formula(workers)
         if self.steps == 1:
             return super().traffic_formula(workers)
-        in_each = self.model_copy(update={"averages": 1, "steps": 1})
-        return f"{self.averages} ({in_each.traffic_formula(workers)}) / {self.steps}"
+        in_each = self.model_copy(update={"num_averages": 1, "steps": 1})
+        return f"{self.num_averages} ({in_each.traffic_formula(workers)}) / {self.steps}"
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:

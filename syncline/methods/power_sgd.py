@@ -31,7 +31,8 @@ class PowerSGDSpec(MethodBase):
         warm_start: whether the right factor continues from the last step; otherwise it is random in each step.
         error_feedback: whether each worker adds what the factors leave out to the next gradient.
         warmup_steps: number of first steps in which full gradients are averaged.
-        always: whether matrices are compressed even if their factors are larger than the matrix (for limit cases).
+        compress_all_matrices: whether matrices are compressed even if their factors are larger than the matrix (for
+            limit cases).
     """
 
     family: ClassVar[str] = "low rank"
@@ -47,7 +48,7 @@ class PowerSGDSpec(MethodBase):
     warm_start: bool = True
     error_feedback: bool = True
     warmup_steps: int = Field(default=0, ge=0)
-    always: bool = False
+    compress_all_matrices: bool = False
 
     @property
     @override
@@ -71,7 +72,7 @@ class PowerSGDSpec(MethodBase):
         if len(tensor.shape) < 2:
             return 0
         rank = min(self.rank, *tensor.sides)
-        return rank if self.always or tensor.is_worth_factors(rank) else 0
+        return rank if self.compress_all_matrices or tensor.is_worth_factors(rank) else 0
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -102,7 +103,9 @@ class PowerSGDSpec(MethodBase):
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         from syncline.optim import EveryStep, FactorMean, Method
 
-        reducer = FactorMean(self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.always)
+        reducer = FactorMean(
+            self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.compress_all_matrices
+        )
         return Method(
             params, self.lr, self.rule.build(), EveryStep(), reducer=reducer, **self.common_options(comm, worker_axis)
         )

@@ -40,7 +40,7 @@ class SelSyncSpec(MethodBase):
         threshold: delta, the relative change at which workers average. With 0 they average in every step; with
             infinity, never.
         smoothing: weight of the newest squared norm in the moving average s, in (0, 1].
-        aggregate: state that is averaged: ``parameters`` or ``gradients``; the source prefers parameters.
+        aggregation: state that is averaged: ``parameters`` or ``gradients``; the source prefers parameters.
         expected_sync_rate: assumed share of steps with an average. Only projections use it, because no formula gives
             how often a training triggers.
 
@@ -60,7 +60,7 @@ class SelSyncSpec(MethodBase):
     rule: RuleSpec = AdamRule()
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
     smoothing: Smoothing = 0.16
-    aggregate: Literal["parameters", "gradients"] = "parameters"
+    aggregation: Literal["parameters", "gradients"] = "parameters"
     expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.1
 
     @property
@@ -83,7 +83,7 @@ class SelSyncSpec(MethodBase):
     @override
     def sends_gradients(self) -> bool:
         """Return whether only gradients travel: they do unless the workers average parameters."""
-        return self.aggregate == "gradients"
+        return self.aggregation == "gradients"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
@@ -101,7 +101,7 @@ class SelSyncSpec(MethodBase):
         return Exchange(FLAG_BYTES, label="trigger", joins=False)
 
     def _average(self, model: Tensors, period: int) -> Exchange:
-        label = "params" if self.aggregate == "parameters" else "gradient"
+        label = "params" if self.aggregation == "parameters" else "gradient"
         return self._plain(elements(tensors_of(model)), period, label, joins=False)
 
     @override
@@ -122,7 +122,7 @@ class SelSyncSpec(MethodBase):
         trigger = GradientChange(self.threshold, self.smoothing)
         options = self.common_options(comm, worker_axis)
         rule = self.rule.build()
-        return SelSyncMethod(params, self.lr, rule, trigger=trigger, aggregate=self.aggregate, **options)
+        return SelSyncMethod(params, self.lr, rule, trigger=trigger, aggregation=self.aggregation, **options)
 
 
 @register

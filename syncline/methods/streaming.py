@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 from typing_extensions import override
 
-from syncline.costmodel import Exchange
+from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel.traffic.packing import SCALE_BYTES, e3m0_bytes
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.constructor import constructor
 from syncline.methods.mt_dao import MTDAOSpec
-from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
+from syncline.methods.parts.method_spec import (
+    FP32_BYTES,
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+    wire_name,
+)
 from syncline.methods.parts.rules import AdamRule, RuleSpec
 from syncline.methods.parts.stream import StreamSpec
 from syncline.methods.registry import register
@@ -63,7 +72,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
         if self.compressor:
             expected = "none: what is merged late would be a difference from a reference that has moved on"
             raise refusal("compressor", self.compressor.kind, expected)
-        self.stream.check(self.periods().values())
+        self.stream.check(self.periods().values(), self.clip_norm)
         return self
 
     @property
@@ -71,22 +80,33 @@ class StreamingMTDAOSpec(MTDAOSpec):
     def name(self) -> str:
         return self.label or ("streaming-mt-dao" if self.base == "adam" else f"streaming-mt-dao-{self.base}")
 
+    @property
+    def in_backward(self) -> bool:
+        """Return whether fragments are sent during the backward pass."""
+        return self.stream.in_backward
+
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        tensors = tensors_of(model)
-        return self.stream.exchanges(tensors, self.periods(), self.state_elements, self._plain)
+        def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
+            count = self.state_elements(state, tensors)
+            return self._plain(count) if count else None
+
+        return self.stream.exchanges(tensors_of(model), self.periods(), sent)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         from syncline.optim import Streaming
 
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
-        return Streaming(params, self.lr, self._rule(), self.periods(), outer=self._outer(), **options)
+        return Streaming(params, self.lr, self._rule(), self.periods(), outer_optimizer=self._outer(), **options)
 
 
 @register
 class StreamingDiLoCoSpec(MethodBase):
     """Streaming DiLoCo: fragments of the parameters are averaged in turn, in the background; states stay local.
+
+    With ``wire: e3m0`` a fragment's outer gradient travels in four bits: every worker gathers those of all workers and
+    averages them in fp32.
 
     Args:
         rule: the inner update rule of each worker.
@@ -94,6 +114,8 @@ class StreamingDiLoCoSpec(MethodBase):
         outer_lr: outer learning rate; the default is the paper's recommendation.
         outer_momentum: coefficient of the outer Nesterov momentum.
         stream: fragments, delay and weight of a merge.
+        wire: number format in which outer gradients travel: fp32 by default, ``bf16``, ``fp16``, or ``e3m0``, numbers
+            of one sign bit and three exponent bits with one scale per parameter.
 
     Source: Streaming DiLoCo (Douillard et al., 2025).
     """
@@ -111,11 +133,17 @@ class StreamingDiLoCoSpec(MethodBase):
     outer_lr: Positive = 0.4
     outer_momentum: Rate = 0.9
     stream: StreamSpec = StreamSpec()
+    wire: Annotated[Literal["dense", "bf16", "fp16", "e3m0"] | None, BeforeValidator(wire_name)] = None  # type: ignore[assignment]
 
     @model_validator(mode="after")
     def _streams(self) -> StreamingDiLoCoSpec:
-        self.stream.check([self.period])
+        self.stream.check([self.period], self.clip_norm)
         return self
+
+    @property
+    def in_backward(self) -> bool:
+        """Return whether fragments are sent during the backward pass."""
+        return self.stream.in_backward
 
     @property
     @override
@@ -124,8 +152,20 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        periods = {"params": self.period}
-        return self.stream.exchanges(tensors_of(model), periods, lambda state, part: elements(part), self._plain)
+        def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
+            count = elements(tensors)
+            if self.wire != "e3m0" or not count:
+                return self._plain(count) if count else None
+            nbytes = sum(e3m0_bytes(tensor.elements) for tensor in tensors)
+            return Exchange(nbytes, collective="all_gather", encoded_bytes=FP32_BYTES * count)
+
+        return self.stream.exchanges(tensors_of(model), {"params": self.period}, sent)
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        if self.wire != "e3m0":
+            return super().traffic_formula(workers)
+        return f"Σ ({SCALE_BYTES} + ⌈n / 2⌉)" + (f" / {self.period}" if self.period > 1 else "")
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -139,7 +179,8 @@ class StreamingDiLoCoSpec(MethodBase):
 
         outer = Nesterov(self.outer_lr, self.outer_momentum)
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
-        return Streaming(params, self.lr, self.rule.build(), {"params": self.period}, outer=outer, **options)
+        options["four_bits"] = self.wire == "e3m0"
+        return Streaming(params, self.lr, self.rule.build(), {"params": self.period}, outer_optimizer=outer, **options)
 
 
 StreamingDiLoCo = constructor(StreamingDiLoCoSpec)

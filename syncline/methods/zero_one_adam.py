@@ -44,7 +44,7 @@ class ZeroOneAdamSpec(OneBitBase):
         kappa: number of refreshes of the second moment after which the number of steps between refreshes doubles.
         double_every: number of steps after which the number of steps between averages doubles.
         max_interval: H, the largest number of steps between averages.
-        form: ``paper``, signs are averaged in every step until ``freeze_step``. ``merged``, a step that averages
+        variant: ``paper``, signs are averaged in every step until ``freeze_step``. ``merged``, a step that averages
             gradients for the second moment uses them for the momentum too, and sends no signs. ``code``, the form of
             DeepSpeed. Until ``freeze_step`` (DeepSpeed's ``var_freeze_step + 1``), momenta use the same gradient on all
             workers: the mean gradient in steps that refresh the second moment (see ``refresh_intervals``), otherwise
@@ -71,7 +71,7 @@ class ZeroOneAdamSpec(OneBitBase):
     kappa: Period = 16
     double_every: Period = 50
     max_interval: Period = 16
-    form: Literal["paper", "merged", "code"] = "merged"
+    variant: Literal["paper", "merged", "code"] = "merged"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
@@ -80,18 +80,18 @@ class ZeroOneAdamSpec(OneBitBase):
         Gradients travel at growing intervals until the freeze. Signs travel in all other steps until the freeze, then
         at growing intervals.
         """
-        if self.form == "code":
+        if self.variant == "code":
             return self._exchanges_of_code(model, workers)
         out, signs = [], []
         for doublings, begin, end in self._doublings():
             period, phase = 2**doublings, {"start": begin, "stop": end}
             out.append(self._gradient(model, period, offset=begin + 1, **phase))
             # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
-            halves = range(1, doublings + 1) if self.form == "merged" else ()
+            halves = range(1, doublings + 1) if self.variant == "merged" else ()
             signs += [
                 e for k in halves for e in self._signs(model, workers, 2**k, offset=begin + 1 + 2 ** (k - 1), **phase)
             ]
-        if self.form == "paper":
+        if self.variant == "paper":
             signs = self._signs(model, workers, stop=self.freeze_step)
         for period, begin, stop in self._intervals():
             signs += self._signs(model, workers, period, start=begin, stop=stop)
@@ -135,15 +135,15 @@ class ZeroOneAdamSpec(OneBitBase):
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return 1-bit Adam's number of kept elements, plus those of a and u; the form ``code`` does not keep u."""
-        return (4 if self.form == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
+        return (4 if self.variant == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
         from syncline.optim import ZeroOneAdamMethod
         from syncline.optim.zero_one_adam import CodeSchedule, ZeroOneSchedule
 
-        knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.form)
-        schedule = CodeSchedule(*knobs) if self.form == "code" else ZeroOneSchedule(*knobs)
+        knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.variant)
+        schedule = CodeSchedule(*knobs) if self.variant == "code" else ZeroOneSchedule(*knobs)
         return ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
 
 

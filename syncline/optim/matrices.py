@@ -28,18 +28,18 @@ class MatrixSplit:
 
     Args:
         matrix: rule of the matrices.
-        other: rule of all other parameters.
+        other_rule: rule of all other parameters.
         layers: patterns of parameter names; only matching matrices count as matrices. By default, all do.
     """
 
     matrix: UpdateRule
-    other: UpdateRule
+    other_rule: UpdateRule
     layers: tuple[str, ...] = ()
 
     @property
     def states(self) -> tuple[str, ...]:
         """Return the states of both."""
-        return tuple(dict.fromkeys(self.matrix.states + self.other.states))
+        return tuple(dict.fromkeys(self.matrix.states + self.other_rule.states))
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return no hyperparameters; each part has those of its rule."""
@@ -56,7 +56,7 @@ class MatrixSplit:
             for p, name in zip(group["params"], names, strict=True)
         ]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []
-        for wanted, rule in ((True, self.matrix), (False, self.other)):
+        for wanted, rule in ((True, self.matrix), (False, self.other_rule)):
             selected: dict[str, list[Any]] = {}
             for key in ("params", "param_names"):
                 if key in group:
@@ -87,21 +87,21 @@ def as_matrix(x: Tensor) -> Tensor:
     return x.flatten(2)
 
 
-def shape_scale(rows: int, columns: int, adjust: str) -> float:
+def shape_scale(rows: int, columns: int, adjust_lr: str) -> float:
     """Return the factor of an orthonormal update of ``(m, n)``, for ``m`` outputs and ``n`` inputs.
 
     ``original``: ``max(1, m / n)^0.5`` (Jordan et al., 2024). ``match_rms_adamw``: ``0.2 max(m, n)^0.5``, Adam's usual
     size of an update (Liu et al., 2025). ``spectral``: ``(m / n)^0.5`` (Dion). ``none``: 1.
     """
-    if adjust == "original":
+    if adjust_lr == "original":
         return max(1.0, rows / columns) ** 0.5
-    if adjust == "match_rms_adamw":
+    if adjust_lr == "match_rms_adamw":
         return 0.2 * max(rows, columns) ** 0.5
-    if adjust == "spectral":
+    if adjust_lr == "spectral":
         return (rows / columns) ** 0.5
-    if adjust == "none":
+    if adjust_lr == "none":
         return 1.0
-    raise SpecError("adjust", adjust, "'original', 'match_rms_adamw', 'spectral' or 'none'")
+    raise SpecError("adjust_lr", adjust_lr, "'original', 'match_rms_adamw', 'spectral' or 'none'")
 
 
 TOGETHER = 2**18
@@ -114,11 +114,11 @@ class Orthogonalised(Unscaled):
 
     Args:
         steps: number of Newton-Schulz iterations.
-        adjust: factor that depends on a matrix's shape, see ``shape_scale``.
+        adjust_lr: factor that depends on a matrix's shape, see ``shape_scale``.
     """
 
     steps: int = 5
-    adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
+    adjust_lr: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return ``scale polar(d)`` as the direction."""
@@ -141,7 +141,7 @@ class Orthogonalised(Unscaled):
     def _orthogonal(self, ds: list[Tensor]) -> list[Tensor]:
         """Return ``scale polar(d)`` of tensors of one shape."""
         matrices = [as_matrix(d) for d in ds]
-        scale = shape_scale(matrices[0].shape[-2], matrices[0].shape[-1], self.adjust)
+        scale = shape_scale(matrices[0].shape[-2], matrices[0].shape[-1], self.adjust_lr)
         polar = newton_schulz(torch.cat(matrices) if len(ds) > 1 else matrices[0], self.steps) * scale
         return [part.view_as(d) for part, d in zip(polar.split([len(d) for d in ds]), ds, strict=True)]
 

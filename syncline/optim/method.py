@@ -112,7 +112,7 @@ class Method(torch.optim.Optimizer):
         rule: the update rule.
         sync: the sync policy.
         reducer: reducer that combines the workers' gradients, or directions, in steps in which they are due.
-        outer: the outer optimizer; by default, workers adopt averaged parameters.
+        outer_optimizer: the outer optimizer; by default, workers adopt averaged parameters.
         weight_decay: coefficient of decoupled weight decay (AdamW's form).
         clip_norm: largest norm of each worker's gradient, over all parameters together; None to not clip.
         wire: number format in which averaged tensors travel.
@@ -138,7 +138,7 @@ class Method(torch.optim.Optimizer):
         sync: SyncPolicy,
         *,
         reducer: Reducer = MEAN_GRADIENT,
-        outer: OuterOptimizer | None = None,
+        outer_optimizer: OuterOptimizer | None = None,
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         wire: WireFormat = DENSE,
@@ -161,7 +161,7 @@ class Method(torch.optim.Optimizer):
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
         moving = () if isinstance(rule, SteppingRule) else ("direction",)
         sync.check(("gradient", *moving, "params", *rule.states))
-        self.rule, self.sync, self.reducer, self.outer, self.wire = rule, sync, reducer, outer, wire
+        self.rule, self.sync, self.reducer, self.outer_optimizer, self.wire = rule, sync, reducer, outer_optimizer, wire
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
         self.on_average: AverageHook | None = None  # a training that measures sets it
@@ -173,7 +173,7 @@ class Method(torch.optim.Optimizer):
         keep_freed_memory()
         self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
         self._other_lr = other_lr
-        knobs = reducer.hyperparameters() | (outer.hyperparameters() if outer else {})
+        knobs = reducer.hyperparameters() | (outer_optimizer.hyperparameters() if outer_optimizer else {})
         super().__init__(as_list(params), {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
         self._steppers = rule.steppers(self, worker_axis) if isinstance(rule, SteppingRule) else None
         for name in ("betas", "momentum"):  # where torch's schedulers that cycle a momentum look whether there is one
@@ -237,8 +237,8 @@ class Method(torch.optim.Optimizer):
                 self._shared.kept[number] = tuple(new_state)
                 state.update({name: for_rows(value, len(x)) for name, value in new_state.items()})
                 state.update(self.reducer.init(x, number))
-                if self.outer:
-                    state.update(self.outer.init(x))
+                if self.outer_optimizer:
+                    state.update(self.outer_optimizer.init(x))
                 if self._compressed:
                     state.update(self._references(self._compressed, x, state, rule))
             rows.append(Row(x, g, state, group, rule, number))
@@ -280,7 +280,7 @@ class Method(torch.optim.Optimizer):
         out: dict[str, Tensor] = {}
         for name in self.sync.periods:
             if name == "params":
-                out |= compressed.init(name, x, has_reference=self.outer is None)
+                out |= compressed.init(name, x, has_reference=self.outer_optimizer is None)
             elif name in rule.states:
                 out |= compressed.init(name, state[name], has_reference=True)
         return out
@@ -386,7 +386,9 @@ class Method(torch.optim.Optimizer):
         if not due:
             return
         sent = [
-            (self.outer.payload(row.x, row.state) if self.outer else row.x) if name == "params" else row.state[name]
+            (self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x)
+            if name == "params"
+            else row.state[name]
             for name, row in due
         ]
         label = "+".join(names)
@@ -397,8 +399,8 @@ class Method(torch.optim.Optimizer):
         for (name, row), average in zip(due, averages, strict=True):
             if name != "params":
                 row.state[name] = as_own_copies(row.state[name]).copy_(average)
-            elif self.outer:
-                self.outer.absorb(row.x, average, row.state, row.group)
+            elif self.outer_optimizer:
+                self.outer_optimizer.absorb(row.x, average, row.state, row.group)
             else:
                 row.x.copy_(average)
         if self._compressed:

@@ -14,10 +14,10 @@ def muon(
     *,
     nesterov: bool = True,
     steps: int = 5,
-    adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original",
-    other: UpdateRule | None = None,
+    adjust_lr: Literal["original", "match_rms_adamw", "spectral", "none"] = "original",
+    other_rule: UpdateRule | None = None,
 ) -> MatrixSplit:
-    """Return Muon for matrices, and Adam (or ``other``) for everything else.
+    """Return Muon for matrices, and Adam (or ``other_rule``) for everything else.
 
         u <- mu u + (1 - mu) g
         d  = scale(m, n) polar((1 - mu) g + mu u)          (without Nesterov: polar(u))
@@ -29,11 +29,11 @@ def muon(
         momentum: mu, decay rate of the momentum.
         nesterov: whether the gradient is mixed into the momentum before the orthogonalisation.
         steps: number of Newton-Schulz iterations.
-        adjust: factor that depends on a matrix's shape, see ``shape_scale``.
-        other: rule of the parameters that are not matrices.
+        adjust_lr: factor that depends on a matrix's shape, see ``shape_scale``.
+        other_rule: rule of the parameters that are not matrices.
 
     Source: K. Jordan et al., "Muon" (2024); ``torch.optim.Muon``, which iterates in bfloat16.
     """
     weight = momentum if nesterov else 1.0
-    rule = MomentumRule((momentum,), (weight,), Orthogonalised(steps=steps, adjust=adjust), nesterov=nesterov)
-    return MatrixSplit(rule, other or adam())
+    rule = MomentumRule((momentum,), (weight,), Orthogonalised(steps=steps, adjust_lr=adjust_lr), nesterov=nesterov)
+    return MatrixSplit(rule, other_rule or adam())

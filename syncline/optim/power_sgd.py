@@ -33,7 +33,8 @@ class FactorMean(Reducer):
         warm_start: whether Q continues from the last step; otherwise it is random in each step, equal on all workers.
         error_feedback: whether the error e is kept and added to the next gradient.
         warmup_steps: number of first steps in which full gradients are averaged.
-        always: whether matrices are compressed even if their factors are larger than the matrix (for limit cases).
+        compress_all_matrices: whether matrices are compressed even if their factors are larger than the matrix (for
+            limit cases).
 
     Raises:
         SpecError: for a value out of range.
@@ -45,7 +46,7 @@ class FactorMean(Reducer):
     warm_start: bool = True
     error_feedback: bool = True
     warmup_steps: int = 0
-    always: bool = False
+    compress_all_matrices: bool = False
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -63,7 +64,7 @@ class FactorMean(Reducer):
             return 0
         sides = matrix_sides(shape)
         rank = min(self.rank, *sides)
-        return rank if self.always or is_worth_factors(*sides, rank) else 0
+        return rank if self.compress_all_matrices or is_worth_factors(*sides, rank) else 0
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """Return a zero error and a random factor for each matrix that is compressed."""

@@ -17,24 +17,24 @@ def basis_rotation(
     frequency: int | None = 10,
     *,
     layers: tuple[str, ...] = (),
-    other: UpdateRule | None = None,
+    other_rule: UpdateRule | None = None,
     **options: Any,
 ) -> MatrixSplit:
-    """Return Basis Rotation for matrices, and Adam (or ``other``) for everything else.
+    """Return Basis Rotation for matrices, and Adam (or ``other_rule``) for everything else.
 
     Args:
         source: see ``RotatedAdam``.
         geometry: see ``RotatedAdam``.
         frequency: steps between renewals of the bases; None for never.
         layers: patterns of parameter names; only matching matrices are rotated. By default, all matrices are.
-        other: rule of the parameters that are not rotated; by default Adam with the same rates.
+        other_rule: rule of the parameters that are not rotated; by default Adam with the same rates.
         **options: ``estimate``, ``refresh``, ``momentum``, ``carry``, ``beta1``, ``beta2``, ``eps``,
             ``covariance_beta``, ``tolerance`` of ``RotatedAdam``.
 
     Source: see ``RotatedAdam``.
     """
     rule = RotatedAdam(source, geometry, frequency, **options)
-    return MatrixSplit(rule, other or adam(rule.beta1, rule.beta2, rule.eps), layers)
+    return MatrixSplit(rule, other_rule or adam(rule.beta1, rule.beta2, rule.eps), layers)
 
 
 def soap(frequency: int | None = 10, *, beta1: float = 0.95, beta2: float = 0.95, **options: Any) -> MatrixSplit:

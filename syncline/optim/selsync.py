@@ -15,7 +15,7 @@ from syncline.optim.method import Method
 from syncline.optim.sync import EveryStep
 from syncline.optim.triggers import Trigger, trigger_trace
 
-Aggregate = Literal["parameters", "gradients"]
+Aggregation = Literal["parameters", "gradients"]
 
 
 class SelSyncMethod(Method):
@@ -26,8 +26,8 @@ class SelSyncMethod(Method):
         lr: learning rate.
         rule: the update rule; its states are never averaged.
         trigger: trigger that compares each worker's gradients, before they are averaged or clipped.
-        aggregate: ``parameters``, workers adopt the mean parameters after the step, and are equal again; ``gradients``,
-            workers step with the mean gradient, and their parameters stay as different as before.
+        aggregation: ``parameters``, workers adopt the mean parameters after the step, and are equal again;
+            ``gradients``, workers step with the mean gradient, and their parameters stay as different as before.
         **options: further options of ``Method``.
 
     Raises:
@@ -43,12 +43,12 @@ class SelSyncMethod(Method):
         rule: UpdateRule,
         *,
         trigger: Trigger,
-        aggregate: Aggregate = "parameters",
+        aggregation: Aggregation = "parameters",
         **options: Any,
     ) -> None:
-        if aggregate not in ("parameters", "gradients"):
-            raise SpecError("aggregate", aggregate, "'parameters' or 'gradients'")
-        self.trigger, self.aggregate, self._firing = trigger, aggregate, False
+        if aggregation not in ("parameters", "gradients"):
+            raise SpecError("aggregation", aggregation, "'parameters' or 'gradients'")
+        self.trigger, self.aggregation, self._firing = trigger, aggregation, False
         super().__init__(params, lr, rule, EveryStep(), **options)
 
     @property
@@ -67,15 +67,15 @@ class SelSyncMethod(Method):
             for name, value in self.trigger.init(row.x).items():
                 row.state.setdefault(name, value)
         self._firing = self.trigger.fires(rows, self.comm, t)
-        return super().exchange(rows, t) if self._firing and self.aggregate == "gradients" else rows
+        return super().exchange(rows, t) if self._firing and self.aggregation == "gradients" else rows
 
     @override
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
-        if self._firing and self.aggregate == "parameters":
+        if self._firing and self.aggregation == "parameters":
             super().average(self.averaged_rows(rows), ("params",))
 
     @override
     def buffers_due(self, t: int) -> BufferSync:
         if not self._firing:
             return "none"
-        return "mean" if self.aggregate == "parameters" else "broadcast"
+        return "mean" if self.aggregation == "parameters" else "broadcast"

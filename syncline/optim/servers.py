@@ -125,8 +125,8 @@ class DelayedNesterov:
         params: parameters of the server's model.
         lr: outer learning rate.
         momentum: mu, coefficient of the momentum.
-        count: N, number of pseudo-gradients between updates of the momentum, at least 1.
-        activation: c, share of the momentum that moves the model with each pseudo-gradient, from 0 to 1 / N.
+        buffer_size: N, number of pseudo-gradients between updates of the momentum, at least 1.
+        momentum_activation: c, share of the momentum that moves the model with each pseudo-gradient, from 0 to 1 / N.
 
     Raises:
         SpecError: a value out of range.
@@ -135,15 +135,20 @@ class DelayedNesterov:
     """
 
     def __init__(
-        self, params: Sequence[Tensor], lr: float, momentum: float, count: int, activation: float = 0.0
+        self, params: Sequence[Tensor], lr: float, momentum: float, buffer_size: int, momentum_activation: float = 0.0
     ) -> None:
         check_unit("outer_momentum", momentum)
-        if count < 1:
-            raise SpecError("buffer", count, "at least 1")
-        if not 0 <= activation <= 1 / count:
-            raise SpecError("activation", activation, f"from 0 to 1 / {count}")
+        if buffer_size < 1:
+            raise SpecError("buffer_size", buffer_size, "at least 1")
+        if not 0 <= momentum_activation <= 1 / buffer_size:
+            raise SpecError("momentum_activation", momentum_activation, f"from 0 to 1 / {buffer_size}")
         self.params = list(params)
-        self.lr, self.momentum, self.count, self.activation = lr, momentum, count, activation
+        self.lr, self.momentum, self.buffer_size, self.momentum_activation = (
+            lr,
+            momentum,
+            buffer_size,
+            momentum_activation,
+        )
         self.momenta = [torch.zeros_like(p) for p in self.params]
         self.sums = [torch.zeros_like(p) for p in self.params]
         self.last: list[Tensor] = []
@@ -164,8 +169,8 @@ class DelayedNesterov:
     @torch.no_grad()
     def version(self) -> None:
         """Move the model by the pseudo-gradient that was kept."""
-        n, due = self.count, self.taken % self.count == 0
-        share = (1 - self.activation * n + self.activation) if due else self.activation
+        n, due = self.buffer_size, self.taken % self.buffer_size == 0
+        share = (1 - self.momentum_activation * n + self.momentum_activation) if due else self.momentum_activation
         for p, m, total, u in zip(self.params, self.momenta, self.sums, self.last, strict=True):
             if due:
                 m.mul_(self.momentum).add_(total, alpha=1 / n)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Details, Handle
-from syncline.costmodel import balanced_parts
+from syncline.comm import E3M0, Details, Handle, first_rows, flat, for_all
+from syncline.comm.base import fp32_bytes
+from syncline.costmodel import model_fragments
+from syncline.costmodel.traffic.call import Spans
 from syncline.errors import SpecError
 from syncline.optim.base import OuterOptimizer, Row, UpdateRule
 from syncline.optim.method import Method
@@ -35,9 +38,10 @@ class Slot(NamedTuple):
 class Streaming(Method):
     """Each state of each fragment is sent on its own schedule, and merged ``tau`` steps later.
 
-    Parameters are cut, in their order, into ``fragments`` runs of about equal size. Fragment f of a state with period K
-    is sent after step t when ``(t + 1 - t_f) % K == 0`` with ``t_f = floor(f K / F)``, so the traffic is spread evenly.
-    What arrives is merged after step ``t + tau``: with Z~ what the outer optimizer (or adoption) makes of the average,
+    Parameters are cut, in their order, into ``fragments x strides`` runs of about equal size; fragment f of F consists
+    of the runs f, f + F, f + 2 F and so on. Fragment f of a state with period K is sent after step t when
+    ``(t + 1 - t_f) % K == 0`` with ``t_f = floor(f K / F)``, so the traffic is spread evenly. What arrives is merged
+    after step ``t + tau``: with Z~ what the outer optimizer (or adoption) makes of the average,
 
         Z <- alpha Z + (1 - alpha) Z~
 
@@ -50,9 +54,13 @@ class Streaming(Method):
         rule: the update rule.
         periods: K of each averaged state, number of steps between two averages of a fragment.
         fragments: F, number of fragments.
+        strides: number of runs of neighbouring parameters in each fragment.
         tau: number of steps between sending and merging a fragment, less than every K.
         alpha: weight of a worker's own value in a merge, from 0 to 1.
-        outer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
+        in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
+        outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
+        four_bits: whether outer gradients travel as ``E3M0``: each worker gathers those of all workers in four bits and
+            averages them in its own precision.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Raises:
@@ -69,13 +77,20 @@ class Streaming(Method):
         periods: Mapping[str, int],
         *,
         fragments: int = 1,
+        strides: int = 1,
         tau: int = 0,
         alpha: float = 0.0,
-        outer: OuterOptimizer | None = None,
+        in_backward: bool = False,
+        outer_optimizer: OuterOptimizer | None = None,
+        four_bits: bool = False,
         **options: Any,
     ) -> None:
         if fragments < 1:
             raise SpecError("fragments", fragments, "an integer >= 1")
+        if strides < 1:
+            raise SpecError("strides", strides, "an integer >= 1")
+        if four_bits and outer_optimizer is None:
+            raise SpecError("four_bits", four_bits, "false without an outer optimizer: whole parameters travel")
         sync = Periodic(dict(periods))
         if not 0 <= tau < min(periods.values()):
             raise SpecError("tau", tau, f"from 0 to {min(periods.values()) - 1}, less than every period")
@@ -84,9 +99,11 @@ class Streaming(Method):
         if options.get("compressor") is not None:
             expected = "none: what is merged late would be a difference from a reference that has moved on"
             raise SpecError("compressor", options["compressor"], expected)
-        self.fragments, self.tau, self.alpha = fragments, tau, alpha
+        self.fragments, self.strides, self.tau, self.alpha = fragments, strides, tau, alpha
+        self.in_backward = in_backward
+        self._code = E3M0() if four_bits else None
         self._in_flight: dict[Slot, TensorsInFlight] = {}
-        super().__init__(params, lr, rule, sync, outer=outer, **options)
+        super().__init__(params, lr, rule, sync, outer_optimizer=outer_optimizer, **options)
 
     def _slots(self, t: int) -> list[Slot]:
         """Return the slots to send after step ``t``."""
@@ -98,41 +115,62 @@ class Streaming(Method):
             if (t + 1 - f * period // self.fragments) % period == 0
         ]
 
-    def _members(self, slot: Slot) -> list[Row]:
-        """Return the fragment's rows that have this state, whether or not they have a gradient now."""
+    def _members(self, slot: Slot) -> tuple[list[Row], Spans]:
+        """Return the fragment's rows that have this state, with or without a gradient now, and the fragment's spans."""
         rows = self.rows(without_gradient=True)
-        part = balanced_parts([row.x[0].numel() for row in rows], self.fragments)[slot.fragment]
-        return [rows[i] for i in part if slot.state == "params" or slot.state in rows[i].rule.states]
+        sizes = [row.x[0].numel() for row in rows]
+        fragment = model_fragments(sizes, self.fragments, self.strides)[slot.fragment]
+        members = [rows[i] for i in fragment.tensors]
+        with_state = [row for row in members if slot.state == "params" or slot.state in row.rule.states]
+        return with_state, fragment.spans if self.in_backward else ()
 
     @override
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Send what is due after this step, then merge what was sent ``tau`` steps ago."""
         t = self.steps_done
         for slot in self._slots(t):
-            members = self._members(slot)
+            members, spans = self._members(slot)
             if members:
                 sent = [self._payload(row, slot.state) for row in members]
                 label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
-                details = Details(wait_steps=self.tau)
-                handle = self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
-                self._in_flight[slot] = TensorsInFlight(members, handle)
+                details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
+                self._in_flight[slot] = TensorsInFlight(members, self._start(sent, label, details))
         for slot in self._slots(t - self.tau):
             arrived = self._in_flight.pop(slot, None)
             if arrived is not None:
                 for row, average in zip(arrived.rows, arrived.handle.wait(), strict=True):
                     self._merge(row, slot.state, average)
 
+    def _start(self, sent: list[Tensor], label: str, details: Details) -> Handle:
+        """Start the average of a fragment's tensors ``(R, *s)``."""
+        code = self._code
+        if code is None:
+            return self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
+        encoded = [code.encode(flat(x)) for x in sent]
+        details = details._replace(encoded_bytes=fp32_bytes(*sent))
+        gathered = self.comm.start_all_gather(torch.cat(encoded, 1), label=label, details=details)
+        shapes, dtypes = [x.shape for x in sent], [x.dtype for x in sent]
+
+        def averages() -> list[Tensor]:
+            parts = first_rows(gathered.wait()[0], self.comm).split([part.shape[1] for part in encoded], -1)
+            return [
+                for_all(code.decode(part, shape[1:].numel(), dtype).mean(1), shape[0]).reshape(shape)
+                for part, shape, dtype in zip(parts, shapes, dtypes, strict=True)
+            ]
+
+        return Handle(averages)
+
     def _payload(self, row: Row, state: str) -> Tensor:
         if state != "params":
             return row.state[state]
-        return self.outer.payload(row.x, row.state) if self.outer else row.x
+        return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x
 
     def _merge(self, row: Row, state: str, average: Tensor) -> None:
         row.state.pop(PENDING + state, None)  # what a state_dict kept of this flight
         target = row.x if state == "params" else row.state[state]
         before = target.clone() if self.alpha else target
-        if state == "params" and self.outer:
-            self.outer.absorb(row.x, average, row.state, row.group)
+        if state == "params" and self.outer_optimizer:
+            self.outer_optimizer.absorb(row.x, average, row.state, row.group)
         else:
             target.copy_(average)
         if self.alpha:
@@ -153,7 +191,7 @@ class Streaming(Method):
         self._in_flight = {}
         assert isinstance(self.sync, Periodic)
         for slot in (Slot(state, f) for state in self.sync.periods for f in range(self.fragments)):
-            rows = [row for row in self._members(slot) if PENDING + slot.state in row.state]
+            rows = [row for row in self._members(slot)[0] if PENDING + slot.state in row.state]
             if rows:
                 pending = [row.state.pop(PENDING + slot.state) for row in rows]
                 self._in_flight[slot] = TensorsInFlight(rows, Handle(lambda pending=pending: pending))  # type: ignore[misc]

@@ -86,14 +86,14 @@ class RMMC(Trigger):
 
     Args:
         threshold: tau; with 0 the trigger fires whenever one of the norms changes, with infinity never.
-        form: ``paper``: ``m_t = M + G``, against the same one step before. ``code``: ``m_t = M + G`` against ``M``, the
-            buffer after error feedback, where ``||M|| > 0.1``, as in the public code.
+        variant: ``paper``: ``m_t = M + G``, against the same one step before. ``code``: ``m_t = M + G`` against ``M``,
+            the buffer after error feedback, where ``||M|| > 0.1``, as in the public code.
 
     Source: CurvaDion, equation (1) and Algorithm 2.
     """
 
     threshold: float = 0.1
-    form: Literal["paper", "code"] = "paper"
+    variant: Literal["paper", "code"] = "paper"
     records: list[Tensor] = field(default_factory=list, compare=False, repr=False)
     """RMMC of each layer ``(R, layers)``, one tensor per step, for those who want to look."""
     decided: list[Tensor] = field(default_factory=list, compare=False, repr=False)
@@ -102,8 +102,8 @@ class RMMC(Trigger):
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
             raise SpecError("threshold", self.threshold, "a number >= 0; infinity to never exchange")
-        if self.form not in ("paper", "code"):
-            raise SpecError("form", self.form, "'paper' or 'code'")
+        if self.variant not in ("paper", "code"):
+            raise SpecError("variant", self.variant, "'paper' or 'code'")
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
         """Return the last step's norm; negative before the first."""
@@ -115,7 +115,7 @@ class RMMC(Trigger):
         for row in rows:
             momentum = row.state[MOMENTUM]
             norm = (momentum + row.g).flatten(1).norm(dim=1)
-            if self.form == "paper":
+            if self.variant == "paper":
                 before = row.state[NORM].clone()
                 row.state[NORM].copy_(norm)
                 out.append(torch.where(before < 0, torch.inf, (norm - before).abs() / before.clamp(min=1e-30)))

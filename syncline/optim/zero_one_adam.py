@@ -20,7 +20,7 @@ from syncline.optim.scalings import SECOND_MOMENT
 ACCUMULATED, ANCHOR = "accumulated", "anchor"
 RATE_SUMS = "rate_sums"  # of a group: s of each of its parameters, by number, that moved since the last average
 
-Form = Literal["paper", "merged", "code"]
+Variant = Literal["paper", "merged", "code"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ZeroOneSchedule:
     interval that doubles every ``double_every`` steps, up to ``max_interval``. So the scaling never changes between two
     averages.
 
-    ``form``: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
+    ``variant``: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
     gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's. Until
     ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all have, their mean
     where the second moment is refreshed (see ``refresh_intervals``) and their ``OneBitMean`` elsewhere. Step 0 moves
@@ -44,7 +44,7 @@ class ZeroOneSchedule:
     kappa: int
     double_every: int
     max_interval: int
-    form: Form
+    variant: Variant
 
     def _interval_of_refreshes(self, t: int) -> tuple[int, int]:
         """Return i and the first step ``kappa (2^i - 1)`` of the kappa refreshes that are 2^i steps apart."""
@@ -69,7 +69,7 @@ class ZeroOneSchedule:
 
     def due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient`` where the momentum sees mean gradients; ``params`` where signs are averaged."""
-        if self.form == "merged" and self.refreshes(t):
+        if self.variant == "merged" and self.refreshes(t):
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 
@@ -140,7 +140,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         **options: Any,
     ) -> None:
         self.bias_correction = bias_correction
-        self._is_code = schedule.form == "code"
+        self._is_code = schedule.variant == "code"
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)
 
     @override
@@ -175,7 +175,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     def _refresh(self, rows: list[Row]) -> None:
         gradients = [row.g for row in rows]
-        if self.sync.form == "paper":
+        if self.sync.variant == "paper":
             gradients = self.comm.all_reduce_coalesced(gradients, wire=self.wire, label="gradient")
         for row, g in zip(rows, gradients, strict=True):
             beta2 = row.group["beta2"]

@@ -58,7 +58,7 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
     tables = []
     for number, (on, kind) in enumerate(pairs):
         pair_rows = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
-        changes = crossovers(kind, question.workers, on, question.rule)
+        changes = crossovers(kind, question.workers, on, question.protocol)
         notes = [_fastest(changes, pair_rows)] if len(pair_rows) > 1 else []
         if not any(row["chosen_by"] for row in pair_rows):
             chosen = choices(question, kind, on).items()
@@ -90,8 +90,8 @@ def _from_last_start(row: Record, last_s: float) -> Record:
 def _title(kind: str, question: CostQuestion, network: Network) -> str:
     name = f"{network.name}: " if network.name and "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
-    rule = "" if question.rule == "eager" else f", {question.rule}"
-    return f"{kind}, {size}; {question.workers:,} workers{rule}, {name}{network.describe()}"
+    protocol = "" if question.protocol == "eager" else f", {question.protocol}"
+    return f"{kind}, {size}; {question.workers:,} workers{protocol}, {name}{network.describe()}"
 
 
 def _fastest(changes: list[Crossover], rows: list[Record]) -> str:

@@ -91,7 +91,7 @@ class CostQuestion:
         collectives: names; all by default.
         starts: start time of each worker, as times, or as text with commas between; all at 0 by default.
         algorithms: names, or policies for the algorithms that they choose; all by default.
-        rule: ``eager`` or ``rendezvous``, which decides when a message starts.
+        protocol: ``eager`` or ``rendezvous``, which decides when a message starts.
 
     Raises:
         SpecError: names the option that cannot be used.
@@ -103,7 +103,7 @@ class CostQuestion:
     collectives: tuple[str, ...]
     starts_s: tuple[float, ...] | None
     algorithms: tuple[str, ...] = ()
-    rule: Rule = "eager"
+    protocol: Rule = "eager"
 
     @classmethod
     def from_options(
@@ -114,7 +114,7 @@ class CostQuestion:
         collectives: Sequence[str] | None = None,
         starts: str | Sequence[str | float] | None = None,
         algorithms: Sequence[str] | None = None,
-        rule: str = "eager",
+        protocol: str = "eager",
     ) -> CostQuestion:
         """Return the question of these options."""
         if workers is not None and workers < 1:
@@ -122,8 +122,8 @@ class CostQuestion:
         for kind in collectives or ():
             if kind not in COLLECTIVES:
                 raise SpecError("--collective", kind, one_of(COLLECTIVES, kind))
-        if rule not in get_args(Rule):
-            raise SpecError("--rule", rule, one_of(get_args(Rule), rule))
+        if protocol not in get_args(Rule):
+            raise SpecError("--protocol", protocol, one_of(get_args(Rule), protocol))
         starts_s = None if starts is None else _starts(starts, workers)
         size = parse_bytes(number_or_text(nbytes), "--bytes")
         joined = tuple(network(name, "--network") for name in networks or (NETWORK,))
@@ -134,7 +134,7 @@ class CostQuestion:
             tuple(dict.fromkeys(collectives or COLLECTIVES)),
             starts_s,
             tuple(dict.fromkeys(algorithms or ())),
-            cast(Rule, rule),
+            cast(Rule, protocol),
         )
         question._check()
         return question
@@ -195,7 +195,7 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
         "crossovers": [
             {"network": on.name, "collective": kind, "workers": question.workers} | crossover._asdict()
             for on, kind in pairs
-            for crossover in crossovers(kind, question.workers, on, question.rule)
+            for crossover in crossovers(kind, question.workers, on, question.protocol)
         ],
         "choices": [
             {"network": on.name, "collective": kind, "workers": question.workers, "nbytes": question.nbytes}
@@ -211,12 +211,12 @@ def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
 
 
 def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:
-    workers, nbytes, rule = question.workers, question.nbytes, question.rule
+    workers, nbytes, protocol = question.workers, question.nbytes, question.protocol
     chosen = choices(question, kind, on)
     last_start_s = max(question.starts_s or (0.0,))
     rows: list[dict[str, Any]] = []
     for algorithm in question.algorithms_of(kind, on):
-        closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, rule)
+        closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, protocol)
         played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
         finish_s = {evaluator: None if isinstance(done, str) else done for evaluator, done in played.items()}
         last_s = {evaluator: None if done is None else max(done) for evaluator, done in finish_s.items()}
@@ -230,7 +230,7 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
             "workers": workers,
             "nbytes": nbytes,
             "network": on.name,
-            "rule": rule,
+            "protocol": protocol,
             "closed_form_s": closed_s,
             "lockstep_s": last_s["lockstep"],
             "events_s": last_s["events"],
@@ -276,7 +276,7 @@ def _finish_s(
         return None
     try:
         done: list[float] = collective_finish_s(
-            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, evaluator, question.rule
+            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, evaluator, question.protocol
         ).tolist()
     except Contention:
         return CONTENTION
@@ -294,7 +294,7 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
     return (workers if kind in TOTALS else 1) * nbytes / seconds if seconds else None
 
 
-def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> list[Crossover]:
+def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -> list[Crossover]:
     """Return the sizes at which the fastest algorithm changes, from small to large.
 
     Every closed form is a line over n, ``a + b n``, with a from its latencies and b from its bytes, so the fastest
@@ -308,16 +308,16 @@ def crossovers(kind: str, workers: int, on: Network, rule: Rule = "eager") -> li
         kind: the collective.
         workers: number of workers P.
         on: a single network; the fields of its links are numbers.
-        rule: ``eager`` or ``rendezvous``, which decides when a message starts.
+        protocol: ``eager`` or ``rendezvous``, which decides when a message starts.
     """
     lines = {}
     for algorithm in algorithms_on(kind, on, workers):
-        empty_s = closed_form_s(kind, workers, 0.0, on, algorithm, rule)
+        empty_s = closed_form_s(kind, workers, 0.0, on, algorithm, protocol)
         if algorithm in (*SERVERS, MEASURED) or empty_s is None:
             continue
         lines[algorithm] = (
             empty_s,
-            (float(collective_s(kind, workers, LARGE, on, algorithm, rule=rule)) - empty_s) / LARGE,
+            (float(collective_s(kind, workers, LARGE, on, algorithm, rule=protocol)) - empty_s) / LARGE,
         )
     if not lines:
         return []
@@ -368,18 +368,22 @@ def costs_figure(question: CostQuestion) -> Figure:
     for on in question.networks:
         for kind in question.collectives:
             costs = {
-                algorithm: np.asarray(collective_s(kind, question.workers, sizes, on, algorithm, rule=question.rule))
+                algorithm: np.asarray(
+                    collective_s(kind, question.workers, sizes, on, algorithm, rule=question.protocol)
+                )
                 for algorithm in question.algorithms_of(kind, on)
-                if closed_form_s(kind, question.workers, 1.0, on, algorithm, question.rule) is not None
+                if closed_form_s(kind, question.workers, 1.0, on, algorithm, question.protocol) is not None
             }
             meetings = [
                 (
                     crossing.nbytes,
                     float(
-                        collective_s(kind, question.workers, crossing.nbytes, on, crossing.above, rule=question.rule)
+                        collective_s(
+                            kind, question.workers, crossing.nbytes, on, crossing.above, rule=question.protocol
+                        )
                     ),
                 )
-                for crossing in crossovers(kind, question.workers, on, question.rule)
+                for crossing in crossovers(kind, question.workers, on, question.protocol)
                 if {crossing.below, crossing.above} <= {*costs}
             ]
             title = kind if len(question.networks) == 1 else f"{kind}, {on.name}"

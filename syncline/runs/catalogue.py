@@ -117,7 +117,7 @@ def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
             "description": first_line(described),
             "takes": [
                 option
-                for option, is_taken in (("chunks", kind.takes_chunks), ("in_flight", kind.takes_limits))
+                for option, is_taken in (("chunks", kind.takes_chunks), ("max_in_flight", kind.takes_limits))
                 if is_taken
             ],
             "source": SCHEDULES.origin(name),

@@ -107,7 +107,7 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
 
 def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
     """Return the makespan with free links and no jitter; None if stages differ or there is no closed form."""
-    if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.in_flight is not None):
+    if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.max_in_flight is not None):
         return None
     seconds = spec.stage_seconds(name)
     if any(len(set(of_stages)) > 1 for of_stages in seconds):

@@ -70,7 +70,7 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
 def _title(network: Network, spec: PipelineSpec) -> str:
     work = f"{spec.stages:,} stages, {spec.microbatches:,} micro-batches"
     if spec.model is not None and spec.hardware is not None:
-        work = f"{spec.model.name} on {spec.hardware.name}, {work} of {spec.tokens:,} tokens"
+        work = f"{spec.model.name} on {spec.hardware.name}, {work} of {spec.tokens_per_microbatch:,} tokens"
     if spec.replicas > 1:
         work += f", {spec.replicas:,} replicas"
     if not spec.networks:

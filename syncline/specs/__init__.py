@@ -5,11 +5,32 @@ from syncline.specs.cluster.clusters import Cluster, bundled_clusters, named_clu
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
 from syncline.specs.compute import ComputeSpec
-from syncline.specs.experiment import CompareSpec, Experiment, ProjectSpec, RunSpec, Training
+from syncline.specs.experiment import (
+    CompareSpec,
+    Experiment,
+    ProjectSpec,
+    RunSpec,
+    ScheduleSpec,
+    SeedsField,
+    Training,
+    check_distinct,
+)
 from syncline.specs.load import KINDS, Override, bundled, class_of_kind, kind_of, load_spec, validate
-from syncline.specs.models import model, model_fields
+from syncline.specs.models import ModelField, model, model_fields
 from syncline.specs.pipeline import PipelineSpec
-from syncline.specs.study import STUDIES, Study, study_of
+from syncline.specs.problem import ProblemField
+from syncline.specs.study import (
+    STUDIES,
+    Figures,
+    Piece,
+    Record,
+    Report,
+    Study,
+    lazy_function,
+    no_figures,
+    register_study,
+    study_of,
+)
 from syncline.specs.validation import VALIDATIONS, ClustersSpec, StepTimesSpec, ValidationSpec
 
 __all__ = [
@@ -22,29 +43,41 @@ __all__ = [
     "CompareSpec",
     "ComputeSpec",
     "Experiment",
+    "Figures",
     "MethodBase",
     "MethodSpec",
+    "ModelField",
     "Override",
+    "Piece",
     "PipelineSpec",
+    "ProblemField",
     "ProjectSpec",
+    "Record",
+    "Report",
     "RunSpec",
+    "ScheduleSpec",
+    "SeedsField",
     "StepTimesSpec",
     "Study",
     "Training",
     "ValidationSpec",
     "bundled",
     "bundled_clusters",
+    "check_distinct",
     "class_of_kind",
     "from_networkx",
     "hardware",
     "hardware_fields",
     "kind_of",
+    "lazy_function",
     "load_spec",
     "model",
     "model_fields",
     "named_cluster",
     "network",
     "network_fields",
+    "no_figures",
+    "register_study",
     "resolve_cluster_options",
     "study_of",
     "validate",

@@ -1,4 +1,4 @@
-"""Spec fields of the clock: overlap, collective algorithms, start rule, number format."""
+"""Spec fields of the clock: overlap, collective algorithms, message protocol, number format."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ NUMBER_FORMATS: tuple[str, ...] = get_args(NumberFormat)
 class ClockSpec(Spec):
     """The settings of the clock that times a training.
 
-    ``overlap``: with ``ddp`` gradients travel in buckets of ``bucket`` bytes during the backward pass; with ``none``
-    workers compute, then communicate; with ``async`` workers wait one step later for what they send after a step.
-    ``algorithm``: the algorithm of all collectives; for the default see `algorithm_on`. ``rule``: the rule by which a
-    message starts, see docs/clock.md. ``precision``: the number format in which gradients are computed and travel; by
-    default a training takes fp32, and a projection takes the format of its hardware's peak.
+    ``overlap``: with ``ddp`` gradients travel in buckets of ``bucket_size`` bytes during the backward pass; with
+    ``none`` workers compute, then communicate; with ``async`` workers wait one step later for what they send after a
+    step. ``algorithm``: the algorithm of all collectives; for the default see `algorithm_on`. ``protocol``: when a
+    message starts, see docs/clock.md. ``precision``: the number format in which gradients are computed and
+    travel; by default a training takes fp32, and a projection takes the format of its hardware's peak.
     """
 
     overlap: Overlap = "ddp"
-    bucket: BytesField = BUCKET_BYTES
+    bucket_size: BytesField = BUCKET_BYTES
     algorithm: AlgorithmField = None
-    rule: Literal["eager", "rendezvous"] = "eager"
+    protocol: Literal["eager", "rendezvous"] = "eager"
     precision: NumberFormat | None = None
 
     def algorithm_on(self, network: Network) -> str | None:
@@ -82,13 +82,17 @@ class ClockSpec(Spec):
             trains: whether the methods are also trained, so that there are losses.
         """
         lines = []
-        if self.bucket != BUCKET_BYTES:
+        if self.bucket_size != BUCKET_BYTES:
             if self.overlap != "ddp":
-                lines.append(f"bucket has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
+                lines.append(f"bucket_size has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
             elif not any(method.sends_in_backward or getattr(method, "in_backward", False) for method in methods):
-                lines.append("bucket has no effect, as nothing is sent during the backward pass")
-        if self.rule != "eager" and all(all_by_library(self.algorithm_on(network), network) for network in networks):
-            lines.append(f"rule {self.rule} has no effect on what gloo and NCCL run, which have rules of their own")
+                lines.append("bucket_size has no effect, as nothing is sent during the backward pass")
+        if self.protocol != "eager" and all(
+            all_by_library(self.algorithm_on(network), network) for network in networks
+        ):
+            lines.append(
+                f"protocol {self.protocol} has no effect on what gloo and NCCL run, which have protocols of their own"
+            )
         if self.overlap == "async" and trains:
             lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")
         return lines

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def _table(value: Any, path: str) -> BatchTimes:
+def _batch_times(value: Any, path: str) -> BatchTimes:
     """Return a table of seconds by batch size from a mapping of texts or numbers."""
     if isinstance(value, BatchTimes):
         return value
@@ -39,10 +39,12 @@ def _table(value: Any, path: str) -> BatchTimes:
     try:
         return BatchTimes(times_s)
     except SpecError as error:
-        raise SpecError(error.path.removeprefix("table").removeprefix("."), error.value, error.expected) from None
+        raise SpecError(error.path.removeprefix("batch_times").removeprefix("."), error.value, error.expected) from None
 
 
-TableField = Annotated[InstanceOf[BatchTimes], parsed(_table), PlainSerializer(lambda table: dict(table.times_s))]
+BatchTimesField = Annotated[
+    InstanceOf[BatchTimes], parsed(_batch_times), PlainSerializer(lambda times: dict(times.times_s))
+]
 """Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
 
 
@@ -97,39 +99,40 @@ def fields_from_shorthand(value: str | float) -> dict[str, Any]:
 
 
 class ComputeSpec(Spec):
-    """The compute time of a worker's step: ``seconds``, a ``table``, or the problem's FLOPs on ``hardware``.
+    """The compute time of a worker's step: ``seconds``, ``batch_times``, or the problem's FLOPs on ``hardware``.
 
-    ``compute: 5 ms`` is short for ``{seconds: 5 ms}``. A table maps the batch size of one worker and step to seconds;
-    batch sizes are in ``samples`` (windows, images, sequences) or ``tokens``. With ``measure`` (``compute: measure`` is
-    short for it) a training measures the seconds of a step on its own machine before it begins, and writes them to its
-    ``spec.yaml`` in place of ``measure``.
+    ``compute: 5 ms`` is short for ``{seconds: 5 ms}``. ``batch_times`` maps the batch size of one worker and step to
+    seconds; its ``batch_unit`` is ``samples`` (windows, images, sequences) or ``tokens``. With ``measure`` (``compute:
+    measure`` is short for it) a training measures the seconds of a step on its own machine before it begins, and writes
+    them to its ``spec.yaml`` in place of ``measure``.
 
-    Disturbances: log-normal jitter (sigma of the logarithm; the mean stays), slow workers, pauses, late starts.
+    Disturbances: log-normal jitter (sigma of the logarithm; the mean stays), slow workers, pauses, and
+    ``start_offsets``, the time at which each worker begins.
 
-    Overheads: ``encode`` is the rate at which a worker encodes fp32 bytes into a wire format and decodes them (infinite
-    by default). ``readback`` is the time to read one number back from the device, which a trigger does once per layer.
-    CurvaDion's logs have a readback of 0.2 ms: 16 ms more per step with 72 matrices. results/benchmarks.md has encode
-    rates of 1 to 8 GB/s on a CPU core.
+    Overheads: ``encode_bandwidth`` is the rate at which a worker encodes fp32 bytes into a wire format and decodes them
+    (infinite by default). ``readback_latency`` is the time to read one number back from the device, which a trigger
+    does once per layer. CurvaDion's logs have a latency of 0.2 ms: 16 ms more per step with 72 matrices.
+    results/benchmarks.md has encoding rates of 1 to 8 GB/s on a CPU core.
 
-    ``optimizer`` is the time that a worker's update adds to each step: a time; times by the methods' names; or
+    ``optimizer_time`` is the time that a worker's update adds to each step: a time; times by the methods' names; or
     ``counted``, the time of its matrix products and decompositions at the speed of the step. Elementwise updates are
     already part of ``seconds`` of whole steps, and of the ``mfu`` of hardware.
     """
 
     seconds: Seconds | None = None
     measure: bool = False
-    table: TableField | None = None
-    table_unit: Literal["samples", "tokens"] = "samples"
+    batch_times: BatchTimesField | None = None
+    batch_unit: Literal["samples", "tokens"] = "samples"
     extrapolate: bool = False
     hardware: HardwareField | None = None
     mfu: Annotated[float, Field(gt=0, le=1)] | None = None
     jitter: float = Field(default=0.0, ge=0, le=10)
     slow_workers: tuple[SlowWorkerSpec, ...] = ()
     pauses: tuple[PauseSpec, ...] = ()
-    starts: tuple[Seconds, ...] = ()
-    encode: BandwidthField | None = None
-    readback: Seconds = 0.0
-    optimizer: OptimizerTimeField = 0.0
+    start_offsets: tuple[Seconds, ...] = ()
+    encode_bandwidth: BandwidthField | None = None
+    readback_latency: Seconds = 0.0
+    optimizer_time: OptimizerTimeField = 0.0
 
     @model_validator(mode="before")
     @classmethod
@@ -144,19 +147,20 @@ class ComputeSpec(Spec):
 
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:
-        others = {"seconds": self.seconds, "table": self.table, "hardware": self.hardware}
+        others = {"seconds": self.seconds, "batch_times": self.batch_times, "hardware": self.hardware}
         if self.measure and any(value is not None for value in others.values()):
             source = next(name for name, value in others.items() if value is not None)
             raise refusal("measure", True, f"no {source} beside it: one of them says how long a step takes")
         if self.seconds is not None and self.hardware is not None:
             raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
-        if self.table is not None and (self.seconds is not None or self.hardware is not None):
+        if self.batch_times is not None and (self.seconds is not None or self.hardware is not None):
             fixed = "seconds" if self.seconds is not None else "hardware"
-            raise refusal("table", dict(self.table.times_s), f"nothing beside {fixed}, which fixes the time alone")
-        if self.extrapolate and (self.table is None or len(self.table.sizes) == 1):
-            raise refusal("extrapolate", True, "false without a table of two batch sizes at least")
-        if self.table_unit != "samples" and self.table is None:
-            raise refusal("table_unit", self.table_unit, "a table beside it, whose sizes it counts")
+            expected = f"nothing beside {fixed}, which fixes the time alone"
+            raise refusal("batch_times", dict(self.batch_times.times_s), expected)
+        if self.extrapolate and (self.batch_times is None or len(self.batch_times.sizes) == 1):
+            raise refusal("extrapolate", True, "false without batch_times of two batch sizes at least")
+        if self.batch_unit != "samples" and self.batch_times is None:
+            raise refusal("batch_unit", self.batch_unit, "batch_times beside it, whose sizes it counts")
         if self.mfu is not None and self.hardware is None:
             raise refusal("mfu", self.mfu, "hardware beside it, whose peak it is a fraction of")
         return self
@@ -177,16 +181,16 @@ class ComputeSpec(Spec):
                 still to be measured.
         """
         if self.measure:
-            raise SpecError("compute.measure", True, "seconds, a table or hardware, as nothing is measured here")
+            raise SpecError("compute.measure", True, "seconds, batch_times or hardware, as nothing is measured here")
         if self.seconds is not None:
             return self.seconds
-        if self.table is not None:
-            batch = tokens if self.table_unit == "tokens" else samples
+        if self.batch_times is not None:
+            batch = tokens if self.batch_unit == "tokens" else samples
             if batch is None:
-                expected = f"seconds per step instead, as {workload_name} has no batch of {self.table_unit}"
-                raise SpecError("compute.table", dict(self.table.times_s), expected)
+                expected = f"seconds per step instead, as {workload_name} has no batch of {self.batch_unit}"
+                raise SpecError("compute.batch_times", dict(self.batch_times.times_s), expected)
             with within("compute"):
-                return self.table.seconds(batch, self.extrapolate)
+                return self.batch_times.seconds(batch, self.extrapolate)
         if flops is None:
             raise SpecError(
                 "compute.seconds", None, f"seconds per step, as {workload_name} has no FLOPs to derive them from"
@@ -216,13 +220,13 @@ class ComputeSpec(Spec):
         Raises:
             SpecError: the update's products are to be counted, but the step has no FLOPs or no time.
         """
-        if isinstance(self.optimizer, Mapping):
-            return self.optimizer.get(method.name, 0.0)
-        if self.optimizer != COUNTED:
-            return self.optimizer
+        if isinstance(self.optimizer_time, Mapping):
+            return self.optimizer_time.get(method.name, 0.0)
+        if self.optimizer_time != COUNTED:
+            return self.optimizer_time
         if not flops or not base_s:
             raise SpecError(
-                "compute.optimizer", COUNTED, f"a time, as {workload_name} has no FLOPs to tell its speed by"
+                "compute.optimizer_time", COUNTED, f"a time, as {workload_name} has no FLOPs to tell its speed by"
             )
         # The update runs at the speed of the step: its FLOPs over its seconds.
         speed = dataclasses.replace(self.machine, peak_flops=flops / base_s, mfu=1.0)
@@ -235,8 +239,8 @@ class ComputeSpec(Spec):
             PydanticCustomError: with the path from the spec's root.
         """
         for method in methods:
-            if isinstance(self.optimizer, Mapping) and method.name not in self.optimizer:
-                raise refusal("compute.optimizer", dict(self.optimizer), f"a time for {method.name!r}, too")
+            if isinstance(self.optimizer_time, Mapping) and method.name not in self.optimizer_time:
+                raise refusal("compute.optimizer_time", dict(self.optimizer_time), f"a time for {method.name!r}, too")
 
     def uncertainty(self, width: int | None = None) -> Uncertainty:
         """Return the uncertainty of an undisturbed step's seconds.
@@ -244,19 +248,21 @@ class ComputeSpec(Spec):
         Args:
             width: width of the model; None if it is not known.
         """
-        is_given = self.seconds is not None or self.table is not None
+        is_given = self.seconds is not None or self.batch_times is not None
         return computing_uncertainty(None if is_given else self.machine, width, self.mfu)
 
     def source_note(self) -> str:
         """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""
-        if self.seconds is not None or self.table is not None or self.measure:
+        if self.seconds is not None or self.batch_times is not None or self.measure:
             return ""
         return f" Compute: the problem's operations on {self.machine.name}."
 
     def warnings(self) -> list[str]:
         """Return a line for each batch size of the table that takes less time than a smaller one."""
-        pairs = self.table.decreasing_pairs if self.table is not None else []
-        return [f"compute.table: a batch of {large:g} takes less time than one of {small:g}" for small, large in pairs]
+        pairs = self.batch_times.decreasing_pairs if self.batch_times is not None else []
+        return [
+            f"compute.batch_times: a batch of {large:g} takes less time than one of {small:g}" for small, large in pairs
+        ]
 
     def sample(
         self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
@@ -288,8 +294,8 @@ class ComputeSpec(Spec):
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        if self.starts and len(self.starts) != workers:
-            raise refusal("compute.starts", self.starts, f"one time per worker ({workers})")
+        if self.start_offsets and len(self.start_offsets) != workers:
+            raise refusal("compute.start_offsets", self.start_offsets, f"one time per worker ({workers})")
         disturbed = [(f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)]
         for i, pause in enumerate(self.pauses):
             disturbed += [(f"pauses.{i}.worker", pause.worker, workers), (f"pauses.{i}.step", pause.step, steps)]

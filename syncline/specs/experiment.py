@@ -9,6 +9,7 @@ from pydantic_core import PydanticSerializationError
 from typing_extensions import override
 
 from syncline.costmodel import Exchange, Hardware, ModelShape
+from syncline.costmodel.scaling.hyperparameters import default_batch
 from syncline.errors import SpecError, SynclineError, within
 from syncline.fields import Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
@@ -200,9 +201,9 @@ class Training(ClockSpec, Experiment):
         if asynchrony is None:
             return
         expected_absence = f"none beside {method.name}, whose workers have no common steps"
-        if self.compute.optimizer:
+        if self.compute.optimizer_time:
             expected = f"0 beside {method.name}, whose server updates in no time"
-            raise refusal("compute.optimizer", self.compute.optimizer, expected)
+            raise refusal("compute.optimizer_time", self.compute.optimizer_time, expected)
         self.watch.refuse(expected_absence)
         asynchrony.check_workers(self.workers, path)
         self.faults.refuse_absences(expected_absence)
@@ -327,11 +328,17 @@ class CompareSpec(Training):
 
 
 class ProjectSpec(ClockSpec, Experiment):
-    """A projection: step times of methods on networks in closed form, from a model's shape and without training."""
+    """A projection: step times of methods on networks in closed form, from a model's shape and without training.
+
+    Args:
+        tokens_per_worker: tokens of a worker in a step. By default the workers share out the batch that published fits
+            find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that
+            computes sequences of its own.
+    """
 
     kind: Literal["project"]
     model: ModelField
-    tokens_per_worker: int = Field(ge=1, le=10**15)
+    tokens_per_worker: int | None = Field(default=None, ge=1, le=10**15)
     workers: Workers
     steps: Steps = 10_000
     methods: tuple[MethodSpec, ...] = Field(min_length=1)
@@ -340,6 +347,20 @@ class ProjectSpec(ClockSpec, Experiment):
     faults: FaultsSpec = FaultsSpec()
     memory: MemorySpec = MemorySpec()
     layout: LayoutSpec = LayoutSpec()
+
+    @property
+    def worker_tokens(self) -> int:
+        """Return the tokens of a worker in a step: those of the spec, else its share of the default batch."""
+        if self.tokens_per_worker is not None:
+            return self.tokens_per_worker
+        shared_sequence = self.layout.build().workers // self.layout.data
+        share = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
+        return max(share, -(-self.model.sequence // shared_sequence))
+
+    @property
+    def batch_tokens(self) -> int:
+        """Return the tokens of all workers in a step."""
+        return self.worker_tokens * self.workers
 
     @property
     def memory_machine(self) -> Hardware | None:
@@ -363,7 +384,7 @@ class ProjectSpec(ClockSpec, Experiment):
             if (remedy := remedy_of(method)) is not None:
                 raise refusal(f"methods.{i}.remedy", remedy.kind, "none, as no gradient of a projection is late")
         self.compute.check_optimizer(self.methods)
-        if self.memory.activations not in (None, "selective") and not isinstance(self.model, ModelShape):
+        if self.memory.activations not in (None, "auto", "selective") and not isinstance(self.model, ModelShape):
             expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
             raise refusal("memory.activations", self.memory.activations, expected)
         return self
@@ -376,7 +397,7 @@ class ProjectSpec(ClockSpec, Experiment):
     def warnings(self) -> list[str]:
         """Return warnings about disturbances, which a closed form ignores, and about updates that take no time."""
         disturbances = self.compute.model_dump(
-            include={"jitter", "slow_workers", "pauses", "starts"}, exclude_defaults=True
+            include={"jitter", "slow_workers", "pauses", "start_offsets"}, exclude_defaults=True
         )
         fields = [f"compute.{field}" for field in disturbances]
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
@@ -387,19 +408,19 @@ class ProjectSpec(ClockSpec, Experiment):
     def _uncounted_update_warnings(self) -> list[str]:
         """Return a warning if updates take no time although their products are a large share of a step."""
         # Measured step times include the update.
-        measured = self.compute.seconds is not None or self.compute.table is not None
-        if measured or self.compute.optimizer != 0 or self.layout.build().workers > 1:
+        measured = self.compute.seconds is not None or self.compute.batch_times is not None
+        if measured or self.compute.optimizer_time != 0 or self.layout.build().workers > 1:
             return []
-        flops = self.model.flops_per_token * self.tokens_per_worker
+        flops = self.model.flops_per_token * self.worker_tokens
         shares = {
             method.name: COUNTING.optimizer_s(method, self.model.tensors, 1.0, flops, "") for method in self.methods
         }
         large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
         message = f"updates take no time here; their products are {large} of a step's operations"
-        return [f"{message}, which compute.optimizer=counted adds"] if large else []
+        return [f"{message}, which compute.optimizer_time=counted adds"] if large else []
 
 
-COUNTING = ComputeSpec(optimizer="counted")
+COUNTING = ComputeSpec(optimizer_time="counted")
 
 LEAST_UPDATE = 0.05
 """Smallest share of an update in a step's operations for which a warning says that the update takes no time."""

@@ -13,7 +13,14 @@ from pydantic_core import PydanticCustomError
 
 from syncline.costmodel.presets import preset
 from syncline.costmodel.reliability.checkpoints import best_interval_s, intervals_within
-from syncline.costmodel.reliability.rates import FAILURE_RATES, FailureRate, Per, group_mtbf_s
+from syncline.costmodel.reliability.rates import (
+    FAILURE_RATES,
+    REPAIR_S,
+    FailureRate,
+    Per,
+    group_mtbf_s,
+    repair_text,
+)
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.specs.clock import BandwidthField, BytesField
@@ -182,8 +189,11 @@ class FailuresSpec(Spec):
 
     ``rates``: see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a worker.
     ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
-    ``repair``: seconds until a failed machine can be used again, for rates without a repair time. ``node``: workers per
-    node. ``sites``: number of sites, with equal numbers of workers. ``spares``: machines that replace failed ones.
+    ``repair``: seconds until a failed machine can be used again, for rates without a repair time; by default 5.7 h, a
+    published mean (`syncline.costmodel.reliability.rates.REPAIR_S`). ``rejoin_time``: seconds in which a returning
+    worker fetches its state; by default the bytes of the state over its link if a network is known, else the time to
+    read a checkpoint. ``node``: workers per node. ``sites``: number of sites, with equal numbers of workers.
+    ``spares``: machines that replace failed ones at once; published rates have those of their cluster.
     ``recovery`` of synchronous methods: with ``restart`` all workers wait until the failed ones are back, and return to
     the last checkpoint; with ``reform`` the present workers form a new group in ``reform`` seconds and go on, if there
     are at least ``at_least`` of them. Asynchronous methods go on without recovery. ``timeout``: seconds until the
@@ -192,7 +202,8 @@ class FailuresSpec(Spec):
 
     rates: Annotated[tuple[FailureRateSpec, ...], parsed(_rates)] = ()
     outages: Annotated[tuple[OutageSpec, ...], parsed(_outages)] = ()
-    repair: Seconds = 0.0
+    repair: Seconds = REPAIR_S
+    rejoin_time: Seconds | None = None
     node: Workers = 1
     sites: Workers = 1
     spares: int = Field(default=0, ge=0, le=10**9)
@@ -206,11 +217,11 @@ class FailuresSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _published(cls, value: Any) -> Any:
-        """Set ``node`` to the node size of the published rates, unless the spec sets it."""
+        """Set ``node`` and ``spares`` to those of the published rates, unless the spec sets them."""
         if not isinstance(value, dict) or not isinstance(value.get("rates"), str):
             return value
         published = FAILURE_RATES.get(value["rates"].lower())
-        return {"node": published.node} | value if published is not None else value
+        return {"node": published.node, "spares": published.spares} | value if published is not None else value
 
     def check(self, workers: int) -> None:
         """Refuse failures of workers that do not exist.
@@ -247,6 +258,14 @@ class FailuresSpec(Spec):
             for rate in self.rates
         )
 
+    def repair_s(self) -> float:
+        """Return the longest seconds until a failed machine can be used again; 0 without rates."""
+        return max((rate.repair_s for rate in self.failure_rates()), default=0.0)
+
+    def assumptions(self) -> list[str]:
+        """Return sentences on the repair and the spares, with the sources of those that the spec does not set."""
+        return [repair_text(self.repair_s(), self.spares)] if self.rates else []
+
     def mtbf_s(self, workers: int) -> float:
         """Return the mean seconds between failures of any machine of the group; infinite without rates."""
         return group_mtbf_s(self.failure_rates(), workers, self.node, self.sites)
@@ -263,7 +282,12 @@ class FailuresSpec(Spec):
         return FailingGroup(workers, self.spares, self.timeout, self.restart, self.reform, self.at_least)
 
     def checkpoint_costs(
-        self, step_s: float, workers: int, nbytes: float | None = None, copies: int | None = None
+        self,
+        step_s: float,
+        workers: int,
+        nbytes: float | None = None,
+        copies: int | None = None,
+        rejoin_s: float | None = None,
     ) -> CheckpointTimes:
         """Return the checkpoints of a training: their interval in steps, and the seconds that each costs.
 
@@ -272,6 +296,8 @@ class FailuresSpec(Spec):
             workers: number of workers, P.
             nbytes: bytes of the training's own state.
             copies: number of model replicas, each on equally many workers; P by default.
+            rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin_time`` is
+                set; None if no network is known.
         """
         from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
 
@@ -280,7 +306,8 @@ class FailuresSpec(Spec):
         stop_s, lag_s = checkpoint.blocking_s(nbytes), 0.0 if blocking else write_s
         interval_s = self.interval_s(workers, nbytes, copies)
         every = None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s)
-        return CheckpointTimes(every, stop_s, lag_s, checkpoint.load_s(nbytes), checkpoint.mode == "peer")
+        fetch_s = rejoin_s if self.rejoin_time is None else self.rejoin_time
+        return CheckpointTimes(every, stop_s, lag_s, checkpoint.load_s(nbytes), checkpoint.mode == "peer", fetch_s)
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
         """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints."""
@@ -372,12 +399,11 @@ def has_closed_form(failures: FailuresSpec) -> bool:
 
 
 def downtime_s(failures: FailuresSpec) -> float:
-    """Return the seconds from a failure until processes start: the repair time, or at least the timeout.
+    """Return the seconds from the failure of one machine until processes start: the repair, or at least the timeout.
 
     With spares a replica does not wait for a repair.
     """
-    waited_s = 0.0 if failures.spares else max((rate.repair_s for rate in failures.failure_rates()), default=0.0)
-    return max(failures.timeout, waited_s)
+    return max(failures.timeout, 0.0 if failures.spares else failures.repair_s())
 
 
 def fault_tolerant_group(
@@ -388,7 +414,7 @@ def fault_tolerant_group(
     Args:
         failures: failures of the machines.
         workers: number of workers, P.
-        load_s: seconds until a returning replica has loaded the state.
+        load_s: seconds until a returning replica has its state.
         step_s: seconds of a step.
         copies: number of model replicas, each on equally many workers; P by default.
         period: number of steps from one exchange to the next.

@@ -34,15 +34,15 @@ class SlowdownsSpec(Spec):
 class StragglersSpec(Spec):
     """Random factors on the compute time, each from its own random stream. The factors that are set multiply.
 
-    ``exponential``: scale of a shifted exponential, mean ``1 + scale``. ``pareto``: shape of a Pareto tail above 1,
-    mean ``shape / (shape - 1)``. ``slowdowns``: mean ``1 + probability (factor - 1)``. ``speeds``: sigma of a
-    log-normal factor that a worker keeps for all steps, mean 1.
+    ``exponential_scale``: scale of a shifted exponential, mean ``1 + scale``. ``pareto_shape``: shape of a Pareto tail
+    above 1, mean ``shape / (shape - 1)``. ``slowdowns``: mean ``1 + probability (factor - 1)``. ``speed_sigma``: sigma
+    of a log-normal factor that a worker keeps for all steps, mean 1.
     """
 
-    exponential: Annotated[float, Field(ge=0)] | None = None
-    pareto: Annotated[float, Field(gt=1)] | None = None
+    exponential_scale: Annotated[float, Field(ge=0)] | None = None
+    pareto_shape: Annotated[float, Field(gt=1)] | None = None
     slowdowns: SlowdownsSpec | None = None
-    speeds: Annotated[float, Field(ge=0)] | None = None
+    speed_sigma: Annotated[float, Field(ge=0)] | None = None
 
     def factors(self, steps: int, workers: int, seed: int) -> np.ndarray:
         """Return the factor on the compute time of each worker in each step, ``(T, P)``."""
@@ -57,36 +57,36 @@ class StragglersSpec(Spec):
         from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
         parts: dict[str, Straggler] = {}
-        if self.exponential is not None:
-            parts["exponential"] = ExponentialTail(self.exponential)
-        if self.pareto is not None:
-            parts["pareto"] = ParetoTail(self.pareto)
+        if self.exponential_scale is not None:
+            parts["exponential"] = ExponentialTail(self.exponential_scale)
+        if self.pareto_shape is not None:
+            parts["pareto"] = ParetoTail(self.pareto_shape)
         if self.slowdowns is not None:
             parts["slowdowns"] = Slowdowns(self.slowdowns.probability, self.slowdowns.factor)
-        if self.speeds is not None:
-            parts["speeds"] = PersistentSpeeds(self.speeds)
+        if self.speed_sigma is not None:
+            parts["speeds"] = PersistentSpeeds(self.speed_sigma)
         return parts
 
 
 class SlowLinkSpec(Spec):
-    """A slow link: a worker's link with ``1 / factor`` of its bandwidth and ``latency_factor`` times its latency.
+    """A worker's slow link: its bandwidth over ``bandwidth_divisor``, ``latency_factor`` times its latency.
 
     Args:
         worker: number of the worker, from 0.
-        factor: divisor of the bandwidth.
+        bandwidth_divisor: divisor of the bandwidth.
         latency_factor: factor of the latency.
     """
 
     worker: int = Field(ge=0)
-    factor: Positive = 1.0
+    bandwidth_divisor: Positive = 1.0
     latency_factor: Annotated[float, Field(ge=0)] = 1.0
 
 
 class LatencyJitterSpec(Spec):
-    """Random latencies: a log-normal factor (``sigma``, mean 1), then an added exponential time (``mean``)."""
+    """Random latencies: a log-normal factor (``sigma``, mean 1), then an added exponential time (``mean_delay``)."""
 
     sigma: float = Field(default=0.0, ge=0)
-    mean: Seconds = 0.0
+    mean_delay: Seconds = 0.0
 
 
 def _jitter(value: Any) -> Any:
@@ -96,27 +96,27 @@ def _jitter(value: Any) -> Any:
 
 
 class AbsenceSpec(Spec):
-    """An absence of a worker in the steps from ``leaves`` to ``returns - 1``; without ``returns``, to the end.
+    """An absence of a worker in the steps from ``first_step`` to ``end_step - 1``; without ``end_step``, to the end.
 
     Args:
         worker: number of the worker, from 0.
-        leaves: first step of the absence, from 0.
-        returns: first step after the absence; by default the worker does not return.
+        first_step: first step of the absence, from 0.
+        end_step: first step after the absence; by default the worker does not return.
     """
 
     worker: int = Field(ge=0)
-    leaves: int = Field(default=0, ge=0)
-    returns: int | None = None
+    first_step: int = Field(default=0, ge=0)
+    end_step: int | None = None
 
     @model_validator(mode="after")
     def _some_steps(self) -> AbsenceSpec:
-        if self.returns is not None and self.returns <= self.leaves:
-            raise refusal("returns", self.returns, f"a step after leaves ({self.leaves})")
+        if self.end_step is not None and self.end_step <= self.first_step:
+            raise refusal("end_step", self.end_step, f"a step after first_step ({self.first_step})")
         return self
 
     def covers(self, step: int) -> bool:
         """Return whether the worker is absent in this step."""
-        return self.leaves <= step and (self.returns is None or step < self.returns)
+        return self.first_step <= step and (self.end_step is None or step < self.end_step)
 
 
 def sends_only_means(method: MethodBase) -> bool:
@@ -142,17 +142,15 @@ class FaultsSpec(Spec):
         for i, absence in enumerate(self.absences):
             named += [
                 (f"absences.{i}.worker", absence.worker, workers),
-                (f"absences.{i}.leaves", absence.leaves, steps),
+                (f"absences.{i}.first_step", absence.first_step, steps),
             ]
         for path, index, length in named:
             if index >= length:
                 raise refusal(f"faults.{path}", index, f"a number from 0 to {length - 1}")
-        for leaves in sorted(
-            {absence.leaves for absence in self.absences}
-        ):  # presence is lowest right after a worker leaves
-            away = {absent.worker for absent in self.absences if absent.covers(leaves)}
-            if len(away) == workers:
-                self.refuse_absences(f"somebody present in step {leaves}")
+        for step in sorted({absence.first_step for absence in self.absences}):  # the steps with the fewest workers
+            absent_workers = {absence.worker for absence in self.absences if absence.covers(step)}
+            if len(absent_workers) == workers:
+                self.refuse_absences(f"a worker present in step {step}")
 
     def refuse_absences(self, expected: str, error: Callable[[str, Any, str], Exception] = refusal) -> None:
         """Refuse absences where the spec rules them out.
@@ -187,7 +185,7 @@ class FaultsSpec(Spec):
         if not self.absences:
             return None
         return Membership(
-            workers, [Absence(absence.worker, absence.leaves, absence.returns) for absence in self.absences]
+            workers, [Absence(absence.worker, absence.first_step, absence.end_step) for absence in self.absences]
         )
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
@@ -196,7 +194,7 @@ class FaultsSpec(Spec):
 
         if not self.slow_links:
             return network
-        slow = [SlowLink(link.worker, link.factor, link.latency_factor) for link in self.slow_links]
+        slow = [SlowLink(link.worker, link.bandwidth_divisor, link.latency_factor) for link in self.slow_links]
         return with_slow_links(topology(network, workers), slow)
 
     def delay(self, network: Network | Topology, workers: int, seed: int) -> Callable[[int, int], float] | None:
@@ -204,7 +202,7 @@ class FaultsSpec(Spec):
         from syncline.sim.workers.faults import LatencyJitter
 
         jitter = self.latency_jitter
-        if jitter is None or not (jitter.sigma or jitter.mean):
+        if jitter is None or not (jitter.sigma or jitter.mean_delay):
             return None
-        latency_jitter = LatencyJitter(jitter.sigma, jitter.mean)
+        latency_jitter = LatencyJitter(jitter.sigma, jitter.mean_delay)
         return latency_jitter.delay(topology(network, workers), generator(seed, "latency jitter"))

@@ -13,8 +13,9 @@ from typing import Any, TextIO, TypeVar
 
 from pydantic import BaseModel
 
+from syncline.checkout import has_replication, import_replication, replication_hint
 from syncline.errors import SpecError, SynclineError, one_of
-from syncline.fields import kind_of_model, validate
+from syncline.fields import kind_of_model, one_of_fields, validate
 from syncline.methods import named
 from syncline.specs.compute import fields_from_shorthand
 from syncline.specs.experiment import CompareSpec, ProjectSpec, RunSpec
@@ -97,8 +98,10 @@ def _as_overrides(overrides: Overrides) -> list[Override]:
 
 
 def bundled() -> dict[str, Path]:
-    """Return the files of the bundled specs by name."""
-    return {path.stem: path for path in sorted(LIBRARY.glob("*.yaml"))}
+    """Return the files of the bundled specs by name, with those of the papers' studies in a checkout."""
+    folders = [LIBRARY, import_replication("studies").LIBRARY] if has_replication() else [LIBRARY]
+    files = (path for folder in folders for path in folder.glob("*.yaml"))
+    return {path.stem: path for path in sorted(files, key=lambda path: path.name)}
 
 
 def load_spec(
@@ -129,7 +132,7 @@ def load_spec(
     if not isinstance(fields.get("kind"), str) or kind not in usable:
         studies = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
         command = command_of_kind(kind)
-        hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else ""
+        hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else replication_hint()
         raise SpecError("kind", fields.get("kind"), one_of([*usable, *studies], kind) + hint)
     return validate(usable[kind], fields)  # type: ignore[return-value]
 
@@ -156,7 +159,7 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
         if str(name_or_path).endswith((".yaml", ".yml")) or "/" in str(name_or_path):
             raise SpecError("spec", str(name_or_path), "a YAML file that exists")
         expected = f"a YAML file, or {one_of(bundled(), str(name_or_path))}; see 'syncline list specs'"
-        raise SpecError("spec", str(name_or_path), expected)
+        raise SpecError("spec", str(name_or_path), expected + replication_hint())
     try:
         return _fields_in(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -253,7 +256,7 @@ def _replaced(thing: Any, field: str, value: Any, option: str) -> Any:
     """Return a copy of a problem or network that is an object of Python, with a new value of one field."""
     names = [spec_field.name for spec_field in dataclass_fields(thing) if spec_field.init]
     if field not in names:
-        raise SpecError(option, field, "no such field here, but " + one_of(names, field))
+        raise SpecError(option, field, "no such field here, but " + one_of_fields(names, field))
     return replace(thing, **{field: value})
 
 

@@ -101,10 +101,10 @@ class StageTrainingSpec(Spec):
 class PipelineSpec(Experiment):
     """A pipeline: step times of its schedules, the memory that they need, and the gradient delays that they cause.
 
-    The spec sets the times of a micro-batch (``forward``, ``backward``, ``weight``: one for all stages or one for each
-    stage), or they follow from ``model`` on ``hardware`` with ``tokens`` per micro-batch. ``weight`` is the part of
-    ``backward`` that computes the weights' gradient, by default half of it. Only a schedule that splits the backward
-    pass can delay this part.
+    The spec sets the times of a micro-batch (``forward``, ``backward``, ``backward_weight``: one for all stages or one
+    for each stage), or they follow from ``model`` on ``hardware`` with ``tokens_per_microbatch``. ``backward_weight``
+    is the part of ``backward`` that computes the weights' gradient, by default half of it. Only a schedule that splits
+    the backward pass can delay this part.
 
     Without ``networks`` messages between stages take no time. ``training`` is for stages that are real processes.
     """
@@ -114,12 +114,12 @@ class PipelineSpec(Experiment):
     stages: int = Field(ge=1, le=4096)
     microbatches: int = Field(ge=1, le=MOST_TASKS)
     chunks: int | None = Field(default=None, ge=2)
-    in_flight: Limits | None = None
+    max_in_flight: Limits | None = None
     forward: PerStage | None = None
     backward: PerStage | None = None
-    weight: PerStage | None = None
+    backward_weight: PerStage | None = None
     model: TransformerField | None = None
-    tokens: int | None = Field(default=None, ge=1)
+    tokens_per_microbatch: int | None = Field(default=None, ge=1)
     hardware: HardwareField | None = None
     precision: Precision = "mixed"
     activation_bytes: Nbytes | None = None
@@ -132,11 +132,13 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _times_from_one_source(self) -> PipelineSpec:
-        time_fields, model_fields = ("forward", "backward"), ("tokens", "hardware")
+        time_fields, model_fields = ("forward", "backward"), ("tokens_per_microbatch", "hardware")
         if self.model is None:
             for field in time_fields:
                 if getattr(self, field) is None:
-                    raise refusal(field, None, "the time of a micro-batch; or a model, tokens and hardware instead")
+                    raise refusal(
+                        field, None, "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
+                    )
             for field in model_fields:
                 if getattr(self, field) is not None:
                     expected = "a model beside it, whose work it tells"
@@ -144,22 +146,30 @@ class PipelineSpec(Experiment):
             return self
         for field in model_fields:
             if getattr(self, field) is None:
-                raise refusal(field, None, "a value, as the time of a stage follows from model, tokens and hardware")
-        for field in (*time_fields, "weight"):
+                raise refusal(
+                    field,
+                    None,
+                    "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware",
+                )
+        for field in (*time_fields, "backward_weight"):
             if getattr(self, field) is not None:
                 raise refusal(field, getattr(self, field), "nothing beside a model, from which it follows")
         return self
 
     @model_validator(mode="after")
     def _one_for_each_stage(self) -> PipelineSpec:
-        for field in ("forward", "backward", "weight", "gradient_bytes", "in_flight"):
+        for field in ("forward", "backward", "backward_weight", "gradient_bytes", "max_in_flight"):
             values = getattr(self, field)
             if values is not None and len(values) not in (1, self.stages):
                 raise refusal(field, values, f"one value, or one for each of the {self.stages} stages")
-        if self.weight is not None and self.backward is not None:
-            for backward, weight in zip(self._per_stage(self.backward), self._per_stage(self.weight), strict=True):
+        if self.backward_weight is not None and self.backward is not None:
+            for backward, weight in zip(
+                self._per_stage(self.backward), self._per_stage(self.backward_weight), strict=True
+            ):
                 if weight > backward:
-                    raise refusal("weight", weight, f"at most the backward's {backward:g} s, of which it is a part")
+                    raise refusal(
+                        "backward_weight", weight, f"at most the backward's {backward:g} s, of which it is a part"
+                    )
         return self
 
     @model_validator(mode="after")
@@ -171,9 +181,11 @@ class PipelineSpec(Experiment):
         check_distinct("networks", [network.name for network in self.networks])
         if self.chunks is not None and not any(kind.takes_chunks for kind in kinds):
             raise refusal("chunks", self.chunks, "nothing without the schedule 'interleaved', whose chunks it counts")
-        if self.in_flight is not None and not any(kind.takes_limits for kind in kinds):
+        if self.max_in_flight is not None and not any(kind.takes_limits for kind in kinds):
             raise refusal(
-                "in_flight", self.in_flight, f"nothing without one of the schedules {', '.join(limited_schedules())}"
+                "max_in_flight",
+                self.max_in_flight,
+                f"nothing without one of the schedules {', '.join(limited_schedules())}",
             )
         parts = self.stages * max(map(self.chunks_of, self.schedules))
         if self.model is not None and parts > self.model.layers:
@@ -202,9 +214,9 @@ class PipelineSpec(Experiment):
         """Return the schedule: the order of tasks of each stage."""
         from syncline.sim.pipelines.schedules import schedule, schedule_kind
 
-        limits = self.in_flight if schedule_kind(name).takes_limits else None
+        limits = self.max_in_flight if schedule_kind(name).takes_limits else None
         one_for_all = limits[0] if limits is not None and len(limits) == 1 else limits
-        return schedule(name, self.stages, self.microbatches, self.chunks_of(name), in_flight=one_for_all)
+        return schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=one_for_all)
 
     @property
     def links(self) -> tuple[Network, ...]:
@@ -222,12 +234,12 @@ class PipelineSpec(Experiment):
         )  # fmt: skip
 
     def message_bytes(self) -> float:
-        """Return the bytes of a micro-batch's message to the next stage: given, or ``tokens x width`` numbers."""
+        """Return the bytes of a micro-batch's message to the next stage: given, or tokens times width numbers."""
         if self.activation_bytes is not None:
             return self.activation_bytes
-        if self.model is None or self.tokens is None:
+        if self.model is None or self.tokens_per_microbatch is None:
             return 0.0
-        return float(MODEL_BYTES[self.precision] * self.tokens * self.model.width)
+        return float(MODEL_BYTES[self.precision] * self.tokens_per_microbatch * self.model.width)
 
     def allreduce_bytes(self, chunks: int = 1) -> list[float]:
         """Return the bytes that each stage's replicas average, ``(K,)``: ``gradient_bytes``, or 4 per parameter."""
@@ -246,11 +258,12 @@ class PipelineSpec(Experiment):
 
     def stored_activation_bytes(self, chunks: int = 1) -> list[float] | None:
         """Return each stage's activation bytes per micro-batch and chunk, ``(K,)``; None without a model."""
-        if self.model is None or self.tokens is None:
+        if self.model is None or self.tokens_per_microbatch is None:
             return None
         width = MODEL_BYTES[self.precision]
         return [
-            nbytes / chunks for nbytes in stage_activation_bytes(self.model, self.stages, self.tokens, chunks, width)
+            nbytes / chunks
+            for nbytes in stage_activation_bytes(self.model, self.stages, self.tokens_per_microbatch, chunks, width)
         ]
 
     def durations(self, name: str) -> Durations:
@@ -273,14 +286,20 @@ class PipelineSpec(Experiment):
         If the schedule splits the backward pass, the second list is the time of the input's gradient alone; otherwise
         the third list is 0.
         """
-        if self.model is not None and self.tokens is not None and self.hardware is not None:
+        if self.model is not None and self.tokens_per_microbatch is not None and self.hardware is not None:
             flops = stage_flops(self.model, self.stages, self.chunks_of(name))
-            forward = [float(compute_s(token_flops * self.tokens, self.hardware)) for token_flops in flops]
+            forward = [
+                float(compute_s(token_flops * self.tokens_per_microbatch, self.hardware)) for token_flops in flops
+            ]
             backward, weight = [2 * seconds for seconds in forward], list(forward)
         else:
             assert self.forward is not None and self.backward is not None
             forward, backward = self._per_stage(self.forward), self._per_stage(self.backward)
-            weight = [seconds / 2 for seconds in backward] if self.weight is None else self._per_stage(self.weight)
+            weight = (
+                [seconds / 2 for seconds in backward]
+                if self.backward_weight is None
+                else self._per_stage(self.backward_weight)
+            )
         if not self.build_schedule(name).splits_backward:
             return forward, backward, [0.0] * self.stages
         return forward, [b - w for b, w in zip(backward, weight, strict=True)], weight
@@ -291,8 +310,10 @@ class PipelineSpec(Experiment):
     def warnings(self) -> list[str]:
         """Return warnings about settings that are allowed but have no effect, one line each."""
         lines = []
-        if self.weight is not None and not any(self.build_schedule(name).splits_backward for name in self.schedules):
-            lines.append("weight has no effect: none of the schedules splits the backward pass, as zb-h1 does")
+        if self.backward_weight is not None and not any(
+            self.build_schedule(name).splits_backward for name in self.schedules
+        ):
+            lines.append("backward_weight has no effect: none of the schedules splits the backward pass, as zb-h1 does")
         if self.seed and not self.jitter:
             lines.append("seed has no effect without jitter")
         if self.model is None and self.precision != "mixed":

@@ -39,7 +39,7 @@ def relative_speeds(speeds: tuple[float | Hardware, ...], compute: ComputeSpec) 
     The reference is the machine of ``compute``; if ``compute`` sets seconds, it is the first machine in ``speeds``.
     """
     machines = [speed for speed in speeds if isinstance(speed, Hardware)]
-    has_seconds = compute.seconds is not None or compute.table is not None or compute.measure
+    has_seconds = compute.seconds is not None or compute.batch_times is not None or compute.measure
     reference = machines[0] if machines and has_seconds else compute.machine
     mfu = compute.mfu or reference.mfu
     return tuple(

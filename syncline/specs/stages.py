@@ -28,19 +28,24 @@ class StagesSpec(Spec):
         schedule: with ``async-1f1b`` every batch is a micro-batch, and each stage updates after each batch. With
             ``1f1b`` a batch is cut into ``microbatches``, all stages update after the last one, and no gradient is
             late.
-        weights: weights of the backward passes: those of the forward pass, the current ones, or PipeMare's estimate.
+        backward_weights: weights of the backward passes: those of the forward pass, the current ones, or PipeMare's
+            estimate.
         microbatches: number of micro-batches of a synchronous batch.
     """
 
     stages: StageCount
     schedule: Literal["async-1f1b", "1f1b"] = "async-1f1b"
-    weights: BackwardWeights = "stashed"
+    backward_weights: BackwardWeights = "stashed"
     microbatches: Microbatches = 8
 
     @model_validator(mode="after")
     def _late_or_not(self) -> StagesSpec:
-        if not self.has_delayed_gradients and self.weights != "stashed":
-            raise refusal("weights", self.weights, "stashed: in a synchronous pipeline they do not change on the way")
+        if not self.has_delayed_gradients and self.backward_weights != "stashed":
+            raise refusal(
+                "backward_weights",
+                self.backward_weights,
+                "stashed: in a synchronous pipeline they do not change on the way",
+            )
         return self
 
     @property
@@ -66,17 +71,20 @@ class StagesSpec(Spec):
                 shown = setting.model_dump(exclude_defaults=True) if isinstance(setting, Spec) else setting
                 raise refusal(path, shown, "none beside pipeline, whose stages all go on as they can")
         disturbed = training.compute.model_dump(
-            include={"jitter", "slow_workers", "pauses", "starts", "encode", "readback"}, exclude_defaults=True
+            include={"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"},
+            exclude_defaults=True,
         )
         for name, value in disturbed.items():
             raise refusal(f"compute.{name}", value, "none beside pipeline, whose stages take equally long each time")
-        if training.compute.optimizer:
+        if training.compute.optimizer_time:
             expected = "none beside pipeline, which counts what updates multiply by itself"
-            raise refusal("compute.optimizer", training.compute.optimizer, expected)
-        if self.weights != "stashed":
+            raise refusal("compute.optimizer_time", training.compute.optimizer_time, expected)
+        if self.backward_weights != "stashed":
             for path, plain in (("dtype", "float32"), ("execution", "eager")):
                 if getattr(training, path) != plain:
-                    raise refusal(path, getattr(training, path), f"{plain} where weights are {self.weights}")
+                    raise refusal(
+                        path, getattr(training, path), f"{plain} where backward_weights are {self.backward_weights}"
+                    )
 
     def check_method(self, method: MethodBase, path: str) -> None:
         """Refuse an asynchronous method, and a remedy that does not support the weights of the backward passes.
@@ -88,7 +96,7 @@ class StagesSpec(Spec):
             raise refusal(f"{path}.asynchronous", method.name, "none beside pipeline, which has no server")
         remedy = remedy_of(method)
         if remedy is not None:
-            remedy.check_weights(self.weights, f"{path}.remedy")
+            remedy.check_weights(self.backward_weights, f"{path}.remedy")
 
 
 def check_stages_of(problem: Any, stages: int, path: str) -> None:
@@ -109,26 +117,26 @@ def check_stages_of(problem: Any, stages: int, path: str) -> None:
 class TimedModelSpec(Spec):
     """The model whose pipeline is timed, and its hardware: by default the problem's own model.
 
-    ``model`` with ``tokens`` per batch replaces the model in the times only; losses are still those of the problem.
+    ``model`` with ``tokens_per_batch`` replaces the model in the times only; losses are still those of the problem.
     """
 
     hardware: HardwareField = Field(default="cpu-core", validate_default=True)
     model: TransformerField | None = None
-    tokens: int | None = Field(default=None, ge=1)
+    tokens_per_batch: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _fits(self) -> TimedModelSpec:
-        if self.model is None and self.tokens is not None:
-            raise refusal("tokens", self.tokens, "a model beside it, whose batch they are")
-        if self.model is not None and self.tokens is None:
-            raise refusal("tokens", None, "how many are in a batch, as the model's work follows from it")
+        if self.model is None and self.tokens_per_batch is not None:
+            raise refusal("tokens_per_batch", self.tokens_per_batch, "a model beside it, whose batch they are")
+        if self.model is not None and self.tokens_per_batch is None:
+            raise refusal("tokens_per_batch", None, "how many are in a batch, as the model's work follows from it")
         return self
 
     def model_and_tokens(self, problem: Any) -> tuple[ModelShape, int]:
         """Return the model whose pipeline is timed, and the tokens in a batch; by default those of the problem."""
         if self.model is not None:
-            assert self.tokens is not None
-            return self.model, self.tokens
+            assert self.tokens_per_batch is not None
+            return self.model, self.tokens_per_batch
         return gpt_shape(problem), problem.batch_size * problem.context
 
 

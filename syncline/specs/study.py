@@ -1,7 +1,7 @@
 """The class of studies, and the registry of all studies by kind.
 
-Studies are defined in `syncline.studies` and in other packages, which depend on this module, and register here. The
-reader of specs looks up the class of a spec by its kind, and commands look up the functions of the study.
+The papers' studies are in `replication`, beside the package; other packages and programs register their own. The reader
+of specs looks up the class of a spec by its kind, and commands look up the functions of the study.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syncline.checkout import has_replication, import_replication
 from syncline.errors import SynclineError
 from syncline.fields import kind_of_model
 from syncline.registry import Registry, import_reference
@@ -83,25 +84,8 @@ class Study:
         return [record for piece in (self.pieces(spec) if self.pieces else ()) for record in piece.call(report)]
 
 
-_PAPERS = "syncline.studies.papers"
-
 STUDIES: Registry[Study] = Registry(
-    "studies",
-    "syncline.studies",
-    {
-        "alignment": "syncline.studies.alignment:STUDY",
-        "quantisers": "syncline.studies.quantisers:STUDY",
-        "staleness": "syncline.studies.staleness:STUDY",
-        "swings": "syncline.studies.swings:STUDY",
-        "vote-ties": "syncline.studies.vote_ties:STUDY",
-        "curvadion-table": f"{_PAPERS}.curvadion:STUDY",
-        "traffic-table": f"{_PAPERS}.volumes:TRAFFIC",
-        "volume-table": f"{_PAPERS}.volumes:VOLUMES",
-        "vote-table": f"{_PAPERS}.votes:TABLE",
-        "vote-figure": f"{_PAPERS}.votes:FIGURE",
-        "speed-table": f"{_PAPERS}.speed:STUDY",
-        "wall-clock-figure": f"{_PAPERS}.wall_clock:STUDY",
-    },
+    "studies", "syncline.studies", import_replication("studies").STUDIES if has_replication() else {}
 )
 """Registry of all studies, by kind."""
 

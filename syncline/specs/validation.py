@@ -23,10 +23,10 @@ ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_constants), PlainS
 
 
 class NodeSpec(Spec):
-    """The nodes of a cluster: ``devices`` in each, and the total ``bandwidth`` of a node's network cards."""
+    """The nodes of a cluster: ``devices`` in each, and the total ``nic_bandwidth`` of a node's network cards."""
 
     devices: int = Field(ge=1)
-    bandwidth: BandwidthField
+    nic_bandwidth: BandwidthField
 
 
 class StepTimesSpec(Experiment):
@@ -68,12 +68,12 @@ class ClustersSpec(Experiment):
     """A validation of the shipped constants on measurements from other clusters.
 
     Without ``measurements`` it takes those of the package, and adds the errors of constants that are fitted without
-    one group of measurements at a time (cross-validation); ``left_out: false`` skips these fits.
+    one group of measurements at a time (cross-validation); ``cross_validation: false`` skips these fits.
     """
 
     kind: Literal["clusters"]
     measurements: tuple[str, ...] = ()
-    left_out: bool = True
+    cross_validation: bool = True
 
     def warnings(self) -> list[str]:
         """Return no warnings; there are none for this spec."""

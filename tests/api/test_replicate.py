@@ -10,7 +10,7 @@ import pytest
 
 import syncline as sl
 from syncline.runs.sweep.listener import Listener
-from tests.runs.replicating.small import TRAININGS, tiny_file
+from tests.replication.replications.small import TRAININGS, tiny_file
 
 
 def test_a_piece_from_python_and_after_ctrl_c_it_goes_on(tmp_path):

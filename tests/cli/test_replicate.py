@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from syncline.specs.replications import bundled_replications, load_replication
-from syncline.studies.scoreboard.claim_register import claims_of
-from tests.runs.replicating.small import TRAININGS, tiny_file
+from replication.replications import bundled_replications
+from replication.replications.spec import load_replication
+from replication.scoreboard.claim_register import claims_of
+from tests.replication.replications.small import TRAININGS, tiny_file
 from tests.test_docs import documented
 
 

@@ -115,7 +115,7 @@ def test_shapes_without_values(index_bits: int, value: str) -> None:
     ("call", "message"),
     [
         (lambda: SparsePairs(8), "index_bits: got 8; expected 64, 32, 16, or 0 for just enough"),
-        (lambda: SparsePairs(64, "fp23"), "value: got 'fp23'; expected one of .*did you mean 'fp32'"),
+        (lambda: SparsePairs(64, "fp23"), "value_format: got 'fp23'; expected one of .*did you mean 'fp32'"),
         (lambda: SparsePairs(16).nbytes(1, 2**16 + 1), "index_bits: got 16; expected at least 17 bits for chunks of"),
         (lambda: pack(torch.tensor([0]), 0), "bits: got 0; expected a width from 1 to 64"),
         (lambda: unpack(torch.tensor([0], dtype=torch.uint8), 65, 1), "bits: got 65"),

@@ -122,7 +122,7 @@ METHODS: dict[str, Row] = {
     "mt-dao": Row(ONE_SLOW, setting={"period": 4}),
     "mt-dao-clipped": Row({**ONE_SLOW, "clip_norm": 1.0, "weight_decay": 0.01}),
     "mt-dao-paper-phase": Row({**ONE_SLOW, "phase": "paper"}),
-    "mt-dao-outer": Row({**ONE_SLOW, "outer": {"lr": 0.7, "momentum": 0.5}}),
+    "mt-dao-outer": Row({**ONE_SLOW, "outer_optimizer": {"lr": 0.7, "momentum": 0.5}}),
     "mt-dao-uncorrected": Row({**ONE_SLOW, "bias_correction": False, "lr": 0.001}),
     "mt-dao-random": Row({**ONE_SLOW, "base": "sgdm", "lr": 0.05, "phase": "random", "period": 1}),
     "mt-dao-own-periods": Row(
@@ -146,7 +146,7 @@ METHODS: dict[str, Row] = {
     "local-muon": Row({"kind": "local", "rule": "muon", "lr": 0.02, "other_lr": 0.003, "period": 8}),
     "mt-dao-muon": Row({**ONE_SLOW, "base": "muon", "lr": 0.02, "other_lr": 0.003}),
     "mt-dao-switched": Row({**ONE_SLOW, "switch_step": 10}),
-    "mt-dao-fedadam": Row({**ONE_SLOW, "outer": {"kind": "fedadam", "lr": 0.01}}),
+    "mt-dao-fedadam": Row({**ONE_SLOW, "outer_optimizer": {"kind": "fedadam", "lr": 0.01}}),
     "dion": Row(
         {"kind": "dion", "lr": 0.02, "other_lr": 0.003},
         setting={"lr": 0.02},
@@ -160,24 +160,24 @@ METHODS: dict[str, Row] = {
     "dion-scheduled": Row({"kind": "dion", "period": 6, "lr": 0.02, "other_lr": 0.003}),
     "dion-held": Row({"kind": "dion", "period": 3, "local_step": "hold", "lr": 0.02, "other_lr": 0.003}),
     "dion-placed-evenly": Row(
-        {"kind": "placed-dion", "averages": 5, "steps": 12, "lr": 0.02, "other_lr": 0.003},
-        setting={"lr": 0.02, "averages": 8, "steps": 24},
+        {"kind": "placed-dion", "num_averages": 5, "steps": 12, "lr": 0.02, "other_lr": 0.003},
+        setting={"lr": 0.02, "num_averages": 8, "steps": 24},
         moves={
             "other_lr": Moves(0.0321),
             "rank_fraction": Moves(0.5, bytes=">", kept=">", beside={"exchange": "compressed"}),
             "local_step": Moves("hold", kept=">"),
-            "averages": Moves(12, bytes=">"),
+            "num_averages": Moves(12, bytes=">"),
             "steps": Moves(48, bytes="<"),
         },
     ),
     "dion-placed-at-random": Row(
-        {"kind": "placed-dion", "placement": "random", "averages": 5, "steps": 12, "lr": 0.02, "other_lr": 0.003}
+        {"kind": "placed-dion", "placement": "random", "num_averages": 5, "steps": 12, "lr": 0.02, "other_lr": 0.003}
     ),
     "dion-placed-early-compressed": Row(
         {
             "kind": "placed-dion",
             "placement": "early",
-            "averages": 5,
+            "num_averages": 5,
             "steps": 12,
             "exchange": "compressed",
             "lr": 0.02,
@@ -191,11 +191,11 @@ METHODS: dict[str, Row] = {
             "other_lr": Moves(0.0321),
             "rank_fraction": Moves(0.5, bytes=">", kept=">", beside={"exchange": "compressed"}),
             "local_step": Moves("hold", kept=">", beside={"threshold": 1e9}),
-            "form": Moves("code", beside={"threshold": 0.5}),
+            "variant": Moves("code", beside={"threshold": 0.5}),
         },
     ),
     "curvadion-code": Row(
-        {**CURVADION, "threshold": 0.0, "form": "code", "exchange": "compressed", "expected_sync_rate": 1.0}
+        {**CURVADION, "threshold": 0.0, "variant": "code", "exchange": "compressed", "expected_sync_rate": 1.0}
     ),
     "selsync-dion": Row(
         {"kind": "selsync-dion", "lr": 0.02, "other_lr": 0.003, "threshold": 0.0, "expected_sync_rate": 1.0},
@@ -222,7 +222,7 @@ METHODS: dict[str, Row] = {
             **SGDM,
             "threshold": 0.0,
             "expected_sync_rate": 1.0,
-            "aggregate": "gradients",
+            "aggregation": "gradients",
             "wire": "bf16",
             "weight_decay": 0.01,
         }
@@ -253,7 +253,7 @@ METHODS: dict[str, Row] = {
             "rule": Moves("adam", kept=">"),
             "warmup_steps": Moves(6, bytes=">"),
             "error_feedback": Moves(False),
-            "always": Moves(True, bytes=">", kept=">", beside={"rank": 40}),
+            "compress_all_matrices": Moves(True, bytes=">", kept=">", beside={"rank": 40}),
         },
     ),
     "ddp-lion": Row({"kind": "ddp", **LION, "rule": "lion", "weight_decay": 0.1}),
@@ -295,17 +295,17 @@ METHODS: dict[str, Row] = {
         {"kind": "one-bit-adam", "lr": 0.001, "freeze_step": 1, "scale": "mean", "eps": 1e-3, "clip_norm": 1.0}
     ),
     "zero-one-adam": Row(
-        {**ZERO_ONE, "form": "paper", "weight_decay": 0.1},
+        {**ZERO_ONE, "variant": "paper", "weight_decay": 0.1},
         setting={"freeze_step": 4, "eps": 0.001, "kappa": 2, "double_every": 4, "max_interval": 4},
         moves={
             "kappa": Moves(4, bytes=">"),
             "double_every": Moves(8, bytes=">"),
             "max_interval": Moves(2, bytes=">"),
-            "form": Moves("paper", bytes=">"),
+            "variant": Moves("paper", bytes=">"),
         },
     ),
     "zero-one-adam-merged": Row({**ZERO_ONE, "kappa": 1, "double_every": 4, "scale": "mean"}),
-    "zero-one-adam-code": Row({**ZERO_ONE, "kappa": 1, "form": "code", "weight_decay": 0.1}),
+    "zero-one-adam-code": Row({**ZERO_ONE, "kappa": 1, "variant": "code", "weight_decay": 0.1}),
     "ddp-top-k": Row({"kind": "ddp", **SGDM, "compressor": {"kind": "top-k", "fraction": 0.1}}),
     "ddp-qsgd": Row({"kind": "ddp", **SGDM, "compressor": {"kind": "qsgd", "bits": 6}}),
     "local-qsgd": Row({"kind": "local", **ADAM, "period": 8, "compressor": {"kind": "qsgd", "bits": 8}}),
@@ -358,6 +358,15 @@ METHODS: dict[str, Row] = {
         {"kind": "streaming-diloco", "lr": 0.003, "period": 6, "stream": {"fragments": 2, "tau": 1, "alpha": 0.5}},
         setting={"period": 8, "stream": {"fragments": 2}},
         moves={"period": Moves(16, bytes="<")},
+    ),
+    "streaming-diloco-4-bits": Row(
+        {
+            "kind": "streaming-diloco",
+            "lr": 0.003,
+            "period": 6,
+            "wire": "e3m0",
+            "stream": {"fragments": 2, "strides": 2, "tau": 3, "alpha": 0.5, "in_backward": True},
+        }
     ),
     "basis-rotation": Row(
         {**ROTATION, "frequency": 5},
@@ -434,38 +443,59 @@ LOCAL = {"kind": "diloco", **SGD, "period": 4, "outer_lr": 1.0, "outer_momentum"
 OUTER = {"kind": "diloco", "lr": 0.02, "period": 4}
 
 SYSTEMS: dict[str, System] = {
-    "asynchronous-sgd": System({"kind": "ddp", **SGD, "asynchronous": {}}, {"buffer": 4}),
-    "k-async-sgd": System({"kind": "ddp", **SGD, "asynchronous": {"buffer": 2, "waits": True}}, {"buffer": 4}),
-    "fedasync": System({**LOCAL, "asynchronous": {"discount": 0.5}}, {"buffer": 4}),
+    "asynchronous-sgd": System({"kind": "ddp", **SGD, "asynchronous": {}}, {"buffer_size": 4}),
+    "k-async-sgd": System(
+        {"kind": "ddp", **SGD, "asynchronous": {"buffer_size": 2, "synchronous": True}}, {"buffer_size": 4}
+    ),
+    "fedasync": System({**LOCAL, "asynchronous": {"staleness_exponent": 0.5}}, {"buffer_size": 4}),
     "fedbuff": System(
-        {**LOCAL, "asynchronous": {"buffer": 3, "discount": 0.5, "participants": 3}}, {"buffer": 4, "participants": 4}
+        {**LOCAL, "asynchronous": {"buffer_size": 3, "staleness_exponent": 0.5, "participants": 3}},
+        {"buffer_size": 4, "participants": 4},
     ),
     "delayed-nesterov": System(
-        {**OUTER, "asynchronous": {"buffer": 4, "momentum": "delayed", "activation": 0.1, "adapt": True}},
-        {"activation": 0.0},
+        {
+            **OUTER,
+            "asynchronous": {
+                "buffer_size": 4, "momentum": "delayed", "momentum_activation": 0.1, "dynamic_local_updates": True,
+            },
+        },
+        {"momentum_activation": 0.0},
     ),
     "fedavg": System(
-        {**LOCAL, "asynchronous": {"buffer": 2, "waits": True, "participants": 2, "weights": "tokens", "adapt": True}},
-        {"buffer": 4, "participants": 4},
+        {
+            **LOCAL,
+            "asynchronous": {
+                "buffer_size": 2, "synchronous": True, "participants": 2, "update_weights": "tokens",
+                "dynamic_local_updates": True,
+            },
+        },
+        {"buffer_size": 4, "participants": 4},
     ),
     "decoupled-diloco": System(
         {
             **OUTER,
             "asynchronous": {
-                "buffer": 2, "waits": True, "grace": 0.3, "weights": "token-rate", "start": "server", "adapt": True,
+                "buffer_size": 2, "synchronous": True, "grace_period": 0.3, "update_weights": "token-rate",
+                "reference": "server", "dynamic_local_updates": True,
             },
         },
-        {"buffer": 4},
+        {"buffer_size": 4},
     ),
     "halos": System(
         {
             **OUTER,
             "asynchronous": {
-                "buffer": 2, "momentum": "delayed",
-                "above": {"groups": 2, "every": 2, "merge": 0.5, "lr": 1.0, "momentum": 0.5, "buffer": 1},
+                "buffer_size": 2, "momentum": "delayed",
+                "hierarchy": {
+                    "groups": 2, "merge_period": 2, "merge_weight": 0.5, "lr": 1.0, "momentum": 0.5, "buffer_size": 1,
+                },
             },
         },
-        {"buffer": 4, "momentum": "every", "waits": True,
-         "above": {"groups": 1, "every": 1, "merge": 1.0, "lr": 1.0, "momentum": 0.0, "buffer": 1}},
+        {
+            "buffer_size": 4, "momentum": "every", "synchronous": True,
+            "hierarchy": {
+                "groups": 1, "merge_period": 1, "merge_weight": 1.0, "lr": 1.0, "momentum": 0.0, "buffer_size": 1,
+            },
+        },
     ),
 }  # fmt: skip

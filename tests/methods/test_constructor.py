@@ -20,7 +20,7 @@ from tests.methods.table import METHODS
 TENSORS = [syncline.costmodel.TensorShape("w", (6, 4), is_matrix=True), syncline.costmodel.TensorShape("b", (5,))]
 RULES = [
     rules.SGDMRule(), rules.SGDMRule(momentum=0.0), rules.AdamRule(), rules.AdaSGDRule(), rules.NesterovAdamRule(),
-    rules.AdoptRule(), rules.LionRuleSpec(), rules.MuonRule(), rules.MuonRule(other="lion"), rules.ScionRule(),
+    rules.AdoptRule(), rules.LionRuleSpec(), rules.MuonRule(), rules.MuonRule(other_rule="lion"), rules.ScionRule(),
     rules.QHMRule(), rules.QHAdamRule(), rules.QHAdoptRule(), rules.AggMoRule(), rules.AggMoRule(betas=(0.0,)),
     rules.AdEMAMixRule(), rules.MultiMomentumRule(), rules.MultiMomentumRule(base="muon"),
     rules.MultiMomentumRule(base="sgdm", betas=(0.0, 0.9), omegas=(0.1, 0.9)),
@@ -53,8 +53,8 @@ def test_a_constructor_is_its_spec(name: str) -> None:
 def test_parts_are_given_by_name_by_fields_or_as_objects() -> None:
     ways = [DDP(parameters(), 0.1, rule) for rule in ("adam", {"kind": "adam"}, rules.AdamRule(), adam())]
     assert all(method.rule == adam() for method in ways)
-    method = MTDAO(parameters(), 0.1, outer=Nesterov(0.5, 0.1), compressor=TopK(0.5))
-    assert method.outer == Nesterov(0.5, 0.1)
+    method = MTDAO(parameters(), 0.1, outer_optimizer=Nesterov(0.5, 0.1), compressor=TopK(0.5))
+    assert method.outer_optimizer == Nesterov(0.5, 0.1)
     assert DDP(parameters(), 0.1, wire=BF16).wire is BF16 and DDP(parameters(), 0.1).wire is DENSE
     with pytest.raises(SpecError, match=r"^rule"):
         Local(parameters(), 0.1, object())

@@ -62,8 +62,8 @@ INSIDE: dict[str, tuple[str, str]] = {
     "qsgd": ("ddp", "compressor"),
     "block-top-k": ("ddp", "compressor"),
     "one-bit": ("ddp", "compressor"),
-    "nesterov": ("mt-dao", "outer"),
-    "fedadam": ("mt-dao", "outer"),
+    "nesterov": ("mt-dao", "outer_optimizer"),
+    "fedadam": ("mt-dao", "outer_optimizer"),
     "stream": ("streaming-mt-dao", "stream"),
 }
 """Parts of methods: in which kind, as which field."""

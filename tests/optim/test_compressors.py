@@ -77,11 +77,11 @@ def test_bytes_are_as_said_in_all_worlds(compressor: Compressor) -> None:
 
 
 @pytest.mark.parametrize("spec", [
-    TopKCompressor(), TopKCompressor(fraction=0.3, index_bits=0, value="bf16"),
-    TopKCompressor(fraction=1, index_bits=16, value="fp16"),
+    TopKCompressor(), TopKCompressor(fraction=0.3, index_bits=0, value_format="bf16"),
+    TopKCompressor(fraction=1, index_bits=16, value_format="fp16"),
     *(LpCompressor(bits=bits) for bits in (5, 8, 12)),
     *(QSGDCompressor(bits=bits) for bits in (2, 3, 8)), OneBitCompressor(),
-    BlockTopKCompressor(k=3, chunk=8), BlockTopKCompressor(index_bits=0, value="bf16"),
+    BlockTopKCompressor(k=3, chunk=8), BlockTopKCompressor(index_bits=0, value_format="bf16"),
 ], ids=lambda spec: f"{spec.kind} {spec.model_dump(exclude={'kind', 'error_feedback'})}")  # fmt: skip
 def test_the_spec_counts_as_the_compressor_does(spec: CompressorBase) -> None:
     for shape in ((1,), (2,), (7,), (100,), (4096,), (12, 20), (3, 64, 10)):

@@ -357,7 +357,7 @@ def test_des_loc_is_mt_dao_with_periods_from_half_lives() -> None:
 def test_mt_dao_with_an_idle_outer_optimizer_is_mt_dao() -> None:
     options = {"betas": (0.99,), "omegas": (0.9,), "period": 4}
     assert_same_path(
-        path(with_axis(MTDAO, LR, outer=Nesterov(1.0, 0.0), **options)), path(with_axis(MTDAO, LR, **options))
+        path(with_axis(MTDAO, LR, outer_optimizer=Nesterov(1.0, 0.0), **options)), path(with_axis(MTDAO, LR, **options))
     )
 
 

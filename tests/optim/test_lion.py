@@ -226,7 +226,10 @@ def test_a_width_without_room_for_all_workers_names_one_that_would_do(bits: int,
 
 def test_lion_as_the_other_rule_of_muon_and_dion_keeps_one_number_per_parameter() -> None:
     tensors = [TensorShape("w", (6, 4), is_matrix=True), TensorShape("b", (5,))]
-    for fields in ({"kind": "ddp", "rule": {"kind": "muon", "other": "lion"}}, {"kind": "dion", "other": "lion"}):
+    for fields in (
+        {"kind": "ddp", "rule": {"kind": "muon", "other_rule": "lion"}},
+        {"kind": "dion", "other_rule": "lion"},
+    ):
         spec = method_of({**fields, "lr": LR})
         params = [torch.nn.Parameter(torch.zeros(1, *t.shape)) for t in tensors]
         method: Method = spec.build(params, SimulatedCommunicator(1))

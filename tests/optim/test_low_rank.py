@@ -153,10 +153,10 @@ def test_held_gradients_are_one_step_on_their_sum(exchange: str) -> None:
             assert torch.equal(x, x[:1].expand_as(x))
 
 
-@pytest.mark.parametrize("form", ["paper", "code"])
-def test_curvadion_at_infinity_never_exchanges(form: str) -> None:
+@pytest.mark.parametrize("variant", ["paper", "code"])
+def test_curvadion_at_infinity_never_exchanges(variant: str) -> None:
     given = gradients(5, M, *SHAPES)
-    got = run(partial(CurvaDion, lr=LR, threshold=math.inf, form=form), given)
+    got = run(partial(CurvaDion, lr=LR, threshold=math.inf, variant=variant), given)
     assert [(r.step, r.label, r.collective, r.payload_bytes) for r in got.records] == [
         (t, "trigger", "all_reduce", 4) for t in range(5)
     ]
@@ -185,7 +185,7 @@ def test_powersgd_from_its_algorithm() -> None:
 @pytest.mark.parametrize("error_feedback", [True, False])
 def test_powersgd_at_full_rank_is_data_parallelism(warm_start: bool, error_feedback: bool) -> None:
     given = gradients(5, M, *SHAPES)
-    reducer = FactorMean(99, warm_start=warm_start, error_feedback=error_feedback, always=True)
+    reducer = FactorMean(99, warm_start=warm_start, error_feedback=error_feedback, compress_all_matrices=True)
     full = run(partial(Method, lr=LR, rule=sgdm(0.9), sync=EveryStep(), reducer=reducer), given)
     assert_same(full, run(partial(DDP, lr=LR, rule=sgdm(0.9)), given))
     assert {r.label for r in full.records} == {"gradient", "P", "R"}
@@ -265,7 +265,7 @@ P = [torch.nn.Parameter(torch.zeros(2, 2))]
         (lambda: Every(0), "period: got 0; expected an integer >= 1"),
         (lambda: CurvaDion(P, LR, threshold=-1.0), "threshold: got -1.0"),
         (lambda: CurvaDion(P, LR, threshold=math.nan), "threshold: got nan"),
-        (lambda: CurvaDion(P, LR, form="odd"), "form: got 'odd'; expected 'paper' or 'code'"),
+        (lambda: CurvaDion(P, LR, variant="odd"), "variant: got 'odd'; expected 'paper' or 'code'"),
         (lambda: FactorMean(0), "rank: got 0; expected an integer >= 1"),
         (lambda: FactorMean(1, warmup_steps=-1), "warmup_steps: got -1"),
         (lambda: run(partial(CurvaDion, lr=LR), gradients(1, M, (5,))), "a model with matrices"),
@@ -306,7 +306,7 @@ def moved_rows(before: torch.Tensor, after: torch.Tensor) -> int:
         partial(dion, rank_fraction=0.25, trigger=Every(100)),
         partial(dion, rank_fraction=0.25, trigger=Every(2), local_step="hold", exchange="compressed"),
         partial(CurvaDion, rank_fraction=0.25, threshold=0.1),
-        partial(CurvaDion, rank_fraction=0.25, threshold=0.1, exchange="compressed", form="code"),
+        partial(CurvaDion, rank_fraction=0.25, threshold=0.1, exchange="compressed", variant="code"),
         partial(Method, rule=sgdm(), sync=EveryStep(), reducer=FactorMean(2)),
     ],
     ids=["dense", "compressed", "local", "held", "trigger", "trigger-compressed", "powersgd"],

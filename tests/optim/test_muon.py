@@ -42,14 +42,14 @@ def test_muon_from_its_formula(nesterov: bool, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
-@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("adjust_lr", ["original", "match_rms_adamw"])
 @pytest.mark.parametrize("nesterov", [True, False])
-def test_muon_is_torchs_within_its_bfloat16(adjust: str, nesterov: bool) -> None:
+def test_muon_is_torchs_within_its_bfloat16(adjust_lr: str, nesterov: bool) -> None:
     """Torch iterates in bfloat16, of 8 bits: its direction is within a few hundredths of ours."""
     given = [[g.float() for g in step] for step in gradients(6, 1, (12, 8), (8, 12))]
-    got = run(partial(DDP, lr=1.0, rule=muon(MU, nesterov=nesterov, adjust=adjust)), given)
+    got = run(partial(DDP, lr=1.0, rule=muon(MU, nesterov=nesterov, adjust_lr=adjust_lr)), given)
     params = [torch.nn.Parameter(torch.zeros_like(g[0])) for g in given[0]]
-    theirs = torch.optim.Muon(params, lr=1.0, weight_decay=0.0, momentum=MU, nesterov=nesterov, adjust_lr_fn=adjust)
+    theirs = torch.optim.Muon(params, lr=1.0, weight_decay=0.0, momentum=MU, nesterov=nesterov, adjust_lr_fn=adjust_lr)
     for t, step in enumerate(given):
         before = [p.detach().clone() for p in params]
         for p, g in zip(params, step, strict=True):
@@ -79,7 +79,9 @@ def test_what_is_no_matrix_is_adams() -> None:
 
 def test_the_other_rule_can_be_chosen() -> None:
     given = gradients(3, M, (5,))
-    assert_same(run(partial(DDP, lr=LR, rule=muon(other=sgdm())), given), run(partial(DDP, lr=LR, rule=sgdm()), given))
+    assert_same(
+        run(partial(DDP, lr=LR, rule=muon(other_rule=sgdm())), given), run(partial(DDP, lr=LR, rule=sgdm()), given)
+    )
 
 
 def test_a_scaled_orthogonal_gradient_moves_by_the_quintics_fixed_value() -> None:
@@ -107,6 +109,6 @@ def test_mt_dao_muon_with_its_own_mixture_is_local_muon() -> None:
 def test_misuse_is_one_helpful_line(unchecked) -> None:
     with pytest.raises(SpecError, match=r"betas.0: got 1.0; expected a number in \[0, 1\)"):
         muon(1.0)
-    with pytest.raises(SpecError, match="adjust: got 'odd'; expected 'original', 'match_rms_adamw', ") as caught:
-        run(partial(DDP, lr=LR, rule=muon(adjust="odd")), gradients(1, 1, (2, 2)))
+    with pytest.raises(SpecError, match="adjust_lr: got 'odd'; expected 'original', 'match_rms_adamw', ") as caught:
+        run(partial(DDP, lr=LR, rule=muon(adjust_lr="odd")), gradients(1, 1, (2, 2)))
     assert "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ def test_fedadam_from_its_algorithm() -> None:
     """Rounds of 3 steps of SGD, then Adam on the mean of start minus end, with no bias correction."""
     given, start = gradients(9, M, (4,)), gaussian(4, seed=7)
     outer = FedAdam(lr=0.05, beta1=0.8, beta2=0.9, eps=1e-3)
-    got = run(partial(MTDAO, lr=LR, period=3, outer=outer, **ONLY_SGD), given, [start])
+    got = run(partial(MTDAO, lr=LR, period=3, outer_optimizer=outer, **ONLY_SGD), given, [start])
     m, v, x = torch.zeros(4).double(), torch.zeros(4).double(), start
     for end in range(3, 10, 3):
         ends = x - LR * sum(step[0] for step in given[end - 3 : end])
@@ -38,7 +38,7 @@ def test_fedadam_without_moments_and_with_a_large_eps_is_averaging() -> None:
     given = gradients(8, M, (4, 3))
     averaging = run(partial(MTDAO, lr=LR, period=4, **ONLY_SGD), given)
     fedadam = FedAdam(lr=1e9, beta1=0.0, beta2=0.0, eps=1e9)
-    assert_same(run(partial(MTDAO, lr=LR, period=4, outer=fedadam, **ONLY_SGD), given), averaging, atol=1e-8)
+    assert_same(run(partial(MTDAO, lr=LR, period=4, outer_optimizer=fedadam, **ONLY_SGD), given), averaging, atol=1e-8)
 
 
 def test_outer_knobs_are_in_the_parameter_groups() -> None:
@@ -48,7 +48,7 @@ def test_outer_knobs_are_in_the_parameter_groups() -> None:
     def moved(rate: float) -> torch.Tensor:
         def build(params, **options):
             groups = [{"params": params, "outer_lr": rate}]
-            return Streaming(groups, LR, sgdm(), {"params": 2}, outer=FedAdam(0.3), **options)
+            return Streaming(groups, LR, sgdm(), {"params": 2}, outer_optimizer=FedAdam(0.3), **options)
 
         return run(build, given).params[0].detach()
 

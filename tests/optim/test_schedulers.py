@@ -141,8 +141,8 @@ def still(optimizer: torch.optim.Optimizer) -> object:
 @pytest.mark.parametrize(
     ("cycled", "expected"),
     [
-        (partial(DDP, rule=muon()), partial(DDP, rule=muon(0.5, other=adam(0.5)))),
-        (partial(DDP, rule=muon(other=lion())), partial(DDP, rule=muon(0.5, other=lion(0.5)))),
+        (partial(DDP, rule=muon()), partial(DDP, rule=muon(0.5, other_rule=adam(0.5)))),
+        (partial(DDP, rule=muon(other_rule=lion())), partial(DDP, rule=muon(0.5, other_rule=lion(0.5)))),
         (partial(DDP, rule=lion()), partial(DDP, rule=lion(0.5))),
         (Dion, partial(dion, mu=0.5, other=adam(0.5))),
     ],

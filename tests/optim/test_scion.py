@@ -63,7 +63,7 @@ def test_scion_from_its_formula(tables: str, weight_decay: float) -> None:
 def test_matrices_are_muons_without_nesterov() -> None:
     given = gradients(5, M, (6, 4), (4, 6))
     ours = run(partial(DDP, lr=LR, rule=scion(0.95, radius=3.0)), given)
-    theirs = run(partial(DDP, lr=3 * LR, rule=muon(0.95, nesterov=False, adjust="spectral")), given)
+    theirs = run(partial(DDP, lr=3 * LR, rule=muon(0.95, nesterov=False, adjust_lr="spectral")), given)
     assert_same(ours, theirs)
 
 
@@ -137,8 +137,8 @@ def test_named_forms() -> None:
     constrained, free = method_of("ddp-scion"), method_of("ddp-uscion")
     assert (constrained.weight_decay, free.weight_decay) == (1.0, 0.0)
     assert constrained.rule == free.rule
-    assert scion().other.scaling.table_radius == 3000.0
-    assert scion(tables="rows").other.scaling.table_radius == 50.0
+    assert scion().other_rule.scaling.table_radius == 3000.0
+    assert scion(tables="rows").other_rule.scaling.table_radius == 50.0
 
 
 @pytest.mark.parametrize(

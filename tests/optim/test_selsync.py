@@ -64,11 +64,11 @@ def test_a_gradient_of_zeros_does_not_divide_by_zero() -> None:
     assert bool((trigger.change([row._replace(g=row.g + 1)]) > 1e20).all())
 
 
-@pytest.mark.parametrize("aggregate", ["parameters", "gradients"])
-def test_selsync_from_its_algorithm(aggregate: str) -> None:
+@pytest.mark.parametrize("aggregation", ["parameters", "gradients"])
+def test_selsync_from_its_algorithm(aggregation: str) -> None:
     """SGD with momentum in plain loops: some steps fire, some do not."""
     given, smoothing, threshold, beta = gradients(T, M, (4,), (2, 3)), 0.4, 0.35, 0.9
-    build = partial(SelSync, lr=LR, rule=sgdm(beta), threshold=threshold, smoothing=smoothing, aggregate=aggregate)
+    build = partial(SelSync, lr=LR, rule=sgdm(beta), threshold=threshold, smoothing=smoothing, aggregation=aggregation)
     got = run(build, given)
     x, u = ([torch.zeros(10).double() for _ in range(M)] for _ in range(2))
     smoothed: list[float] = []
@@ -84,19 +84,19 @@ def test_selsync_from_its_algorithm(aggregate: str) -> None:
             ],
         )
         fires = t == 0 or max(abs(smoothed[m] - last[m]) / last[m] for m in range(M)) >= threshold
-        if fires and aggregate == "gradients":
+        if fires and aggregation == "gradients":
             g = [sum(g, torch.zeros(10).double()) / M] * M
         for m in range(M):
             u[m] = beta * u[m] + g[m]
             x[m] = x[m] - LR * u[m]
-        if fires and aggregate == "parameters":
+        if fires and aggregation == "parameters":
             x = [sum(x, torch.zeros(10).double()) / M] * M
         fired.append(fires)
         for m in range(M):
             at = torch.cat([p[m].flatten() for p in got.path[t]])
             torch.testing.assert_close(at, x[m], rtol=1e-9, atol=1e-12)
     assert 3 < sum(fired) < T - 3
-    label = "params" if aggregate == "parameters" else "gradient"
+    label = "params" if aggregation == "parameters" else "gradient"
     assert [r.step for r in got.records if r.label == label] == [t for t, fires in enumerate(fired) if fires]
 
 
@@ -104,7 +104,7 @@ def test_a_threshold_of_zero_is_averaging_in_every_step() -> None:
     given = gradients(8, M, (6, 4), (5,))
     adam = {"rule": "adam", "lr": LR}
     assert_same(
-        run(partial(SelSync, threshold=0.0, aggregate="gradients", **adam), given), run(partial(DDP, **adam), given)
+        run(partial(SelSync, threshold=0.0, aggregation="gradients", **adam), given), run(partial(DDP, **adam), given)
     )
     # SGD has no states that would stay at home.
     local = run(partial(Local, lr=LR, rule=sgdm(), period=1), given)
@@ -133,7 +133,10 @@ def test_on_dion_the_limits_are_curvadions() -> None:
         (lambda: GradientChange(-1.0), "threshold: got -1.0; expected a number >= 0"),
         (lambda: GradientChange(0.1, 0.0), "smoothing: got 0.0; expected a number in"),
         (lambda: method_of({"kind": "selsync", "lr": 1, "smoothing": 0}), "smoothing: got 0; expected greater than 0"),
-        (lambda: method_of({"kind": "selsync", "lr": 1, "aggregate": "x"}), "aggregate: got 'x'; expected 'parameters"),
+        (
+            lambda: method_of({"kind": "selsync", "lr": 1, "aggregation": "x"}),
+            "aggregation: got 'x'; expected 'parameters",
+        ),
     ],
 )
 def test_misuse_is_one_helpful_line(call, message: str) -> None:

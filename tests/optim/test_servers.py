@@ -86,7 +86,11 @@ def test_a_gradient_server_steps_its_optimizer_with_the_weighted_mean() -> None:
 
 @pytest.mark.parametrize(
     ("values", "line"),
-    [((0.7, 1.0, 2, 0.0), "outer_momentum"), ((0.7, 0.9, 0, 0.0), "buffer"), ((0.7, 0.9, 2, 0.6), "activation")],
+    [
+        ((0.7, 1.0, 2, 0.0), "outer_momentum"),
+        ((0.7, 0.9, 0, 0.0), "buffer_size"),
+        ((0.7, 0.9, 2, 0.6), "momentum_activation"),
+    ],
 )
 def test_what_cannot_be(values: tuple[float, float, int, float], line: str) -> None:
     with pytest.raises(SpecError, match=line):

@@ -112,5 +112,5 @@ def test_what_is_no_matrix(shape: tuple[int, ...]) -> None:
     split = MatrixSplit(sgdm(), sgdm(0.0))
     p = torch.nn.Parameter(torch.zeros(shape))
     ((rule, group),) = split.parts({"params": [p], "other_lr": None}, 0)
-    assert rule is split.other
+    assert rule is split.other_rule
     assert not group["matrix"]

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 
+from syncline.comm import E3M0
 from syncline.errors import SpecError
 from syncline.methods import MTDAO, DiLoCo, Local, StreamingDiLoCo, StreamingMTDAO, method_of
 from syncline.optim import Streaming, adam, muon, sgdm
@@ -81,6 +82,58 @@ def test_one_fragment_at_once_is_the_plain_method() -> None:
     for rule in (adam(), muon()):
         streamed = run(partial(Streaming, lr=LR, rule=rule, periods=periods), given)
         assert_same(streamed, run(partial(Local, lr=LR, rule=rule, period=4), given), exact=True)
+
+
+@pytest.mark.parametrize("tau", [0, 3])
+def test_four_bits_from_their_formula(tau: int) -> None:
+    """Every worker's outer gradient arrives as the nearest number of four bits; the mean of them is not rounded."""
+    period, alpha, lr, mu, given = 5, 0.5, 0.4, 0.9, gradients(17, M, (4,))
+    start, code = gaussian(4, seed=9), E3M0()
+    streaming = stream(tau=tau, alpha=alpha) | {"in_backward": True}
+    build = partial(StreamingDiLoCo, lr=LR, rule=sgdm(), period=period, wire="e3m0", stream=streaming)
+    got = run(build, given, [start])
+    x, anchor, b, flying = start.expand(M, 4), start, torch.zeros(4).double(), {}
+    for t, (g,) in enumerate(given):
+        x = x - LR * g
+        if (t + 1) % period == 0:
+            flying[t + tau] = code.decode(code.encode(anchor - x), 4, x.dtype).mean(0)
+        if t in flying:
+            b = mu * b + flying[t]
+            anchor = anchor - lr * (flying[t] + mu * b)
+            x = alpha * x + (1 - alpha) * anchor
+        torch.testing.assert_close(got.path[t][0], x)
+    assert {(r.collective, r.payload_bytes, r.encoded_bytes) for r in got.records} == {("all_gather", 6, 16)}
+
+
+def test_strided_fragments_travel_as_their_tensors_are_spread() -> None:
+    """Four parameters in two fragments of two: the first and third are sent together, then the second and fourth."""
+    given, shapes = gradients(8, M, (3,), (3,), (3,), (3,)), (3, 3, 3, 3)
+    build = partial(Streaming, lr=LR, rule=sgdm(), periods={"params": 4}, fragments=2, strides=2, in_backward=True)
+    got = run(build, given)
+    assert [(r.step, r.spans) for r in got.records[:2]] == [
+        (1, ((0.0, 0.25), (0.5, 0.75))),
+        (3, ((0.25, 0.5), (0.75, 1.0))),
+    ]
+    agreed = [[bool((x == x[:1]).all()) for x in step] for step in got.path]
+    assert agreed[1] == [False, True, False, True] and agreed[3] == [True, False, True, False]
+    assert len(got.path[0]) == len(shapes)
+
+
+def test_one_fragment_has_no_strides_and_a_lone_worker_no_network() -> None:
+    given = gradients(13, M, *SHAPES)
+    diloco = {"period": 4, "outer_lr": 0.7, "outer_momentum": 0.8}
+    strided = stream() | {"strides": 3, "in_backward": True}
+    assert_same(
+        run(partial(StreamingDiLoCo, lr=LR, stream=strided, **diloco), given),
+        run(partial(DiLoCo, lr=LR, **diloco), given),
+        exact=True,
+    )
+    alone = gradients(13, 1, *SHAPES)
+    late = stream(2, 0, 0.0)
+    assert_same(
+        run(partial(StreamingDiLoCo, lr=LR, stream=late, period=4, outer_lr=1.0, outer_momentum=0.0), alone),
+        run(partial(Local, lr=LR, rule=adam(), period=100), alone),
+    )
 
 
 @pytest.mark.parametrize("fragments", [1, 2, 3, 4, 9])
@@ -169,6 +222,16 @@ P = [torch.nn.Parameter(torch.zeros(1))]
         ),
         (lambda: StreamingDiLoCo(P, LR, stream=stream(tau=-1)), "stream.tau: got -1"),
         (lambda: StreamingDiLoCo(P, LR, stream=stream(alpha=1.5)), "stream.alpha: got 1.5; expected .*1"),
+        (lambda: StreamingDiLoCo(P, LR, stream={"strides": 0}), "stream.strides: got 0; expected at least 1"),
+        (
+            lambda: StreamingDiLoCo(P, LR, clip_norm=1.0, stream={"in_backward": True}),
+            "clip_norm: got 1.0; expected none with stream.in_backward",
+        ),
+        (lambda: StreamingMTDAO(P, LR, wire="e3m0"), "wire: got 'e3m0'; expected"),
+        (
+            lambda: Streaming(P, LR, sgdm(), {"params": 3}, four_bits=True),
+            "four_bits: got True; expected false without",
+        ),
         (lambda: StreamingDiLoCo(P, LR, period=0), "period: got 0; expected at least 1"),
         (
             lambda: StreamingMTDAO(P, LR, period=8, momentum_periods=(2,), stream=stream(tau=3)),

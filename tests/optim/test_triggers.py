@@ -72,10 +72,10 @@ def test_a_zero_momentum_changes_without_dividing_by_zero() -> None:
     assert bool((trigger.changes([row._replace(g=row.g + 1)]) > 1e20).all())
 
 
-@pytest.mark.parametrize("form", ["paper", "code"])
-def test_in_a_run_the_change_is_that_of_dions_momentum(form: str) -> None:
+@pytest.mark.parametrize("variant", ["paper", "code"])
+def test_in_a_run_the_change_is_that_of_dions_momentum(variant: str) -> None:
     """The norm of ``M + G`` with each worker's own gradient, M after Dion's error feedback."""
-    trigger, given = RMMC(0.0, form), gradients(4, 2, (6, 4))
+    trigger, given = RMMC(0.0, variant), gradients(4, 2, (6, 4))
     build = partial(dion, lr=0.1, trigger=trigger)
     norms, buffers = [], []
     for t in range(4):
@@ -85,7 +85,7 @@ def test_in_a_run_the_change_is_that_of_dions_momentum(form: str) -> None:
     trigger.records.clear()
     run(build, given)
     for t in range(1, 4):
-        reference = norms[t - 1] if form == "paper" else buffers[t]
+        reference = norms[t - 1] if variant == "paper" else buffers[t]
         torch.testing.assert_close(trigger.records[t][:, 0], (norms[t] - reference).abs() / reference)
 
 
@@ -110,13 +110,13 @@ def test_dion_averages_where_it_is_placed_and_begins_anew() -> None:
         def fires(self, rows: object, comm: object, t: int) -> bool:
             return t in (1, 3, 5, 7)  # of every four steps two, evenly
 
-    got = run(partial(PlacedDion, lr=0.1, averages=2, steps=4), given)
+    got = run(partial(PlacedDion, lr=0.1, num_averages=2, steps=4), given)
     expected = run(partial(dion, lr=0.1, trigger=ByHand()), given)
     for one, other in zip(got.path, expected.path, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
     assert [record.step for record in got.records] == [1, 3, 5, 7]
-    with pytest.raises(SpecError, match=r"^averages: got 9; expected at most steps \(4\)$"):
-        PlacedDion([torch.nn.Parameter(torch.zeros(2, 2))], 0.1, averages=9, steps=4)
+    with pytest.raises(SpecError, match=r"^num_averages: got 9; expected at most steps \(4\)$"):
+        PlacedDion([torch.nn.Parameter(torch.zeros(2, 2))], 0.1, num_averages=9, steps=4)
 
 
 @pytest.mark.parametrize("name", ["curvadion", "selsync", "selsync-dion", "placed-dion"])
@@ -124,7 +124,7 @@ def test_a_training_keeps_which_steps_averaged_and_what_decided(name: str) -> No
     """Against the ledger: an average is a call that carries more than the trigger's flag."""
     comm = SimulatedCommunicator(3)
     task = Digits(hidden=6, batch_size=4).build(rows_of(comm, (1,)))
-    knobs = {"averages": 4, "steps": 12} if name == "placed-dion" else {"threshold": 0.2}
+    knobs = {"num_averages": 4, "steps": 12} if name == "placed-dion" else {"threshold": 0.2}
     method = method_of({"kind": name, "lr": 0.02, **knobs}).build(parameter_groups(task), comm)
     history = train(task, method, (1,), 12)
     averaged = {record.step for record in comm.ledger.records if record.payload_bytes > 4}

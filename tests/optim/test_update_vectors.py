@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from replication.studies.vote_ties.study import tie_rate
 from syncline.comm import SimulatedCommunicator
 from syncline.optim import sign_agreement
 from syncline.optim.update_vectors import (
@@ -19,7 +20,6 @@ from syncline.optim.update_vectors import (
     vector_shape,
     vote_agreements,
 )
-from syncline.studies.vote_ties.study import tie_rate
 from tests.optim.given import Given, gaussian, gradients, lion_cub
 
 DRAWN = torch.Generator().manual_seed(5)

@@ -42,7 +42,7 @@ def refreshes(kappa: int, freeze_step: int) -> list[int]:
 
 
 def literal(
-    given: list[list[Tensor]], rates: list[float], schedule: dict[str, int], *, form: str, published: bool
+    given: list[list[Tensor]], rates: list[float], schedule: dict[str, int], *, variant: str, published: bool
 ) -> list[list[np.ndarray]]:
     """Every worker's positions of one vector after every step, with loops over the workers, without bias correction.
 
@@ -58,7 +58,7 @@ def literal(
         average = sum(own) / workers
         if t in at:
             v = BETA2 * v + (1 - BETA2) * average**2
-            if form == "merged":
+            if variant == "merged":
                 own = [average] * workers
         rate_sum += rate
         for i in range(workers):
@@ -67,7 +67,7 @@ def literal(
             u[i] = u[i] + rate * m[i]
         if t > freeze and (t - freeze) % schedule["double_every"] == 0:
             interval = min(2 * interval, schedule["max_interval"])
-        if form == "merged" and t in at:
+        if variant == "merged" and t in at:
             anchor, u, rate_sum = x[0], [np.zeros(count)] * workers, 0.0
         elif (t + 1) % interval == 0:
             update = mean.mean(u) if published else rate_sum * mean.mean([u_i / rate_sum for u_i in u])
@@ -93,27 +93,27 @@ def assert_path(got: Given, expected: list[list[np.ndarray]]) -> None:
         np.testing.assert_allclose(positions[0].numpy(), np.stack(everyone), atol=1e-11)
 
 
-@pytest.mark.parametrize("form", ["paper", "merged"])
-def test_zero_one_adam_from_its_formula(form: str) -> None:
+@pytest.mark.parametrize("variant", ["paper", "merged"])
+def test_zero_one_adam_from_its_formula(variant: str) -> None:
     """Through refreshes of the scaling, growing intervals and a changing learning rate."""
     given = gradients(24, M, (11,))
     rates = [LR * (0.3 + 0.7 * abs(np.sin(t))) for t in range(24)]
-    expected = literal(given, rates, SOON, form=form, published=False)
-    assert_path(stepped({**SOON, "form": form}, given, rates), expected)
+    expected = literal(given, rates, SOON, variant=variant, published=False)
+    assert_path(stepped({**SOON, "variant": variant}, given, rates), expected)
 
 
 def test_the_published_algorithm_where_rate_and_interval_stay() -> None:
     """What is owed as an update is then the learning rate times what is owed as a momentum."""
     given, schedule = gradients(16, M, (11,)), {**SOON, "max_interval": 1}
-    got = stepped({**schedule, "form": "paper"}, given, [LR] * 16)
-    assert_path(got, literal(given, [LR] * 16, schedule, form="paper", published=True))
+    got = stepped({**schedule, "variant": "paper"}, given, [LR] * 16)
+    assert_path(got, literal(given, [LR] * 16, schedule, variant="paper", published=True))
 
 
 def test_the_published_algorithm_where_nothing_is_owed() -> None:
     """A vector of one number compresses exactly: any learning rate, any interval."""
     given, rates = gradients(24, M, (1,)), [LR / (1 + t) for t in range(24)]
-    got = stepped({**SOON, "form": "paper"}, given, rates)
-    assert_path(got, literal(given, rates, SOON, form="paper", published=True))
+    got = stepped({**SOON, "variant": "paper"}, given, rates)
+    assert_path(got, literal(given, rates, SOON, variant="paper", published=True))
 
 
 @given(st.integers(1, 20), st.integers(1, 300), st.integers(1, 40), st.integers(1, 33))
@@ -132,11 +132,11 @@ def test_the_schedule_is_the_published_recursion(kappa: int, freeze: int, double
 @given(
     st.integers(1, 12), st.integers(1, 90), st.integers(1, 20), st.integers(1, 20), st.sampled_from(["paper", "merged"])
 )
-def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int, double: int, longest: int, form: str) -> None:
+def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int, double: int, longest: int, variant: str) -> None:
     """The exchanges of the spec, step by step, are what the schedule says."""
-    knobs = {"freeze_step": freeze, "kappa": kappa, "double_every": double, "max_interval": longest, "form": form}
+    knobs = {"freeze_step": freeze, "kappa": kappa, "double_every": double, "max_interval": longest, "variant": variant}
     exchanges = method_of({"kind": "zero-one-adam", "lr": 0.1, **knobs}).exchanges([TensorShape("w", (33,))], 4)
-    schedule = ZeroOneSchedule(freeze, kappa, double, longest, form)  # type: ignore[arg-type]
+    schedule = ZeroOneSchedule(freeze, kappa, double, longest, variant)  # type: ignore[arg-type]
     for t in range(120):
         expected = [("all_reduce", 132.0)] if schedule.refreshes(t) else []
         if "params" in schedule.due(t):
@@ -144,11 +144,11 @@ def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int, double: i
         assert [(c.collective, c.payload_bytes) for c in calls_at(exchanges, t)] == expected
 
 
-@pytest.mark.parametrize("form", ["paper", "merged"])
-def test_numbers_on_their_own_refreshed_in_every_step_are_adam(form: str) -> None:
+@pytest.mark.parametrize("variant", ["paper", "merged"])
+def test_numbers_on_their_own_refreshed_in_every_step_are_adam(variant: str) -> None:
     """A parameter of one number compresses exactly, and averaging momenta is averaging gradients."""
     given = gradients(10, M, (), (1,))
-    got = run(zero_one(**ALWAYS, form=form, weight_decay=0.1), given)
+    got = run(zero_one(**ALWAYS, variant=variant, weight_decay=0.1), given)
     whole = run(partial(DDP, lr=LR, rule=adam(BETA1, BETA2, EPS), weight_decay=0.1), given)
     assert_same(got, whole)
     torch.testing.assert_close(got.state(0, "second_moment"), whole.state(0, "second_moment"))
@@ -156,7 +156,7 @@ def test_numbers_on_their_own_refreshed_in_every_step_are_adam(form: str) -> Non
 
 def test_refreshing_in_every_step_is_adam_in_the_merged_form() -> None:
     given = gradients(8, M, (4, 3), (7,))
-    got = run(zero_one(**ALWAYS, form="merged", clip_norm=0.5), given)
+    got = run(zero_one(**ALWAYS, variant="merged", clip_norm=0.5), given)
     assert_same(got, run(partial(DDP, lr=LR, rule=adam(BETA1, BETA2, EPS), clip_norm=0.5), given))
 
 
@@ -182,7 +182,7 @@ def test_averaging_leads_to_the_mean_of_where_the_workers_are() -> None:
 
 def test_workers_meet_exactly_and_part_between() -> None:
     given = gradients(16, M, (5, 3), (7,))
-    got, schedule = run(zero_one(**SOON), given), ZeroOneSchedule(**SOON, form="merged")
+    got, schedule = run(zero_one(**SOON), given), ZeroOneSchedule(**SOON, variant="merged")
     for t, positions in enumerate(got.path):
         together = all(torch.equal(x, x[:1].expand_as(x)) for x in positions)
         assert together == (schedule.due(t) != ())
@@ -211,7 +211,7 @@ def test_what_no_worker_has_a_gradient_of_stays() -> None:
     given = gradients(12, M, (6,))
     for (g,) in given:
         g[:, 2] = 0
-    got = run(zero_one(**SOON, form="paper", eps=1e-12), given)
+    got = run(zero_one(**SOON, variant="paper", eps=1e-12), given)
     for (x,) in got.path:
         assert x[:, 2].eq(0).all()
 
@@ -256,7 +256,7 @@ def test_an_ordinary_parameter_without_a_group_is_one_worker() -> None:
         ({"freeze_step": 1, "kappa": 0}, "kappa: got 0; expected at least 1"),
         ({"freeze_step": 1, "double_every": 0}, "double_every: got 0; expected at least 1"),
         ({"freeze_step": 1, "max_interval": 0}, "max_interval: got 0; expected at least 1"),
-        ({"freeze_step": 1, "form": "book"}, "form: got 'book'; expected 'paper', 'merged' or 'code'"),
+        ({"freeze_step": 1, "variant": "book"}, "variant: got 'book'; expected 'paper', 'merged' or 'code'"),
     ],
 )
 def test_misuse_is_one_helpful_line(unchecked, options: dict, message: str) -> None:

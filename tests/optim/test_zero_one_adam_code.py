@@ -74,7 +74,14 @@ def test_the_public_codes_loop(kappa: int, freeze: int, decay: float) -> None:
     rates = [0.1 * (0.3 + 0.7 * abs(np.sin(t))) for t in range(44)]
     knobs = {"kappa": kappa, "freeze_step": freeze + 1, "double_every": 5, "max_interval": 4}
     build = partial(
-        ZeroOneAdam, lr=0.1, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=decay, form="code", bias_correction=False
+        ZeroOneAdam,
+        lr=0.1,
+        beta1=BETA1,
+        beta2=BETA2,
+        eps=EPS,
+        weight_decay=decay,
+        variant="code",
+        bias_correction=False,
     )
     got = Given(partial(build, **knobs), given)
     for t, rate in enumerate(rates):
@@ -96,7 +103,7 @@ def test_refreshes_are_where_the_public_code_has_them() -> None:
 
 @pytest.mark.parametrize(("kappa", "freeze"), [(1, 1), (1, 20), (2, 14), (4, 60), (16, 10)])
 def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int) -> None:
-    knobs = {"freeze_step": freeze, "kappa": kappa, "double_every": 3, "max_interval": 4, "form": "code"}
+    knobs = {"freeze_step": freeze, "kappa": kappa, "double_every": 3, "max_interval": 4, "variant": "code"}
     exchanges = method_of({"kind": "zero-one-adam", "lr": 0.1, **knobs}).exchanges([TensorShape("w", (33,))], 4)
     schedule = CodeSchedule(freeze, kappa, 3, 4, "code")
     for t in range(90):
@@ -109,7 +116,7 @@ def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int) -> None:
 
 def test_nobody_steps_alone_before_the_freeze() -> None:
     got = Given(
-        partial(ZeroOneAdam, lr=0.1, freeze_step=12, kappa=2, form="code"), gradients(20, M, (5,), (2, 3))
+        partial(ZeroOneAdam, lr=0.1, freeze_step=12, kappa=2, variant="code"), gradients(20, M, (5,), (2, 3))
     ).run()
     assert not got.path[0][0].any()
     for positions in got.path[:12]:

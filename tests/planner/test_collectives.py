@@ -248,7 +248,7 @@ def test_a_network_of_nodes_has_rows_for_hierarchical_algorithms():
 
 
 def test_contention_is_said():
-    fields = {"workers": 8, "networks": ["two-sites"], "collectives": ["all_reduce"], "rule": "rendezvous"}
+    fields = {"workers": 8, "networks": ["two-sites"], "collectives": ["all_reduce"], "protocol": "rendezvous"}
     fields["starts"] = "0,0,0,0,0,0,0,1"
     row = rows_of(**fields)["all_reduce", "double-binary-tree"]
     assert row["contention"] and row["lockstep_s"] is None
@@ -300,16 +300,16 @@ def test_choices_are_named():
 
 
 def test_the_rule_reaches_every_column():
-    row = rows_of(workers=5, rule="rendezvous", collectives=["all_reduce"])["all_reduce", "server-naive"]
+    row = rows_of(workers=5, protocol="rendezvous", collectives=["all_reduce"])["all_reduce", "server-naive"]
     seconds = pytest.approx(8 * (1e-3 + 1.0), rel=1e-9)
-    assert (row["rule"], row["closed_form_s"], row["lockstep_s"], row["events_s"]) == ("rendezvous", *[seconds] * 3)
-    assert "5 workers, rendezvous" in shown(workers=5, rule="rendezvous", collectives=["all_reduce"])
+    assert (row["protocol"], row["closed_form_s"], row["lockstep_s"], row["events_s"]) == ("rendezvous", *[seconds] * 3)
+    assert "5 workers, rendezvous" in shown(workers=5, protocol="rendezvous", collectives=["all_reduce"])
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"rule": "lazy"}, "--rule: got 'lazy'; expected one of 'eager', 'rendezvous'"),
+        ({"protocol": "lazy"}, "--protocol: got 'lazy'; expected one of 'eager', 'rendezvous'"),
         ({"algorithms": ["rng"]}, r"--algorithm: got 'rng'; .*\(did you mean 'ring'\?\)"),
         ({"algorithms": ["leader"]}, "--algorithm: got 'leader'; expected a network of several nodes"),
         ({"algorithms": ["tree"], "collectives": ["broadcast"]}, "--algorithm: got 'tree'; expected one of"),

@@ -93,8 +93,8 @@ def _one_of_each() -> dict[str, Any]:
 
 def _training_fields() -> dict[str, Any]:
     return {
-        "spec": {"kind": "run", "name": "x"}, "seeds": [0, 1], "eval_every": 1, "overlap": "ddp", "rule": "eager",
-        "bucket": "1 MB", "faults": {"latency_jitter": 0.1}, "schedule": {}, "dtype": "float64", "exact": True,
+        "spec": {"kind": "run", "name": "x"}, "seeds": [0, 1], "eval_every": 1, "overlap": "ddp", "protocol": "eager",
+        "bucket_size": "1 MB", "faults": {"latency_jitter": 0.1}, "schedule": {}, "dtype": "float64", "exact": True,
         "on_progress": lambda done: None, "out": "out", "scale": None, "method.lr": 0.02,
     }  # fmt: skip
 
@@ -274,7 +274,7 @@ CALLS: dict[str, Call] = {
         lambda: {"workers": 4, "nbytes": "1 MB", "networks": ["10gbe"]},
         lambda: {
             "cluster": "two-sites-a100", "collectives": ["all_reduce"], "algorithms": ["ring", "tree"],
-            "rule": "rendezvous", "starts": [0, 0, 0, "1 ms"],
+            "protocol": "rendezvous", "starts": [0, 0, 0, "1 ms"],
         },
         weight=3,
     ),
@@ -283,7 +283,8 @@ CALLS: dict[str, Call] = {
         lambda: {"schedules": ["gpipe"], "stages": 2, "microbatches": 2},
         lambda: {
             "spec": "pipeline-schedules", "forward": [1.0, "10 ms"], "backward": "20 ms", "networks": ["10gbe"],
-            "out": "out", "exact": True, "weight": "1 ms", "jitter": 0.1, "activation_bytes": "1 MB", "seed": 1,
+            "out": "out", "exact": True, "backward_weight": "1 ms", "jitter": 0.1, "activation_bytes": "1 MB",
+            "seed": 1,
         },
         weight=3,
     ),

@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 import yaml
 
 import syncline as sl
+from replication.replications.replicate import replicate
 from syncline.measure.recording.ranks import ForeignScript
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.measure.replaying.trace import trace, whatif
 from syncline.runs.folders.json_values import plain
-from syncline.runs.replicating.replicate import replicate
 from syncline.runs.sweep.sweep import sweep
 from tests.measure.replaying.records import LINK, SLOW, both
+from tests.replication.replications.small import tiny, tiny_file
 from tests.robustness.mutations import changed
 from tests.robustness.test_writes import WRITERS
-from tests.runs.replicating.small import tiny, tiny_file
 
 BOWL = {"kind": "quadratic", "spectrum": [1, 10], "noise_std": 0.1}
 SMALL: dict[str, Any] = {"problem": BOWL, "workers": 2, "steps": 3, "seeds": [0, 1], "compute": {"seconds": "1 ms"}}

@@ -48,15 +48,15 @@ FITTING: dict[str, tuple[Any, ...]] = {
     "compute": ({"seconds": "1 ms"}, {"seconds": 0.01, "jitter": 0.3}, {"hardware": "cpu-core"}),
     "timeline_steps": (0, 1, 50),
     "dtype": ("float32", "float64", "bfloat16"),
-    "bucket": ("1 MB", "25 MiB", 1),
+    "bucket_size": ("1 MB", "25 MiB", 1),
     "stages": (1, 2, 3, 4),
     "microbatches": (1, 2, 4, 8),
     "lr": (1e-4, 1e-3, 0.01, "1e-2"),
     "period": (1, 2, 4, 100),
     "noise_std": (0.0, 0.1, 3),
     "faults": (
-        {}, {"latency_jitter": 0.2}, {"stragglers": {"exponential": 0.2}}, {"stragglers": {"pareto": 3}},
-        {"slow_links": [{"worker": 0, "factor": 3}]},
+        {}, {"latency_jitter": 0.2}, {"stragglers": {"exponential_scale": 0.2}}, {"stragglers": {"pareto_shape": 3}},
+        {"slow_links": [{"worker": 0, "bandwidth_divisor": 3}]},
     ),
 }  # fmt: skip
 """Values that a field of this name often takes."""
@@ -228,7 +228,7 @@ def collectives_case(number: int, draw: random.Random) -> Case:
         "--network": ([*NETWORKS, "50us,10Gbit/s", "0 s,1 bit/s"], ["wann", "1ms,0bit/s", "1e300 s,1e300 bit/s", ","]),
         "--collective": (list(COLLECTIVES), ["all-reduce", ""]),
         "--algorithm": (["auto", "gloo", "nccl", "ring"], ["rng", "'"]),
-        "--rule": (["eager", "rendezvous"], ["lazy"]),
+        "--protocol": (["eager", "rendezvous"], ["lazy"]),
         "--starts": (["0,0,0,1.0", "0,5ms", "0"], ["0,,1", "nan,0", "-1,0", "1e300,0", "x"]),
     })  # fmt: skip
     return Case(number, ("collectives", *options))
@@ -256,9 +256,9 @@ def pipeline_case(number: int, draw: random.Random) -> Case:
         "--microbatches": (["1", "4", "8", "12"], ["0", "1000000000"]),
         "--forward": (["1", "20ms", "1,2,3,4", "0"], ["-1", "nan", "1e400", "x", "1,,2"]),
         "--backward": (["2", "40ms"], ["-1", "inf"]),
-        "--weight": (["1", "10ms"], ["-1", "100"]),
+        "--backward-weight": (["1", "10ms"], ["-1", "100"]),
         "--chunks": (["1", "2"], ["0", "99999"]),
-        "--in-flight": (["1", "2", "4,3,2,1"], ["0", "1.5"]),
+        "--max-in-flight": (["1", "2", "4,3,2,1"], ["0", "1.5"]),
         "--network": (["10gbe", "wan", "1ms,1Gbit/s"], ["x"]),
         "--activation-bytes": (["1MB", "0"], ["-1", "1e400"]),
         "--replicas": (["1", "2"], ["0", "1000000000"]),

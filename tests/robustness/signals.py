@@ -21,7 +21,7 @@ from typing import Any
 
 import syncline as sl
 from syncline.errors import SynclineError
-from tests.runs.replicating.small import tiny_file
+from tests.replication.replications.small import tiny_file
 
 RUN = """{kind: run, name: own, problem: {kind: quadratic, spectrum: [1, 10]}, workers: 2, seeds: [0],
 method: ddp-adam, steps: 500, eval_every: 100, network: 10gbe, compute: {seconds: 0.001}}"""

@@ -24,7 +24,7 @@ STARTS = (
     "syncline.measure.calibration.calibrate.watched",
     "syncline.measure.replaying.subprocess_trace.traced_apart",
     "syncline.measure.processes.hosts.run_together",
-    "syncline.runs.replicating.replicate.prepare_folder",
+    "replication.replications.replicate.prepare_folder",
 )
 """What starts real processes, or hours of trainings."""
 

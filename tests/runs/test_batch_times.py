@@ -21,13 +21,13 @@ def trained(problem, compute):
 
 
 def test_the_batch_is_the_problem_s(tmp_path) -> None:
-    assert trained(DIGITS, {"table": TABLE}) == pytest.approx(0.020, rel=1e-12)
+    assert trained(DIGITS, {"batch_times": TABLE}) == pytest.approx(0.020, rel=1e-12)
     text = tmp_path / "text.txt"
     text.write_bytes(bytes(range(256)) * 4)
     gpt = {"kind": "text-gpt", "layers": 1, "width": 8, "heads": 2, "context": 6, "batch_size": 2,
            "validation_windows": 1, "path": str(text)}  # fmt: skip
-    assert trained(gpt, {"table": TABLE, "table_unit": "tokens"}) == pytest.approx(0.020, rel=1e-12)
-    assert trained(DIGITS | {"batch_size": 18}, {"table": TABLE, "extrapolate": True}) == pytest.approx(
+    assert trained(gpt, {"batch_times": TABLE, "batch_unit": "tokens"}) == pytest.approx(0.020, rel=1e-12)
+    assert trained(DIGITS | {"batch_size": 18}, {"batch_times": TABLE, "extrapolate": True}) == pytest.approx(
         0.035, rel=1e-12
     )
 
@@ -35,9 +35,13 @@ def test_the_batch_is_the_problem_s(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("problem", "compute", "said"),
     [
-        (DIGITS | {"batch_size": 17}, {"table": TABLE}, "compute.table: got '8 to 16'; .* worker's 17, or extrapolate"),
-        (DIGITS, {"table": TABLE, "table_unit": "tokens"}, "as digits has no batch of tokens"),
-        ({"kind": "rosenbrock"}, {"table": TABLE}, "as rosenbrock has no batch of samples"),
+        (
+            DIGITS | {"batch_size": 17},
+            {"batch_times": TABLE},
+            "compute.batch_times: got '8 to 16'; .* worker's 17, or extrapolate",
+        ),
+        (DIGITS, {"batch_times": TABLE, "batch_unit": "tokens"}, "as digits has no batch of tokens"),
+        ({"kind": "rosenbrock"}, {"batch_times": TABLE}, "as rosenbrock has no batch of samples"),
     ],
 )
 def test_a_batch_that_the_table_does_not_have_is_refused_before_the_training(problem, compute, said) -> None:

@@ -25,7 +25,7 @@ name: lab
 network:
   latency: 1 ms
   bandwidth: 1 Gbit/s
-  gloo: {message: 0.1 ms, call: {2: 0.2 ms, 4: 0.5 ms}, byte: {all_reduce: 0.05 ns}}
+  gloo: {message_overhead: 0.1 ms, call_overhead: {2: 0.2 ms, 4: 0.5 ms}, byte_overhead: {all_reduce: 0.05 ns}}
 hardware: {peak_flops: 4.0e+10, mfu: 0.3, memory_bytes_per_s: 9.0e+9}
 """
 
@@ -65,9 +65,9 @@ def test_a_training_pays_what_gloo_takes(cluster: Path) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        "faults.slow_links=[{worker: 1, factor: 3}]",
-        "faults.absences=[{worker: 1, leaves: 2, returns: 4}]",
-        "faults.latency_jitter={mean: 2 ms}",
+        "faults.slow_links=[{worker: 1, bandwidth_divisor: 3}]",
+        "faults.absences=[{worker: 1, first_step: 2, end_step: 4}]",
+        "faults.latency_jitter={mean_delay: 2 ms}",
     ],
 )
 def test_faults_take_the_network_apart_and_keep_what_it_knows(fault: str, cluster: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_run_tells_how_far_it_is_and_stops_when_asked(tmp_path):
 
 
 def test_a_disturbed_machine_changes_the_clock_and_not_the_loss(tmp_path):
-    slow = {"seconds": "1 ms", "slow_workers": [{"worker": 1, "factor": 3}], "starts": [0, 0, 0.5]}
+    slow = {"seconds": "1 ms", "slow_workers": [{"worker": 1, "factor": 3}], "start_offsets": [0, 0, 0.5]}
     instant = {"latency": 0, "bandwidth": 1e15}
     calm, disturbed = (
         run(bowl_run(compute=compute, network=instant), tmp_path / "out")["rows"][0]

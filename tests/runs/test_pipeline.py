@@ -144,9 +144,9 @@ def test_the_closed_form_is_what_happens(name, stages, groups, chunks, forward):
         ({"forward": [1, 2]}, "1f1b"),
         ({"backward": [1, 2]}, "gpipe"),
         ({"schedules": ["greedy"]}, "greedy"),
-        ({"in_flight": [1, 1]}, "1f1b"),
+        ({"max_in_flight": [1, 1]}, "1f1b"),
         ({"schedules": ["zb-h1"], "microbatches": 1}, "zb-h1"),
-        ({"schedules": ["zb-h1"], "weight": 0.1}, "zb-h1"),
+        ({"schedules": ["zb-h1"], "backward_weight": 0.1}, "zb-h1"),
     ],
 )
 def test_no_closed_form_is_told_where_there_is_none(fields, name):
@@ -155,7 +155,7 @@ def test_no_closed_form_is_told_where_there_is_none(fields, name):
 
 def test_a_limit_of_one_micro_batch_leaves_one_stage_busy():
     """With one micro-batch in flight at each stage they go through the pipeline one after another."""
-    told = told_of(spec_of(in_flight=1), "1f1b")
+    told = told_of(spec_of(max_in_flight=1), "1f1b")
     assert told.makespan_s == 4 * 2 * (1 + 2)
     assert [stage.peak_activations for stage in told.stages] == [1, 1]
 
@@ -193,9 +193,9 @@ def test_the_trace_of_what_is_long_has_its_first_micro_batches(monkeypatch, tmp_
 
 
 def test_a_schedule_that_waits_for_ever_is_one_line_and_leaves_nothing(command, tmp_path):
-    done = command("pipeline", *SMALL, "--schedule", "async-1f1b", "--in-flight", "1,2")
+    done = command("pipeline", *SMALL, "--schedule", "async-1f1b", "--max-in-flight", "1,2")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "in_flight" in done.err and "stage 2" in done.err and not (tmp_path / "runs").exists()
+    assert "max_in_flight" in done.err and "stage 2" in done.err and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,15 @@ def test_a_schedule_that_waits_for_ever_is_one_line_and_leaves_nothing(command, 
         (("--microbatches", "6"), "microbatches: got 6; expected a multiple of the 4 stages"),
         (("--schedule", "gpip"), "schedules.0: got 'gpip'; expected one of '1f1b', 'async-1f1b', "),
         (("--schedule", "gpipe", "--chunks", "2"), "chunks: got 2; expected nothing without the schedule"),
-        (("--schedule", "zb-h1", "--in-flight", "2"), "in_flight: got (2,); expected nothing without one of"),
-        (("--schedule", "greedy", "--in-flight", "0"), "in_flight: got 0; expected at least 1: stage 1"),
-        (("--schedule", "1f1b", "--in-flight", "2,1"), "in_flight: got (2, 1); expected one value, or one for each of"),
+        (("--schedule", "zb-h1", "--max-in-flight", "2"), "max_in_flight: got (2,); expected nothing without one of"),
+        (("--schedule", "greedy", "--max-in-flight", "0"), "max_in_flight: got 0; expected at least 1: stage 1"),
+        (
+            ("--schedule", "1f1b", "--max-in-flight", "2,1"),
+            "max_in_flight: got (2, 1); expected one value, or one for each of",
+        ),
         (("--forward", "soon"), "forward.0: got 'soon'; expected a time with its unit"),
         (("--forward", "1,2"), "forward: got (1.0, 2.0); expected one value, or one for each of the 4 stages"),
-        (("--weight", "3"), "weight: got 3.0; expected at most the backward's 2 s"),
+        (("--backward-weight", "3"), "backward_weight: got 3.0; expected at most the backward's 2 s"),
         (("--activation-bytes", "big"), "activation_bytes: got 'big'; expected a size with its unit"),
         (("--network", "10gb"), "networks.0: got '10gb'; expected one of"),
         (("--stages", "0"), "stages: got 0; expected at least 1"),

@@ -50,7 +50,7 @@ def multi_levels(draw, link=any_links(), most=3):  # noqa: B008
         cross_rail = draw(st.sampled_from([None, "inside"])) if number == 1 and not through else None
         levels.append(Level(size, draw(link), rails, over, through, cross_rail))
         workers *= size
-    if len(sizes) > 2 and levels[2].through and levels[1].cross_rail is None and draw(st.booleans()):
+    if len(sizes) > 2 and levels[2].shares_lower_links and levels[1].cross_rail is None and draw(st.booleans()):
         levels[1] = replace(levels[1], cross_rail="spine")
         levels[2] = replace(levels[2], rails=1, oversubscription=draw(st.sampled_from([1, 2])))
     return workers, MultiLevel(tuple(levels))

@@ -19,7 +19,7 @@ def project(**fields):
 
 def test_the_defaults_are_what_somebody_would_run():
     spec = project()
-    assert (spec.overlap, spec.bucket, spec.algorithm, spec.rule) == ("ddp", 25 * 2**20, None, "eager")
+    assert (spec.overlap, spec.bucket_size, spec.algorithm, spec.protocol) == ("ddp", 25 * 2**20, None, "eager")
     assert [spec.algorithm_on(network) for network in spec.networks] == ["auto"]
     known = project(networks=[{"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}])
     assert [known.algorithm_on(network) for network in known.networks] == [None]
@@ -27,23 +27,25 @@ def test_the_defaults_are_what_somebody_would_run():
     assert (spec.precision, spec.number_format) == (None, "fp32")
     assert project(compute={"hardware": "h100"}).number_format == "bf16"
     assert load_spec("digits-skewed", ["compute={hardware: h100}"]).number_format == "fp32"
-    assert (spec.compute.encode, spec.compute.readback) == (None, 0.0)
+    assert (spec.compute.encode_bandwidth, spec.compute.readback_latency) == (None, 0.0)
     assert spec.warnings() == []
 
 
 def test_sizes_rates_and_times_have_units():
-    spec = project(bucket="5 MB", compute={"encode": "8 Gbit/s", "readback": "20us"}, overlap="ddp")
-    assert (spec.bucket, spec.compute.encode, spec.compute.readback) == (5e6, 1e9, 20e-6)
+    spec = project(
+        bucket_size="5 MB", compute={"encode_bandwidth": "8 Gbit/s", "readback_latency": "20us"}, overlap="ddp"
+    )
+    assert (spec.bucket_size, spec.compute.encode_bandwidth, spec.compute.readback_latency) == (5e6, 1e9, 20e-6)
 
 
 def test_an_update_takes_a_time_or_times_by_method_or_is_counted():
     of_each = {"ddp-adam": "1 ms", "mt-dao": 0.002}
-    assert project().compute.optimizer == 0
-    assert project(compute={"optimizer": "2 ms"}).compute.optimizer == 2e-3
-    assert project(compute={"optimizer": of_each}).compute.optimizer == {"ddp-adam": 1e-3, "mt-dao": 2e-3}
-    assert project(compute={"optimizer": "counted"}).compute.optimizer == "counted"
+    assert project().compute.optimizer_time == 0
+    assert project(compute={"optimizer_time": "2 ms"}).compute.optimizer_time == 2e-3
+    assert project(compute={"optimizer_time": of_each}).compute.optimizer_time == {"ddp-adam": 1e-3, "mt-dao": 2e-3}
+    assert project(compute={"optimizer_time": "counted"}).compute.optimizer_time == "counted"
     for given in ("2 ms", of_each, "counted"):
-        spec = project(compute={"optimizer": given})
+        spec = project(compute={"optimizer_time": given})
         assert validate(ProjectSpec, spec.model_dump(mode="json")).compute == spec.compute
 
 
@@ -56,8 +58,8 @@ def test_an_update_takes_a_time_or_times_by_method_or_is_counted():
 )
 def test_an_update_has_no_time_of_its_own_where_another_clock_says_when_it_is(fields, line):
     run = {"kind": "run", "name": "r", "problem": {"kind": "text-gpt", "tied": False}, "workers": 2, "steps": 2,
-           "method": "ddp-adam", "network": "10gbe", "compute": {"seconds": 1, "optimizer": 1}}  # fmt: skip
-    with pytest.raises(SpecError, match=f"compute.optimizer: got 1.0; expected {line}"):
+           "method": "ddp-adam", "network": "10gbe", "compute": {"seconds": 1, "optimizer_time": 1}}  # fmt: skip
+    with pytest.raises(SpecError, match=f"compute.optimizer_time: got 1.0; expected {line}"):
         validate(RunSpec, run | fields)
 
 
@@ -70,19 +72,22 @@ def test_policies_and_algorithms_of_all_collectives_are_known(name):
     ("fields", "line"),
     [
         ({"overlap": "dpp"}, "overlap: got 'dpp'; expected 'none', 'ddp' or 'async'"),
-        ({"bucket": 0}, "bucket: got 0; expected greater than 0"),
-        ({"bucket": "25 Mb"}, "bucket: got '25 Mb'; expected a size"),
+        ({"bucket_size": 0}, "bucket_size: got 0; expected greater than 0"),
+        ({"bucket_size": "25 Mb"}, "bucket_size: got '25 Mb'; expected a size"),
         ({"algorithm": "rang"}, r"algorithm: got 'rang'; expected .*did you mean 'ring'"),
-        ({"rule": "late"}, "rule: got 'late'"),
-        ({"compute": {"encode": "5 GB"}}, "compute.encode: got '5 GB'; expected a positive rate"),
-        ({"compute": {"readback": -1}}, "compute.readback: got -1"),
-        ({"compute": {"optimizer": -1}}, "compute.optimizer: got -1; expected a time"),
-        ({"compute": {"optimizer": "count"}}, "compute.optimizer: got 'count'; expected a time, times by method as in"),
+        ({"protocol": "late"}, "protocol: got 'late'"),
+        ({"compute": {"encode_bandwidth": "5 GB"}}, "compute.encode_bandwidth: got '5 GB'; expected a positive rate"),
+        ({"compute": {"readback_latency": -1}}, "compute.readback_latency: got -1"),
+        ({"compute": {"optimizer_time": -1}}, "compute.optimizer_time: got -1; expected a time"),
         (
-            {"compute": {"optimizer": {"mt-dao": "1 s"}}},
-            "compute.optimizer: got {.*}; expected a time for 'ddp-adam', too",
+            {"compute": {"optimizer_time": "count"}},
+            "compute.optimizer_time: got 'count'; expected a time, times by method as in",
         ),
-        ({"compute": {"optimizer": {"mt-dao": "1 parsec"}}}, "compute.optimizer.mt-dao: got '1 parsec'"),
+        (
+            {"compute": {"optimizer_time": {"mt-dao": "1 s"}}},
+            "compute.optimizer_time: got {.*}; expected a time for 'ddp-adam', too",
+        ),
+        ({"compute": {"optimizer_time": {"mt-dao": "1 parsec"}}}, "compute.optimizer_time.mt-dao: got '1 parsec'"),
     ],
 )
 def test_fields_that_cannot_be(fields, line):
@@ -91,12 +96,12 @@ def test_fields_that_cannot_be(fields, line):
 
 
 def test_what_changes_nothing_is_a_warning():
-    assert project(bucket=4096).warnings() == []
-    said = "bucket has no effect with overlap none; it is the size of DDP's buckets"
-    assert project(bucket=4096, overlap="none").warnings() == [said]
+    assert project(bucket_size=4096).warnings() == []
+    said = "bucket_size has no effect with overlap none; it is the size of DDP's buckets"
+    assert project(bucket_size=4096, overlap="none").warnings() == [said]
     compressed = {"kind": "ddp", "lr": 0.1, "compressor": "qsgd"}
-    said = "bucket has no effect, as nothing is sent during the backward pass"
-    assert project(bucket=4096, methods=[compressed, "mt-dao"]).warnings() == [said]
+    said = "bucket_size has no effect, as nothing is sent during the backward pass"
+    assert project(bucket_size=4096, methods=[compressed, "mt-dao"]).warnings() == [said]
 
 
 def test_updates_that_take_a_good_part_of_a_step_and_none_of_the_clock_are_a_warning():
@@ -107,7 +112,7 @@ def test_updates_that_take_a_good_part_of_a_step_and_none_of_the_clock_are_a_war
     assert said.startswith(
         f"updates take no time here; their products are {share:.0%} (ddp-muon) of a step's operations"
     )
-    assert project(**given, compute={"optimizer": "counted"}).warnings() == []
+    assert project(**given, compute={"optimizer_time": "counted"}).warnings() == []
     assert project(**given, compute={"seconds": 0.1}).warnings() == []  # which may have it in them
     assert project(**given | {"tokens_per_worker": 2**20}).warnings() == []
 
@@ -119,12 +124,12 @@ def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():
 
 
 def test_a_rule_that_no_message_follows_is_a_warning():
-    said = ["rule rendezvous has no effect on what gloo and NCCL run, which have rules of their own"]
+    said = ["protocol rendezvous has no effect on what gloo and NCCL run, which have protocols of their own"]
     known = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "gloo": {}}
-    assert project(rule="rendezvous", networks=[known]).warnings() == said
-    assert project(rule="rendezvous", algorithm="gloo").warnings() == said
+    assert project(protocol="rendezvous", networks=[known]).warnings() == said
+    assert project(protocol="rendezvous", algorithm="gloo").warnings() == said
     for fields in ({"networks": [known], "algorithm": "ring"}, {"networks": [known, "wan"]}, {}):
-        assert project(rule="rendezvous", **fields).warnings() == []
+        assert project(protocol="rendezvous", **fields).warnings() == []
 
 
 def test_undisturbed_computing_times_of_a_long_training_are_kept_once():

@@ -14,7 +14,7 @@ from syncline.specs import KINDS, RunSpec, load_spec, validate
 CLUSTER = """
 name: lab
 measured: {command: by hand}
-network: {latency: 1 ms, bandwidth: 1 Gbit/s, gloo: {message: 0.1 ms, call: {2: 0.2 ms}}}
+network: {latency: 1 ms, bandwidth: 1 Gbit/s, gloo: {message_overhead: 0.1 ms, call_overhead: {2: 0.2 ms}}}
 hardware: {peak_flops: 4.0e+10, mfu: 0.3, memory_bytes_per_s: 9.0e+9}
 """
 
@@ -51,8 +51,8 @@ def test_a_preset_stays_a_name(cluster: Path) -> None:
     [
         ("project", {"memory": {"hardware": "cluster.yaml"}, "model": "gpt-160m", "tokens_per_worker": 1, "workers": 2,
                      "methods": ["ddp-adam"], "networks": ["cluster.yaml"]}),
-        ("pipeline", {"schedules": ["1f1b"], "stages": 2, "microbatches": 4, "model": "gpt-160m", "tokens": 8,
-                      "hardware": "cluster.yaml", "networks": ["cluster.yaml"]}),
+        ("pipeline", {"schedules": ["1f1b"], "stages": 2, "microbatches": 4, "model": "gpt-160m",
+                      "tokens_per_microbatch": 8, "hardware": "cluster.yaml", "networks": ["cluster.yaml"]}),
     ],
 )  # fmt: skip
 def test_other_kinds_of_spec_take_it(kind: str, fields: dict, cluster: Path) -> None:
@@ -74,9 +74,9 @@ def test_other_kinds_of_spec_take_it(kind: str, fields: dict, cluster: Path) -> 
             "compute.hardware: got 'cluster.yaml'; expected a file with a section 'hardware",
         ),
         (
-            "network: {preset: wan, gloo: {message: 1 m}}\nhardware: {peak_flops: 1, mfu: 1}",
+            "network: {preset: wan, gloo: {message_overhead: 1 m}}\nhardware: {peak_flops: 1, mfu: 1}",
             {},
-            "network.gloo.message: got '1 m'",
+            "network.gloo.message_overhead: got '1 m'",
         ),
         (CLUSTER, {"compute": {"hardware": {"peak_flops": 1.0}}}, "compute.hardware.mfu: got None; expected a number"),
         (CLUSTER, {"compute": {"hardware": {"peak_flops": -1, "mfu": 1}}}, "compute.hardware.peak_flops: got -1.0"),

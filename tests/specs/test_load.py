@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 
 from syncline.costmodel import HARDWARE
 from syncline.errors import SpecError
+from syncline.fields import RENAMED, Spec, validate
 from syncline.methods import method_of
 from syncline.methods.local import LocalSpec
 from syncline.methods.mt_dao import MTDAOSpec
@@ -29,14 +31,14 @@ compute:
   jitter: 0.1
   slow_workers: [{worker: 2, factor: 1.5}]
   pauses: [{worker: 0, step: 19, seconds: 2 min}]
-  starts: [0, 1 ms, 2us]
+  start_offsets: [0, 1 ms, 2us]
 method:
   kind: mt-dao
   lr: 1e-3
   betas: [0.9, 0.99]
   omegas: [0.3, 0.6]
   momentum_periods: [4, 8]
-  outer: {lr: 0.5}
+  outer_optimizer: {lr: 0.5}
   clip_norm: 1
   wire: bf16
 network: {latency: 50us, bandwidth: 10 Gbit/s}
@@ -62,7 +64,7 @@ def test_a_spec_with_everything_in_it_survives_being_written(tmp_path):
     spec = load_spec(tmp_path / "rich.yaml", (), RunSpec)
     assert load_spec(resolved(spec, tmp_path)) == spec
     assert spec.method.lr == 1e-3 and spec.problem.spectrum == (1.0, 10.0, 100.0)
-    assert spec.compute.starts == (0.0, 1e-3, 2e-6) and spec.compute.pauses[0].seconds == 120.0
+    assert spec.compute.start_offsets == (0.0, 1e-3, 2e-6) and spec.compute.pauses[0].seconds == 120.0
     assert spec.compute.hardware == HARDWARE["h100"]
     assert spec.network.name == "50 us, 10 Gbit/s"
 
@@ -160,8 +162,8 @@ def test_what_is_sent_in_one_of_several_phases_is_averaged():
 
 
 def test_what_a_closed_form_cannot_see_is_a_warning():
-    spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.starts=[1, 2]"])
-    assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.starts"]
+    spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.start_offsets=[1, 2]"])
+    assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.start_offsets"]
 
 
 SCALED = """
@@ -225,6 +227,23 @@ def test_a_mistake_in_a_scale_is_one_line_with_its_path(scaled, block, said):
     with pytest.raises(SpecError) as refused:
         load_spec(scaled, scale="large")
     assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
+
+
+def every_spec(base: type[Spec] = Spec) -> Iterator[type[Spec]]:
+    for spec in base.__subclasses__():
+        yield spec
+        yield from every_spec(spec)
+
+
+@pytest.mark.parametrize(("old", "new"), [(old, new) for old, names in RENAMED.items() for new in names])
+def test_the_old_name_of_a_field_is_refused_with_its_new_name(old: str, new: str) -> None:
+    specs = [spec for spec in every_spec() if new in spec.model_fields and old not in spec.model_fields]
+    lines = []
+    for spec in specs:
+        with pytest.raises(SpecError) as refused:
+            validate(spec, {old: 1})
+        lines.append(str(refused.value))
+    assert f"{old}: got 1; expected no such field here, but it was renamed to {new}" in lines
 
 
 def test_a_path_goes_into_what_was_made_in_python():

@@ -190,8 +190,8 @@ def test_an_installed_package_offers_models_by_name() -> None:
 
 
 PIPELINE: dict[str, Any] = {
-    "kind": "pipeline", "name": "p", "schedules": ["1f1b"], "stages": 2, "microbatches": 4, "tokens": 128,
-    "hardware": "h100",
+    "kind": "pipeline", "name": "p", "schedules": ["1f1b"], "stages": 2, "microbatches": 4,
+    "tokens_per_microbatch": 128, "hardware": "h100",
 }  # fmt: skip
 
 

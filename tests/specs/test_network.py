@@ -27,7 +27,7 @@ DESCRIBED = {
         "2 per node, nvlink4 inside, ib-ndr (1 per node) between",
     ),
     "{sites: [1, 3], lan: 10gbe, uplink: [wan, wan-metro], name: two}": (Sites, "two"),
-    "{levels: [{units: 2, link: nvlink4}, {link: wan, rails: 1, through: true, oversubscription: 2}]}": (
+    "{levels: [{units: 2, link: nvlink4}, {link: wan, rails: 1, shares_lower_links: true, oversubscription: 2}]}": (
         MultiLevel,
         "2 by nvlink4, any by wan (1 rail, 2:1)",
     ),

@@ -18,7 +18,7 @@ BASE: dict[str, Any] = {
 }  # fmt: skip
 MODEL: dict[str, Any] = {
     "kind": "pipeline", "name": "p", "schedules": ["1f1b"], "stages": 3, "microbatches": 6, "model": "gpt-160m",
-    "tokens": 1024, "hardware": "h100",
+    "tokens_per_microbatch": 1024, "hardware": "h100",
 }  # fmt: skip
 WAN = {"networks": ["wan"]}
 
@@ -56,12 +56,12 @@ FIELDS: dict[str, Moved | Inert] = {
     "stages": Moved(2, BASE),
     "microbatches": Moved(9, BASE),
     "chunks": Moved(3, BASE | {"schedules": ["interleaved"]}),
-    "in_flight": Moved(1, BASE),
+    "max_in_flight": Moved(1, BASE),
     "forward": Moved(1.5, BASE),
     "backward": Moved([2, 2, 4], BASE),
-    "weight": Moved(0.5, BASE | {"schedules": ["zb-h1"]}),
+    "backward_weight": Moved(0.5, BASE | {"schedules": ["zb-h1"]}),
     "model": Moved("gpt-350m", MODEL),
-    "tokens": Moved(2048, MODEL),
+    "tokens_per_microbatch": Moved(2048, MODEL),
     "hardware": Moved("a100", MODEL),
     "precision": Moved("fp32", MODEL),
     "activation_bytes": Moved("8 MB", BASE | WAN),
@@ -96,7 +96,7 @@ def test_each_field_moves_something(field, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "warned"),
     [
-        ({"weight": 0.5}, "weight has no effect"),
+        ({"backward_weight": 0.5}, "backward_weight has no effect"),
         ({"seed": 3}, "seed has no effect without jitter"),
         ({"precision": "fp32"}, "precision has no effect without a model"),
         ({"activation_bytes": "8 MB"}, "activation_bytes has no effect without networks"),
@@ -124,7 +124,7 @@ def test_times_follow_from_the_model_s_work_and_the_last_stage_has_the_head():
 
 
 def test_a_split_backward_is_divided_and_not_longer():
-    forward, inputs, weight = spec_of(schedules=["zb-h1"], weight="500 ms").stage_seconds("zb-h1")
+    forward, inputs, weight = spec_of(schedules=["zb-h1"], backward_weight="500 ms").stage_seconds("zb-h1")
     assert (forward, inputs, weight) == ([1, 1, 1], [1.5, 1.5, 1.5], [0.5, 0.5, 0.5])
     assert spec_of(schedules=["zb-h1"]).stage_seconds("zb-h1")[1:] == ([1, 1, 1], [1, 1, 1])
 
@@ -159,18 +159,23 @@ def test_jitter_is_drawn_from_its_seed_and_keeps_the_mean():
 @pytest.mark.parametrize(
     ("base", "fields", "path", "expected"),
     [
-        (BASE, {"backward": None}, "backward", "or a model, tokens and hardware instead"),
-        (BASE, {"tokens": 4}, "tokens", "a model beside it"),
+        (BASE, {"backward": None}, "backward", "or a model, tokens_per_microbatch and hardware instead"),
+        (BASE, {"tokens_per_microbatch": 4}, "tokens_per_microbatch", "a model beside it"),
         (BASE, {"hardware": "h100"}, "hardware", "a model beside it"),
-        (MODEL, {"tokens": None}, "tokens", "follows from model, tokens and hardware"),
-        (MODEL, {"weight": 1}, "weight", "nothing beside a model"),
+        (
+            MODEL,
+            {"tokens_per_microbatch": None},
+            "tokens_per_microbatch",
+            "follows from model, tokens_per_microbatch and hardware",
+        ),
+        (MODEL, {"backward_weight": 1}, "backward_weight", "nothing beside a model"),
         (MODEL, {"stages": 13}, "stages", "at most 12: gpt-160m has 12 blocks"),
         (MODEL, {"schedules": ["interleaved"], "stages": 7, "microbatches": 7}, "stages", "at most 6: gpt-160m has"),
         (BASE, {"schedules": []}, "schedules", "at least 1"),
         (BASE, {"schedules": ["1f1b", "1f1b"]}, "schedules", "different names"),
         (BASE, {"networks": ["wan", "wan"]}, "networks", "different names"),
         (BASE, {"schedules": ["interleaved"], "chunks": 1}, "chunks", "at least 2"),
-        (BASE, {"in_flight": [1, 2, 1]}, "in_flight", "at most 1 at stage 2"),
+        (BASE, {"max_in_flight": [1, 2, 1]}, "max_in_flight", "at most 1 at stage 2"),
         (BASE, {"gradient_bytes": [1, 2]}, "gradient_bytes", "one for each of the 3 stages"),
         (BASE, {"networks": [{"sites": [1, 1], "lan": "10gbe", "uplink": "wan"}]}, "workers", "2"),
     ],

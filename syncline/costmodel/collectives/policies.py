@@ -249,7 +249,7 @@ def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, 
         inside = "pcie" if network.inner.fabric == "pcie" else "nvlink"
         cards = network.nics * float(network.outer.goodput_bytes_per_s)
         return nodes, inside, inner if nodes == 1 else min(inner, cards)
-    if isinstance(network, MultiLevel) and len(network.levels) > 1 and not network.through(1):
+    if isinstance(network, MultiLevel) and len(network.levels) > 1 and not network.shares_lower_links(1):
         shape, link = network.shape(workers), network.levels[0].link
         nodes, inner = workers // shape.sizes[0], float(link.goodput_bytes_per_s)
         cards = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)

@@ -32,12 +32,12 @@ class BatchTimes:
 
     def __post_init__(self) -> None:
         if not self.times_s:
-            raise SpecError("table", dict(self.times_s), "seconds for one batch size at least, as in {8: 60 ms}")
+            raise SpecError("batch_times", dict(self.times_s), "seconds for one batch size at least, as in {8: 60 ms}")
         for size, seconds in self.times_s.items():
             if not 0 < size < math.inf:
-                raise SpecError("table", size, "batch sizes above 0")
+                raise SpecError("batch_times", size, "batch sizes above 0")
             if not 0 <= seconds < math.inf:
-                raise SpecError(f"table.{size:g}", seconds, "a time of at least 0 s")
+                raise SpecError(f"batch_times.{size:g}", seconds, "a time of at least 0 s")
 
     @property
     def sizes(self) -> list[float]:
@@ -62,12 +62,12 @@ class BatchTimes:
         measured = f"{sizes[0]:g}" if len(sizes) == 1 else f"{sizes[0]:g} to {sizes[-1]:g}"
         if not extrapolate or len(sizes) == 1:
             expected = f"batch sizes below and above a worker's {batch:g}" + ", or extrapolate" * (len(sizes) > 1)
-            raise SpecError("table", measured, expected)
+            raise SpecError("batch_times", measured, expected)
         near, neighbour = (sizes[0], sizes[1]) if batch < sizes[0] else (sizes[-1], sizes[-2])
         slope = (self.times_s[near] - self.times_s[neighbour]) / (near - neighbour)
         seconds = self.times_s[near] + (batch - near) * slope
         if seconds < 0:
-            raise SpecError("table", f"{seconds:g} s at {batch:g}", "a continuation that is not negative")
+            raise SpecError("batch_times", f"{seconds:g} s at {batch:g}", "a continuation that is not negative")
         return seconds
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -68,6 +69,45 @@ def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
         runs[part].append(i)
         last, before = part, before + size
     return runs
+
+
+class Fragment(NamedTuple):
+    """A part of a model that is averaged on its own schedule.
+
+    Attributes:
+        tensors: indices of its tensors.
+        spans: the parts of the gradient that it covers, as fractions of the elements in the order in which a backward
+            pass makes them, from the last tensor to the first; ascending.
+    """
+
+    tensors: list[int]
+    spans: tuple[tuple[float, float], ...]
+
+
+def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> list[Fragment]:
+    """Cut a list of tensors into F fragments of about equal size, each of ``strides`` runs that lie F runs apart.
+
+    Args:
+        sizes: number of elements of each tensor, in the order of the forward pass.
+        fragments: F, number of fragments.
+        strides: number of runs of neighbouring tensors in each fragment; 1 gives contiguous fragments.
+
+    >>> [fragment.tensors for fragment in model_fragments([2, 2, 2, 2], 2, strides=2)]
+    [[0, 2], [1, 3]]
+    >>> model_fragments([2, 2, 2, 2], 2, strides=2)[0].spans
+    ((0.25, 0.5), (0.75, 1.0))
+
+    Source: Streaming DiLoCo (Douillard et al., 2025), section 3.1: fragments of several layers, strided over the depth.
+    """
+    total = max(sum(sizes), 1)
+    after = [0, *accumulate(reversed(sizes))]  # elements of the last i tensors
+    runs = balanced_parts(sizes, fragments * strides)
+    out = []
+    for first in range(fragments):
+        parts = [run for run in runs[first::fragments] if run]
+        spans = [(after[len(sizes) - 1 - run[-1]] / total, after[len(sizes) - run[0]] / total) for run in parts]
+        out.append(Fragment([index for run in parts for index in run], tuple(reversed(spans))))
+    return out
 
 
 def largest_divisor(length: int, limit: int) -> int:

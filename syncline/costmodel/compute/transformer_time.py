@@ -140,7 +140,7 @@ class Node:
 
     def __post_init__(self) -> None:
         require(self.devices >= 1, "node.devices", self.devices, "at least 1")
-        require(self.bytes_per_s > 0, "node.bandwidth", self.bytes_per_s, "positive")
+        require(self.bytes_per_s > 0, "node.nic_bandwidth", self.bytes_per_s, "positive")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The shard of a model on one worker of a replica, tensor by tensor, and its activations for the backward pass.
+"""The shard of a model on one worker of a replica, tensor by tensor.
 
 Each of the t workers that share matrices has 1/t of the rows of the matrices that make queries, keys, values, gates and
 hidden numbers, and of both tables of the vocabulary. It has 1/t of the columns of the matrices that project back to the
@@ -17,7 +17,6 @@ from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.module_shape import Model
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import Activations, activation_bytes
 from syncline.costmodel.layouts.stage_sizes import blocks_of_stages
 
 BY_COLUMNS = ("out", "down")
@@ -104,51 +103,3 @@ def _of_stages(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
     if model.tied and k > 1:
         add(k - 1, TensorShape("head", (model.vocabulary, model.width)))
     return [WorkerTensors(tuple(tensors), tuple(experts)) for tensors, experts in stages]
-
-
-def worker_activation_bytes(
-    model: ModelShape,
-    layout: Layout,
-    sequences: float,
-    micro_batches: float,
-    policy: Activations = "selective",
-    bytes_per_number: int = 2,
-) -> float:
-    """Return the bytes of activations that a worker keeps for the backward pass, at the stage that keeps most.
-
-    Tensor and context parallelism split all activations (with sequence parallelism, a stored layer keeps
-    ``s b h (34 + 5 a s / h) / t``). The first stage has ``min(M, k)`` micro-batches in flight; v chunks multiply their
-    number by ``1 + (k - 1) / (k v)``.
-
-    Args:
-        model: shape of the model.
-        layout: layout of the replica.
-        sequences: b, sequences of a step on the workers of one data-parallel rank.
-        micro_batches: M, number of micro-batches of these sequences.
-        policy: see `activation_bytes`.
-        bytes_per_number: 2 for bf16 and fp16.
-
-    Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4.2,
-    equations 4 and 5.
-    """
-    b, k, v = sequences / micro_batches, layout.pipeline, layout.chunks
-    tokens, w = b * model.sequence, bytes_per_number
-    ends = tokens * (model.width + 4 * model.vocabulary) + 2 * w * tokens * model.width
-    stage_layers = -(-model.layers // k)
-    layers = (activation_bytes(model, b, policy, w) - ends) * _part(model, stage_layers, policy, w, b)
-    first_stage = min(micro_batches, k) * (1 + (k - 1) / (k * v) if v > 1 else 1.0) * layers
-    split = layout.tensor * layout.context
-    if k == 1:
-        return (layers + ends) / split
-    return max(first_stage + tokens * model.width, layers + ends) / split
-
-
-def _part(model: ModelShape, layers: int, policy: Activations, w: int, b: float) -> float:
-    """Return the fraction of all layers' activations that ``layers`` layers keep."""
-    if policy != "recomputed":
-        return layers / model.layers
-    inputs = b * model.sequence * model.width * w
-    tokens = b * model.sequence
-    ends = tokens * (model.width + 4 * model.vocabulary) + 2 * w * tokens * model.width
-    total = activation_bytes(model, b, policy, w) - ends
-    return 1 - (model.layers - layers) * inputs / total

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline.costmodel.compute.model_shape import ModelShape
-from syncline.costmodel.layouts.memory import activation_bytes
+from syncline.costmodel.layouts.activations import layer_bytes
 from syncline.costmodel.pipeline.closed_form import block_stages
 
 
@@ -70,7 +70,8 @@ def stage_activation_bytes(
 ) -> list[float]:
     """Return the bytes of activations that each stage keeps of one micro-batch for its backward pass, ``(K,)``.
 
-    `activation_bytes` counts them under ``selective``, without attention scores, as fused kernels do.
+    `layer_bytes` counts them under ``selective``, without attention scores, as fused kernels do. The last stage keeps
+    the logits.
 
     Args:
         model: shape of the model.
@@ -79,13 +80,10 @@ def stage_activation_bytes(
         chunks: v, chunks per stage.
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
-    sequences, width = tokens / model.sequence, bytes_per_number
-    model_bytes = activation_bytes(model, sequences, "selective", width)
-    mask = tokens * model.width  # mask of the dropout after the embedding
-    ends = tokens * (model.width + 4 * model.vocabulary) + 2 * width * tokens * model.width
+    parts = layer_bytes(model, tokens / model.sequence, "selective", bytes_per_number)
     counts = stage_blocks(model, stages, chunks)
-    blocks = [count * (model_bytes - ends) / model.layers for count in counts]
-    return _of_stages(blocks, first=mask, last=ends - mask)
+    blocks = [count * parts.layers / model.layers for count in counts]
+    return _of_stages(blocks, first=parts.mask, last=parts.ends - parts.mask + parts.logits)
 
 
 def _of_stages(blocks: Sequence[float], first: float = 0, last: float = 0) -> list[float]:

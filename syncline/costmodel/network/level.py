@@ -23,10 +23,10 @@ class Level:
             ``l x rails // n``. None: one per worker where messages leave by this link directly; as many as there are
             links in the level below where they pass through it, and an ``oversubscription`` is given.
         oversubscription: k: all rails of a unit together carry 1/k of their bandwidths. None: all of it.
-        through: whether a message passes the links of the level below on its way to this one's, as through a site's
-            local network to its uplink or through a leaf switch to the spine; else it leaves by this link directly, as
-            a node's does by its worker's own card. None: directly where the level below is the inside of a node, by its
-            link's fabric (NVLink, PCI Express), else through.
+        shares_lower_links: whether a message passes the links of the level below on its way to this level's, as it
+            passes a site's local network to the uplink, or a leaf switch to the spine. False: it leaves by this link
+            directly, as by a worker's own card. None: False if the level below is the inside of a node by its link's
+            fabric (NVLink, PCI Express), else True.
         cross_rail: of the second level: rail r of every unit ends at switch r, and a message to another rail goes by
             the level above (``spine``), or by the innermost link to the worker whose number its receiver has
             (``inside``). None: all rails end at one switch.
@@ -37,7 +37,7 @@ class Level:
     link: Link
     rails: int | None = None
     oversubscription: float | None = None
-    through: bool | None = None
+    shares_lower_links: bool | None = None
     cross_rail: CrossRail | None = None
     name: str = ""
 

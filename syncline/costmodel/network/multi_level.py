@@ -60,24 +60,32 @@ class MultiLevel:
         if level.cross_rail is not None and level.cross_rail not in get_args(CrossRail):
             raise SpecError(f"{path}.cross_rail", level.cross_rail, one_of(get_args(CrossRail), str(level.cross_rail)))
         if number == 0:
-            for name, value in (("rails", level.rails), ("oversubscription", ratio), ("through", level.through)):
+            for name, value in (
+                ("rails", level.rails),
+                ("oversubscription", ratio),
+                ("shares_lower_links", level.shares_lower_links),
+            ):
                 if value:
                     raise SpecError(
                         f"{path}.{name}", value, "none in the innermost level: its link is each worker's own"
                     )
-        elif self.through(number) and level.rails is None and ratio is None:
+        elif self.shares_lower_links(number) and level.rails is None and ratio is None:
             expected = "the uplinks of a unit below (1: one that all share), or an oversubscription beside it"
             raise SpecError(f"{path}.rails", None, expected)
         if level.cross_rail and number != 1:
             raise SpecError(f"{path}.cross_rail", level.cross_rail, "none but in the second level: nodes have rails")
-        if level.cross_rail == "spine" and not (len(self.levels) > 2 and self.through(2)):
+        if level.cross_rail == "spine" and not (len(self.levels) > 2 and self.shares_lower_links(2)):
             raise SpecError(f"{path}.cross_rail", "spine", "a level above that is passed through this one, or 'inside'")
-        if level.cross_rail == "inside" and self.through(number):
-            raise SpecError(f"{path}.through", level.through, "false: nodes whose workers have cards of their own")
+        if level.cross_rail == "inside" and self.shares_lower_links(number):
+            raise SpecError(
+                f"{path}.shares_lower_links",
+                level.shares_lower_links,
+                "false: nodes whose workers have cards of their own",
+            )
 
-    def through(self, number: int) -> bool:
+    def shares_lower_links(self, number: int) -> bool:
         """Return whether a message to this level passes the links of the level below."""
-        setting = self.levels[number].through
+        setting = self.levels[number].shares_lower_links
         inside = number == 0 or self.levels[number - 1].link.fabric != "network"
         return not inside if setting is None else setting
 
@@ -130,7 +138,7 @@ class MultiLevel:
             by_rail = self.levels[number - 1].cross_rail == "spine"
             below = rails[-1] * sizes[number - 1] // (rails[-1] if by_rail else 1)
             members.append(capacity[number - 1] // (rails[-1] if by_rail else 1))
-            count = level.rails or (min(below, members[-1]) if self.through(number) else members[-1])
+            count = level.rails or (min(below, members[-1]) if self.shares_lower_links(number) else members[-1])
             crossed = any(size > 1 for size in sizes[number:])
             if crossed and count > members[-1]:
                 expected = f"at most {members[-1]}, the workers of a unit below"
@@ -139,7 +147,7 @@ class MultiLevel:
                 expected = f"a number that divides the {members[-1]} workers of a unit below"
                 raise SpecError(f"network.levels.{number}.rails", count, expected)
             rails.append(min(count, members[-1]))
-            begins.append(begins[-1] if self.through(number) else number)
+            begins.append(begins[-1] if self.shares_lower_links(number) else number)
         return LevelShape(sizes, capacity, tuple(members), tuple(rails), tuple(begins))
 
     def crossing(self, number: int, workers: int, all_send: bool = True) -> Link:
@@ -208,7 +216,7 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
         return network.levels
     if isinstance(network, TwoLevel):
         nics = network.nics_per_node
-        return Level(network.per_node, network.inner), Level(None, network.outer, nics, through=False)
+        return Level(network.per_node, network.inner), Level(None, network.outer, nics, shares_lower_links=False)
     if isinstance(network, Link):
         return (Level(None, network),)
     return _levels_of_sites(network)
@@ -220,7 +228,7 @@ def _levels_of_sites(network: Sites) -> tuple[Level, ...]:
     uplink = network.uplinks[0]
     across = replace(uplink, latency_s=2 * uplink.latency_s)
     per_site = None if isinstance(network.sites, int) else network.sites[0]
-    return Level(per_site, network.lan), Level(network.count, across, 1, through=True)
+    return Level(per_site, network.lan), Level(network.count, across, 1, shares_lower_links=True)
 
 
 def _any_num_workers(network: Sites) -> int:

@@ -63,10 +63,10 @@ class NcclCosts:
 
     def __post_init__(self) -> None:
         buffer, call = self.buffer_bytes, self.call_s
-        require(np.isfinite(buffer) & (buffer > 0), "nccl.buffer", buffer, "bytes, positive")
+        require(np.isfinite(buffer) & (buffer > 0), "nccl.buffer_size", buffer, "bytes, positive")
         require(self.channels >= 1, "nccl.channels", self.channels, "a number of channels, at least 1")
         require(self.slices >= 1, "nccl.slices", self.slices, "a number of slices, at least 1")
-        require(np.isfinite(call) & (call >= 0), "nccl.call", call, "seconds, at least 0")
+        require(np.isfinite(call) & (call >= 0), "nccl.call_overhead", call, "seconds, at least 0")
         for name in ("ring_latencies", "chain_latencies"):
             count = getattr(self, name)
             require(np.isfinite(count) & np.greater_equal(count, 0), f"nccl.{name}", count, "a number, at least 0")

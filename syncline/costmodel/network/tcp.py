@@ -114,8 +114,8 @@ class Tcp:
         goodput_fraction(self.loss)
         require(self.window_bytes > 0, "tcp.window", self.window_bytes, "bytes, positive")
         require(self.connections >= 1, "tcp.connections", self.connections, "a number of connections, at least 1")
-        require(self.segment_bytes > 0, "tcp.segment", self.segment_bytes, "bytes of a segment, positive")
-        require(self.flow_bytes_per_s > 0, "tcp.flow", self.flow_bytes_per_s, "bytes per second, positive")
+        require(self.segment_bytes > 0, "tcp.mss", self.segment_bytes, "bytes of a segment, positive")
+        require(self.flow_bytes_per_s > 0, "tcp.max_flow_rate", self.flow_bytes_per_s, "bytes per second, positive")
 
     def rate_bytes_per_s(self, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray) -> FloatOrArray:
         """Return the bytes per second that the connections carry with open windows.

@@ -113,3 +113,23 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
             break
         low, high = (middle, high) if function(middle) > 0 else (low, middle)
     return (low + high) / 2
+
+
+def repaired_s(repair_s: float, mtbf_s: float) -> float:
+    """Return the mean seconds from a failure until all machines work again, if others fail during its repair.
+
+    Each failure begins a repair of D seconds, so that the wait ends after D seconds without a failure. With a mean time
+    M between failures this takes ``M (e^(D / M) - 1)``, the busy period of a queue with a server for each machine.
+
+    >>> round(repaired_s(3600.0, 1e9)), round(repaired_s(3600.0, 3600.0))
+    (3600, 6186)
+
+    Source: L. Takacs, "Introduction to the Theory of Queues" (1962), chapter 3, section 3 (the queue M/G/infinity).
+    """
+    if not math.isfinite(mtbf_s):
+        return repair_s
+    return mtbf_s * math.expm1(repair_s / mtbf_s) if repair_s / mtbf_s < MOST_REPAIRS else math.inf
+
+
+MOST_REPAIRS = 700.0
+"""Mean times between failures in a repair above which all machines never work."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from syncline.costmodel.numerics.arrays import require
+from syncline.units import format_seconds
 
 DAY_S = 86400.0
 
@@ -75,13 +76,34 @@ def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, site
     return 1 / per_s if per_s else math.inf
 
 
+REPAIR_S = 342 * 60.0
+"""Default seconds of a repair: the mean of 5.7 h after hardware failures on clusters of Los Alamos National Laboratory.
+
+The mean over all causes was 355 minutes, the median 54, because repair times are lognormal. Mean repair times of single
+clusters were less than an hour to more than a day.
+"""
+
+REPAIR_SOURCE = "the mean after hardware failures at LANL, Schroeder and Gibson (2006), Table 2"
+
+
 class PublishedRate(NamedTuple):
-    """Published failure rates with their description, their source, and the accelerators of a node."""
+    """Published failure rates, and the spare machines of their cluster.
+
+    Attributes:
+        rates: the rates.
+        description: the rates in words.
+        source: publication of the rates.
+        node: accelerators of a node.
+        spares: accelerators of the cluster that the training did not use, which replaced failed machines.
+        spares_source: origin of the number of spares.
+    """
 
     rates: tuple[FailureRate, ...]
     description: str
     source: str
-    node: int = 1
+    node: int
+    spares: int
+    spares_source: str
 
 
 def _interruptions(count: float, accelerators: int, days: float) -> tuple[FailureRate, ...]:
@@ -93,25 +115,50 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         _interruptions(419, 16_384, 54),
         "unexpected interruptions of Llama 3 405B: one in 3.1 h on 16,384 H100s, one of a GPU in 5.8 years",
         "Grattafiori et al., The Llama 3 Herd of Models (2024), section 3.3.4 and Table 5: 419 in 54 days.",
+        1,
+        8192,
+        "the training used 16K of the cluster's 24K GPUs, section 3.3.1",
     ),
     "opt-175b": PublishedRate(
         _interruptions(35, 992, 60),
         "manual restarts of OPT-175B after hardware failures: one in 1.7 days on 992 A100s",
         "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days); the 70 and "
         "more that were automatic, by their own estimate, are not counted.",
+        1,
+        800,
+        "flagged hosts were replaced, more than 100 of 8 GPUs in all, section 2.5",
     ),
     "meta-rsc-1": PublishedRate(
         (FailureRate(1000 / 6.50 * DAY_S, "node"),),
         "failures of nodes of 8 A100s: one of a node in 154 days",
         "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (2024): 6.50 "
         "failures per thousand node-days on RSC-1.",
-        node=8,
+        8,
+        3200,
+        "failed jobs start again on other nodes; about 80 % of the cluster's 16,000 GPUs were in use",
     ),
     "meta-rsc-2": PublishedRate(
         (FailureRate(1000 / 2.34 * DAY_S, "node"),),
         "failures of nodes of 8 A100s: one of a node in 427 days",
         "Kokolis et al. (2024): 2.34 failures per thousand node-days on RSC-2.",
-        node=8,
+        8,
+        1600,
+        "failed jobs start again on other nodes; about 80 % of the cluster's 8,000 GPUs were in use",
     ),
 }
 """Published rates by name, all exponential, because the sources give only rates."""
+
+
+def repair_text(repair_s: float, spares: int) -> str:
+    """Return a sentence on repairs and spares, with the source of each that is a default.
+
+    >>> repair_text(3600.0, 0)
+    'A failed machine is repaired in 1 h.'
+    """
+    repair = f"A failed machine is repaired in {format_seconds(repair_s)}"
+    repair += f" (assumed: {REPAIR_SOURCE})" if repair_s == REPAIR_S else ""
+    if not spares:
+        return f"{repair}."
+    source = next((rate.spares_source for rate in FAILURE_RATES.values() if rate.spares == spares), None)
+    replaced = f"{spares:,} spare machines replace failed ones at once" + (f" (assumed: {source})" if source else "")
+    return f"{repair}; {replaced}."

@@ -8,6 +8,8 @@ with Figure 4, whose axis is in tokens.
 
 from __future__ import annotations
 
+import math
+
 from syncline.costmodel.scaling.laws import PowerLaw
 from syncline.errors import SpecError
 
@@ -77,3 +79,50 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
     if not replicas > 0:
         raise SpecError("replicas", replicas, "a positive number")
     return DILOCO_BATCH.value({"parameters": parameters, "replicas": replicas})
+
+
+def default_batch(parameters: float, workers: int, sequence: int) -> int:
+    """Return a batch in tokens that fits of losses cover for data parallelism and DiLoCo alike.
+
+    It is the geometric mean of the two best batches, rounded to the nearest power of two of whole sequences for each
+    worker, or of sequences for all workers if there are fewer sequences than workers.
+
+    Args:
+        parameters: N of the model.
+        workers: P, the number of workers.
+        sequence: tokens of a sequence.
+
+    >>> default_batch(6.7e9, 64, 2048)
+    524288
+    """
+    wanted = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, 2))
+    unit = workers * sequence if wanted >= workers * sequence else math.lcm(workers, sequence)
+    return unit * 2 ** max(0, round(math.log2(wanted / unit)))
+
+
+def batch_source(parameters: float) -> str:
+    """Return the source of `default_batch`, in words."""
+    parallel, diloco = best_batch_tokens(parameters), best_batch_tokens(parameters, 2)
+    return (
+        f"between the best of data parallelism ({parallel:,.0f}) and of DiLoCo with 2 replicas ({diloco:,.0f}) by the "
+        "fits of Charles et al. (2025), Tables 9 and 10"
+    )
+
+
+def whole_batch(wanted: float, workers: int, sequence: int) -> int:
+    """Return the nearest batch of whole sequences: an even number for each worker from eight on, else one or more each.
+
+    With fewer sequences than workers, it is the nearest batch that both tokens and sequences divide.
+
+    >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
+    (3932160, 100352)
+    """
+    sequence_each = workers * sequence
+    unit = (
+        2 * sequence_each
+        if wanted >= 8 * sequence_each
+        else sequence_each
+        if wanted >= sequence_each
+        else math.lcm(workers, sequence)
+    )
+    return unit * max(1, round(wanted / unit))

@@ -1,8 +1,11 @@
-"""Prediction of a training's loss by a published fit, with bounds and a mark for extrapolation."""
+"""Prediction of a training's loss by a published fit, with bounds and a mark for extrapolation.
+
+A method's gain over data parallelism is at most that at the measured end of its curve, see `measured_end`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
@@ -10,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange, log_bounds
-from syncline.costmodel.scaling.laws import AdditiveLaw
-from syncline.costmodel.scaling.published import TOKEN_LAWS, fit_named
+from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw
+from syncline.costmodel.scaling.measured_end import MeasuredEnd, measured_end
+from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named, token_shifts
 from syncline.errors import SpecError
 
 
@@ -92,6 +96,7 @@ class PredictedLoss:
         fit: the fit.
         trained: the training, with tokens and period.
         beyond: fields whose values are outside the range of the fit, each with its factor.
+        gain_limit: measurements that limit the gain over data parallelism, if the law says more; None: it does not.
     """
 
     loss: float
@@ -101,6 +106,7 @@ class PredictedLoss:
     fit: LossFit
     trained: TrainingAtScale
     beyond: tuple[FieldOutside, ...]
+    gain_limit: str | None = None
 
     @property
     def extrapolation(self) -> bool:
@@ -124,6 +130,7 @@ class PredictedLoss:
             "extrapolation": self.extrapolation,
             "beyond": [field._asdict() for field in self.beyond],
             "basis": self.basis,
+            "gain_limit": self.gain_limit,
             "fit": self.fit.name,
             "family": self.fit.family,
             "data": self.fit.data,
@@ -157,6 +164,13 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
         raise SpecError(name, float(f"{value:.12g}"), expected)
     loss = chosen.law.value(fields)
     lows, highs, bases, beyond = [np.log(chosen.within.low)], [np.log(chosen.within.high)], [chosen.within.basis], []
+    if chosen.tokens_per_parameter is not None:
+        shifts = token_shifts(
+            fields["parameters"], fields["tokens"], chosen.tokens_per_parameter * fields["parameters"]
+        )
+        loss *= float(np.exp(shifts.mean()))
+        lows.append(shifts.min() - shifts.mean())
+        highs.append(shifts.max() - shifts.mean())
     for name, value, span in outside:
         shift, low, high, basis = _drift(chosen, fields, name, span)
         loss *= float(np.exp(shift))
@@ -167,11 +181,35 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
             bases.append(f"{name}: {basis}")
             lows.append(low)
             highs.append(high)
+    gain_limit = None
+    end = None if trained.method == "ddp-adam" else measured_end(chosen.family, trained.method)
+    if end is not None:
+        base = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
+        floor = predicted_loss(base, ddp_fit_of(chosen).name, extrapolate=True).loss * _least_ratio(chosen, end, fields)
+        if floor > loss:
+            loss, gain_limit = floor, f"gain over data parallelism at most that of {end.basis}"
+            bases.append(gain_limit)
     bounded = all(field.basis is not None for field in beyond)
     low, high = (loss * float(np.exp(sign * np.hypot.reduce(logs))) for sign, logs in ((-1, lows), (1, highs)))
     return PredictedLoss(
-        loss, low if bounded else None, high if bounded else None, "; ".join(bases), chosen, complete, tuple(beyond)
+        loss,
+        low if bounded else None,
+        high if bounded else None,
+        "; ".join(bases),
+        chosen,
+        complete,
+        tuple(beyond),
+        gain_limit,
     )
+
+
+def _least_ratio(fit: LossFit, end: MeasuredEnd, fields: Mapping[str, float]) -> float:
+    """Return the smallest ratio to data parallelism that measurements support, for a fit with a power law."""
+    assert isinstance(fit.law, PowerLaw)
+    exponents = dict(fit.law.exponents)
+    for name, drift in fit.beyond.items():
+        exponents[name] = exponents.get(name, 0.0) + drift.exponent
+    return end.ratio(fields, exponents)
 
 
 TOLERANCE = 1e-6
@@ -184,13 +222,18 @@ def _outside(fit: LossFit, fields: dict[str, float]) -> Iterable[tuple[str, floa
             yield name, fields[name], span
 
 
+TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', '.join(TOKEN_LAWS)})"
+
+
 def _drift(
     fit: LossFit, fields: dict[str, float], name: str, span: SeenRange
 ) -> tuple[float, float, float, str | None]:
     """Return the shift of the loss outside a field's range, its bounds (all logarithms), and their basis or None."""
     factor = span.beyond(fields[name])
-    if name == "tokens_per_parameter" or isinstance(fit.law, AdditiveLaw):
-        return _as_laws_say(fit, fields, name, factor)
+    if name == "tokens_per_parameter":  # which `predicted_loss` has done, inside the range, too
+        return 0.0, 0.0, 0.0, TOKENS_BASIS
+    if isinstance(fit.law, AdditiveLaw):
+        return _spread_of_laws(fit.law, fields, name, factor)
     drift: Drift | None = fit.beyond.get(name)
     if drift is None:
         return 0.0, 0.0, 0.0, None
@@ -199,16 +242,10 @@ def _drift(
     return drift.exponent * folds, low, high, drift.uncertainty.basis
 
 
-def _as_laws_say(
-    fit: LossFit, fields: dict[str, float], name: str, factor: float
-) -> tuple[float, float, float, str | None]:
-    """Return the shift from the edge of the range by laws of parameters and tokens, with their spread as bounds."""
-    field = "tokens" if name == "tokens_per_parameter" else name
-    edge = fields | {field: fields[field] / factor}
-    logs = [float(np.log(law.value(fields) / law.value(edge))) for law in TOKEN_LAWS.values()]
-    basis = f"spread of {len(logs)} laws of parameters and tokens ({', '.join(TOKEN_LAWS)})"
-    if isinstance(fit.law, AdditiveLaw):  # which predicts the shift itself
-        fit_log = float(np.log(fit.law.value(fields) / fit.law.value(edge)))
-        return 0.0, min(*logs, fit_log) - fit_log, max(*logs, fit_log) - fit_log, basis
-    middle = float(np.mean(logs))
-    return middle, min(logs) - middle, max(logs) - middle, basis
+def _spread_of_laws(
+    law: AdditiveLaw, fields: dict[str, float], name: str, factor: float
+) -> tuple[float, float, float, str]:
+    """Return no shift, as the law predicts it itself, with the bounds by which other laws differ from the edge on."""
+    edge = fields | {name: fields[name] / factor}
+    logs = [float(np.log(other.value(fields) / other.value(edge))) for other in (law, *TOKEN_LAWS.values())]
+    return 0.0, min(logs) - logs[0], max(logs) - logs[0], TOKENS_BASIS

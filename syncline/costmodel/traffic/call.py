@@ -22,6 +22,9 @@ from syncline.errors import SpecError, one_of
 Ranks = range | tuple[int, ...]
 """Ranks that take part in a collective, in order."""
 
+Spans = tuple[tuple[float, float], ...]
+"""Parts of a gradient: begin and end of each, as fractions of its elements in the order of the backward pass."""
+
 
 class Call(NamedTuple):
     """A collective as one worker calls it. A training makes hundreds of thousands, so `check` is a separate step.
@@ -41,6 +44,8 @@ class Call(NamedTuple):
         label: name of the payload for display; no number depends on it.
         needed: fraction of the step's compute time at which the worker waits for the result, from ``ready`` to 1; 1
             means the end of the step. ``wait_steps`` above 0 overrides it.
+        spans: parts of the gradient that the payload covers if it is sent ``in_backward``, as in
+            `syncline.costmodel.Fragment`; empty: all of it.
 
     >>> Call(3, "all_reduce", 4e6, range(8), label="gradient").group_size
     8
@@ -57,6 +62,7 @@ class Call(NamedTuple):
     ready: float = 1.0
     label: str = ""
     needed: float = 1.0
+    spans: Spans = ()
 
     @property
     def group_size(self) -> int | None:
@@ -67,6 +73,7 @@ class Call(NamedTuple):
     def from_fields(cls, fields: Iterable[Any]) -> Call:
         """Return the call with these field values in order, as a file stores them: the group is a list of ranks."""
         call = cls(*fields)
+        call = call._replace(spans=tuple((begin, end) for begin, end in call.spans))
         return call if call.group is None else call._replace(group=tuple(call.group))
 
     def check(self, path: str) -> None:
@@ -87,6 +94,8 @@ class Call(NamedTuple):
             raise SpecError(f"{path}.ready", self.ready, "a part of the compute time, from 0 to 1")
         if not self.ready <= self.needed <= 1:
             raise SpecError(f"{path}.needed", self.needed, f"a part of the compute time, from {self.ready:g} to 1")
+        if not all(0 <= begin < end <= 1 for begin, end in self.spans):
+            raise SpecError(f"{path}.spans", self.spans, "pairs of fractions, each from 0 to 1 and ascending")
         if self.group is not None and not isinstance(self.group, range | tuple):
             raise SpecError(f"{path}.group", self.group, "a range or a tuple of ranks, or none for all workers")
 

@@ -22,7 +22,7 @@ from syncline.costmodel.collectives.cost import Rule, collective_s, fastest_s
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
-from syncline.costmodel.traffic.call import Call, Ranks, groups_like
+from syncline.costmodel.traffic.call import Call, Ranks, Spans, groups_like
 from syncline.errors import SpecError
 
 
@@ -46,6 +46,7 @@ class Exchange:
         needed: fraction of the step's compute time at which the worker waits for the result.
         part: first of the groups of workers that run the collective at the same time, each group by itself, see
             `parts_like`; None means one group of all workers. Calls of groups are not joined with others.
+        spans: parts of the gradient that the payload covers if it is sent ``in_backward``, see `Call`.
 
     Raises:
         SpecError: an invalid field.
@@ -65,6 +66,7 @@ class Exchange:
     ready: float = 1.0
     needed: float = 1.0
     part: range | None = None
+    spans: Spans = ()
 
     def __post_init__(self) -> None:
         self.call(0).check("exchange")
@@ -90,6 +92,7 @@ class Exchange:
             ready=self.ready,
             needed=self.needed,
             label=self.label,
+            spans=self.spans,
         )
 
     def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
@@ -126,7 +129,8 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
             parts = [exchange.part] if group is None else groups_like(exchange.part, len(group))
             calls |= {(index, number): exchange.call(step, part) for number, part in enumerate(parts)}
             continue
-        join_key = exchange.collective, exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
+        times = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
+        join_key = exchange.collective, times, exchange.spans
         key = join_key if exchange.joins else index
         call = exchange.call(step, group)
         calls[key] = _sum(calls[key], call) if key in calls else call

@@ -17,7 +17,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling
 from syncline.costmodel.numerics.arrays import FloatOrArray
-from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.call import Call, Spans
 from syncline.costmodel.traffic.exchanges import Exchange, due_steps, join_exchanges, phase_cycles
 from syncline.errors import SpecError, one_of
 
@@ -36,6 +36,10 @@ FIRST_BUCKET_BYTES = 2**20
 FORWARD_SHARE = 1 / 3
 """Fraction of the compute time in the forward pass: a backward pass takes twice its operations, one product for the
 inputs and one for the weights (J. Kaplan et al., "Scaling Laws for Neural Language Models", 2020, section 2.1)."""
+
+
+NEGLIGIBLE = 1e-9
+"""Share of a gradient below which a part is a rounding error of sums of shares."""
 
 
 class Bucket(NamedTuple):
@@ -92,7 +96,7 @@ def gradient_buckets(
     [('0.30', '0.53'), ('0.70', '1.00')]
     """
     if not bucket_bytes > 0:
-        raise SpecError("bucket", bucket_bytes, "a positive number of bytes")
+        raise SpecError("bucket_size", bucket_bytes, "a positive number of bytes")
     if not 0 <= forward_share <= 1:
         raise SpecError("forward_share", forward_share, "a part of the compute time, from 0 to 1")
     total = sum(elements)
@@ -108,6 +112,27 @@ def gradient_buckets(
                 buckets.append(Bucket(in_bucket / total, forward_share + (1 - forward_share) * (done / total)))
             in_bucket, limit = 0, bucket_bytes
     return tuple(buckets)
+
+
+def covered_buckets(buckets: Sequence[Bucket], spans: Spans) -> tuple[Bucket, ...]:
+    """Return the buckets of a payload that covers only some parts of a gradient, as shares of that payload.
+
+    Args:
+        buckets: buckets of the whole gradient.
+        spans: the parts of the gradient that the payload covers.
+
+    >>> covered_buckets([Bucket(0.5, 0.7), Bucket(0.5, 1.0)], [(0.25, 0.5), (0.75, 1.0)])
+    (Bucket(share=0.5, ready=0.7), Bucket(share=0.5, ready=1.0))
+    """
+    begin, covered = 0.0, list[Bucket]()
+    for bucket in buckets:
+        end = begin + bucket.share
+        share = sum(max(0.0, min(end, last) - max(begin, first)) for first, last in spans)
+        if share > NEGLIGIBLE:
+            covered.append(Bucket(share, bucket.ready))
+        begin = end
+    total = sum(bucket.share for bucket in covered)
+    return tuple(bucket._replace(share=bucket.share / total) for bucket in covered)
 
 
 class PricedCall(NamedTuple):
@@ -140,6 +165,8 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
         return [call._replace(wait_steps=max(call.wait_steps, 1))]
     if overlap == "none" or not call.in_backward or buckets == WHOLE:
         return [call]
+    if call.spans:
+        buckets = covered_buckets(buckets, call.spans)
     labels = [f"{call.label} {number}/{len(buckets)}".strip() for number in range(1, len(buckets) + 1)]
     return [
         call._replace(

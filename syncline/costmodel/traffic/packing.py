@@ -31,6 +31,15 @@ def packed_bytes(count: int, bits: int) -> int:
     return -(-count * bits // 8)
 
 
+def e3m0_bytes(count: int) -> int:
+    """Return the bytes of ``count`` numbers of one sign bit and three exponent bits, and of their scale.
+
+    >>> e3m0_bytes(1001)
+    505
+    """
+    return SCALE_BYTES + packed_bytes(count, 4)
+
+
 def field_bytes(count: int, bits: int) -> int:
     """Return the bytes of ``count`` integers in fields that no word splits, so that words can be added.
 

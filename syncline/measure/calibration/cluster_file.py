@@ -174,15 +174,15 @@ def network_section(fit: LinkFit, runs: str) -> Fields:
 
 def gloo_section(costs: GlooCosts) -> Fields:
     """Return the costs per message, per call by number of workers, and per byte by collective, if above 0."""
-    fields: Fields = {"message": quantity(float(costs.message_s), TIMES)} if costs.message_s else {}
+    fields: Fields = {"message_overhead": quantity(float(costs.message_s), TIMES)} if costs.message_s else {}
     call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
     call |= {
         kind: {workers: quantity(seconds, TIMES) for workers, seconds in call_s} for kind, call_s in costs.call_of_s
     }
     if call:
-        fields["call"] = call
+        fields["call_overhead"] = call
     byte = {kind: quantity(seconds, TIMES) for kind, seconds in costs.byte_s if seconds}
-    return fields | ({"byte": byte} if byte else {})
+    return fields | ({"byte_overhead": byte} if byte else {})
 
 
 def compute_of(measurement: Fields) -> Fields:
@@ -248,11 +248,15 @@ def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
         "bandwidth": float(fit.link.bandwidth_bytes_per_s),
-        "message": float(fit.costs.message_s),
+        "message_overhead": float(fit.costs.message_s),
     }
-    values |= {f"call.{workers}": seconds for workers, seconds in fit.costs.call_s}
-    values |= {f"call.{kind}.{workers}": seconds for kind, call_s in fit.costs.call_of_s for workers, seconds in call_s}
-    values |= {f"byte.{kind}": seconds for kind, seconds in fit.costs.byte_s}
+    values |= {f"call_overhead.{workers}": seconds for workers, seconds in fit.costs.call_s}
+    values |= {
+        f"call_overhead.{kind}.{workers}": seconds
+        for kind, call_s in fit.costs.call_of_s
+        for workers, seconds in call_s
+    }
+    values |= {f"byte_overhead.{kind}": seconds for kind, seconds in fit.costs.byte_s}
     return [
         {
             "constant": name,

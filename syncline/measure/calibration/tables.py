@@ -11,8 +11,8 @@ from syncline.specs.study import Record
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 CONSTANTS_NOTE = (
-    "Spread: standard error of the fit. Latency: one way, with what the software takes per message. Call: per call "
-    "among so many processes. Byte: per GB of the largest tensor. What is not named costs nothing that could be told."
+    "Spread: standard error of the fit. latency: one way, with the software's time per message. call_overhead: "
+    "per call among this many processes. byte_overhead: per GB of the largest tensor. The fit found no other costs."
 )
 RESIDUALS_NOTE = (
     "In percent of the measured medians. Bias: mean with sign, + is predicted too slow. Spread: of the repetitions "
@@ -24,7 +24,7 @@ COMPUTE_NOTE = (
 )
 WIRES_NOTE = (
     "Fixed time, and time per million numbers (of sparse formats, pairs). fp32/s: both ways, without the fixed times, "
-    "as 'compute.encode' of a spec has it."
+    "as 'compute.encode_bandwidth' of a spec has it."
 )
 
 
@@ -32,7 +32,7 @@ def _value(row: Record) -> str:
     name, value = row["constant"], row["value"]
     if name == "bandwidth":
         return format_bandwidth(value)
-    return f"{format_seconds(1e9 * value)}/GB" if name.startswith("byte.") else format_seconds(value)
+    return f"{format_seconds(1e9 * value)}/GB" if name.startswith("byte_overhead.") else format_seconds(value)
 
 
 def _rate(name: str) -> Any:

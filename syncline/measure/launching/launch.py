@@ -179,7 +179,7 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
         lines.append(f"{processes} processes share {cores} cores: times say little about a process by itself")
     if isinstance(spec, RunSpec):
         compute, faults = spec.compute, spec.faults
-        if compute.jitter or compute.slow_workers or compute.pauses or compute.starts:
+        if compute.jitter or compute.slow_workers or compute.pauses or compute.start_offsets:
             lines.append("compute: jitter, slow_workers, pauses and starts are the simulator's alone")
         if faults != type(faults)():
             lines.append("faults: the simulator's alone; real processes have their own")

@@ -30,8 +30,8 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         ``rows``, with the bounds between which nine of ten measured times are expected, and their ``basis``;
         ``summary``, one per file and regime and one per file: errors, ``coverage``, the part of the measured times that
         is between the bounds (for bundled measurements, between the bounds from all others), and ``half_width``, the
-        median half width of the bounds; ``constants``; ``left_out``, errors of rows that constants were fitted without,
-        for the bundled collectives only.
+        median half width of the bounds; ``constants``; ``cross_validation``, errors of rows that constants were fitted
+        without, for the bundled collectives only.
 
     Raises:
         SynclineError: a file does not exist or cannot be predicted.
@@ -40,9 +40,9 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
     rows = [with_uncertainty(row) for path in files for row in predicted_rows(path)]
     within = [_within(row) for row in rows] if spec.measurements else covered_by_others(rows)
     fits = []
-    if spec.left_out and not spec.measurements:
+    if spec.cross_validation and not spec.measurements:
         fits = collectives_left_out(read_table(COLLECTIVES)[1]) + nvlink_left_out()
-    return {"rows": rows, "summary": cluster_summary(rows, within), "constants": asdict(P3), "left_out": fits}
+    return {"rows": rows, "summary": cluster_summary(rows, within), "constants": asdict(P3), "cross_validation": fits}
 
 
 def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dict[str, Any]]:
@@ -149,13 +149,18 @@ def cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
     """Return tables of the errors by file and regime, and of the errors after fits without a group."""
     columns: list[Column] = [("", _heading), *(column for column in ERRORS if column[0] != "mean"), *SURE]
     shown = [table(f"{spec.name}: predicted against measured", columns, result["summary"], NOTE, (0,), "file")]
-    if result["left_out"]:
+    if result["cross_validation"]:
         left_out_columns: list[Column] = [
-            text_of("stage"), ("left out", lambda row: f"{row['left_out']} {row['value']}"), *ERRORS
+            text_of("stage"), ("left out", lambda row: f"{row['held_out']} {row['value']}"), *ERRORS
         ]  # fmt: skip
         shown.append(
             table(
-                "Constants fitted without a group", left_out_columns, result["left_out"], LEFT_OUT_NOTE, (0, 1), "stage"
+                "Constants fitted without a group",
+                left_out_columns,
+                result["cross_validation"],
+                LEFT_OUT_NOTE,
+                (0, 1),
+                "stage",
             )
         )
     return shown

@@ -116,7 +116,7 @@ def _errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> lis
             errors = np.array(
                 [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
             )
-            errors_by_stage.append({"stage": stage.name, "left_out": column, "value": value} | error_of(errors))
+            errors_by_stage.append({"stage": stage.name, "held_out": column, "value": value} | error_of(errors))
     return errors_by_stage
 
 
@@ -128,7 +128,7 @@ def nvlink_left_out() -> list[dict[str, Any]]:
             others = {count: times for count, times in times_of.items() if count != gpus}
             sizes, measured = times_of[gpus]
             predicted = np.array([nvlink_all_reduce_s(gpu, gpus, size, others) for size in sizes])
-            row = {"stage": f"NVLink all-reduce, {gpu}", "left_out": "gpus", "value": str(gpus)}
+            row = {"stage": f"NVLink all-reduce, {gpu}", "held_out": "gpus", "value": str(gpus)}
             rows.append(row | error_of(predicted / measured - 1))
     return rows
 

@@ -19,7 +19,7 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
 
     Returns:
         ``spec`` (its name), ``rows`` (predicted points), ``summary`` (errors of groups of them), ``constants``,
-        ``folder``; for clusters ``left_out`` too.
+        ``folder``; for clusters ``cross_validation`` too.
 
     Raises:
         SynclineError: measurements do not exist or cannot be read.

@@ -115,7 +115,7 @@ def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: MeasuredP
         constants,
         tensor_times=constants.tensor_times or spec.hardware.measured("all_reduce"),
         tensor_calibrated_bytes=max(sums, default=constants.tensor_calibrated_bytes),
-        node=constants.node or (Node(spec.node.devices, spec.node.bandwidth) if spec.node else None),
+        node=constants.node or (Node(spec.node.devices, spec.node.nic_bandwidth) if spec.node else None),
     )
 
 

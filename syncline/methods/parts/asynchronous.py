@@ -22,27 +22,27 @@ class HierarchySpec(Spec):
     """A global server over local servers, as in HALoS: each group of workers has a local server.
 
     The local servers use the outer optimizer of the method. A local server starts from the global model y. When it has
-    made ``every`` versions x, it sends the difference ``y - x`` to the global server, and continues to apply its
+    made ``merge_period`` versions x, it sends the difference ``y - x`` to the global server, and continues to apply its
     workers' updates. The global server uses the difference as a pseudo-gradient in a delayed Nesterov step, and returns
-    its new model z. The local server then sets ``x <- (1 - merge) x + merge z`` and ``y <- x``.
+    its new model z. The local server then sets ``x <- (1 - merge_weight) x + merge_weight z`` and ``y <- x``.
 
     Args:
         groups: number of local servers. Consecutive workers form a group; the sizes of groups differ by at most one.
-        every: K, number of versions that a local server makes after a merge before it sends its difference.
-        merge: alpha, weight of the global model when a local server merges it into its own, in (0, 1].
+        merge_period: K, number of versions that a local server makes after a merge before it sends its difference.
+        merge_weight: alpha, weight of the global model when a local server merges it into its own, in (0, 1].
         lr: learning rate of the global server.
         momentum: momentum coefficient of the global server.
-        buffer: N, number of pseudo-gradients between two steps of the global server's delayed momentum.
+        buffer_size: N, number of pseudo-gradients between two steps of the global server's delayed momentum.
 
     Source: HALoS (Kim et al., 2025); details that the paper does not give are as in its public code (utnslab/halos).
     """
 
     groups: Annotated[int, Field(ge=1, le=MANY)]
-    every: Annotated[int, Field(ge=1, le=MANY)] = 32
-    merge: Annotated[float, Field(gt=0, le=1)] = 0.25
+    merge_period: Annotated[int, Field(ge=1, le=MANY)] = 32
+    merge_weight: Annotated[float, Field(gt=0, le=1)] = 0.25
     lr: Positive = 0.3
     momentum: Rate = 0.5
-    buffer: Annotated[int, Field(ge=1, le=MANY)] = 2
+    buffer_size: Annotated[int, Field(ge=1, le=MANY)] = 2
 
     def groups_of(self, workers: int) -> tuple[int, ...]:
         """Return the number of workers of each local server.
@@ -57,97 +57,103 @@ class HierarchySpec(Spec):
 class AsynchronousSpec(Spec):
     """Asynchronous training through a server: each worker sends an update when ready, and continues from its model.
 
-    The server replaces the collective. It combines ``buffer`` updates u_k into a version of its model. The age of an
-    update is the number of versions that the server made after the worker got the model from which it started:
+    The server replaces the collective. It combines ``buffer_size`` updates u_k into a version of its model. The age of
+    an update is the number of versions that the server made after the worker got the model from which it started:
 
-        U = sum_k s_k (1 + age_k)^-discount u_k / sum_k s_k
+        U = sum_k s_k (1 + age_k)^-staleness_exponent u_k / sum_k s_k
 
     The optimizer then uses U as it uses the mean over all workers in synchronous training: the mean gradient, or for
-    DiLoCo the mean pseudo-gradient. The weight s_k is given by ``weights``.
+    DiLoCo the mean pseudo-gradient. The weight s_k is given by ``update_weights``.
 
     Args:
-        buffer: K, number of updates per version. With 1 the server applies each update when it arrives; with more,
+        buffer_size: K, number of updates per version. With 1 the server applies each update when it arrives; with more,
             this is FedBuff. With ``momentum: delayed`` it is N, the number of updates per momentum step. With
-            ``waits`` it is the quorum that the workers wait for.
-        grace: time after the K-th update, in seconds, in which later updates still enter the version.
-        waits: whether a worker waits for the version that contains its update (K-async SGD). By default, it continues
-            at once from the server's current model.
+            ``synchronous`` it is the quorum that the workers wait for.
+        grace_period: time after the K-th update, in seconds, in which later updates still enter the version.
+        synchronous: whether a worker waits for the version that contains its update (K-async SGD). By default, it
+            continues at once from the server's current model.
         participants: number of workers that take part at a time; by default, all. When participants become idle, the
-            server draws their successors from all idle workers. With ``waits``, these are the clients of a round of
-            FedAvg; otherwise, their number is FedBuff's concurrency.
-        weights: the weight s_k of an update: ``equal``, 1; ``tokens``, the number of tokens that the update was
+            server draws their successors from all idle workers. With ``synchronous``, these are the clients of a round
+            of FedAvg; otherwise, their number is FedBuff's concurrency.
+        update_weights: the weight s_k of an update: ``equal``, 1; ``tokens``, the number of tokens that the update was
             computed from (FedAvg); ``token-rate``, this number times the tokens of one step (Decoupled DiLoCo).
-        start: the model from which the worker's final model is subtracted to give a pseudo-gradient: ``own``, the model
-            that the worker started from; ``server``, the server's model when the update arrives (Decoupled DiLoCo).
-        above: settings of a global server over several local servers; by default, all workers share one server.
-        discount: exponent of the age in the weight of an update; 0 gives all ages the same weight, FedBuff uses 0.5,
-            and FedAsync's polynomial weight has any exponent.
+        reference: the model from which the worker's final model is subtracted to give a pseudo-gradient: ``worker``,
+            the model that the worker started from; ``server``, the server's model when the update arrives (Decoupled
+            DiLoCo).
+        hierarchy: settings of a global server over several local servers; by default, all workers share one server.
+        staleness_exponent: exponent of the age in the weight of an update; 0 gives all ages the same weight, FedBuff
+            uses 0.5, and FedAsync's polynomial weight has any exponent.
         momentum: ``every``, the outer momentum is updated in each version, as in DiLoCo; ``delayed``, delayed Nesterov:
-            the server moves its model with each update, and updates the momentum once per ``buffer`` updates.
-        activation: c of delayed Nesterov, the share of the momentum that moves the model with each update, at most
-            1 / N.
-        adapt: ``yes``, slower workers make fewer local steps, so that all workers send at about the same time (dynamic
-            local updates); ``batch``, slower workers use smaller batches instead; ``no``, all workers do equal work.
+            the server moves its model with each update, and updates the momentum once per ``buffer_size`` updates.
+        momentum_activation: c of delayed Nesterov, the share of the momentum that moves the model with each update, at
+            most 1 / N.
+        dynamic_local_updates: ``yes``, slower workers make fewer local steps, so that all workers send at about the
+            same time (dynamic local updates); ``batch``, slower workers use smaller batches instead; ``no``, all
+            workers do equal work.
 
     Source: FedBuff (Nguyen et al., 2022), Algorithm 1; Asynchronous Local-SGD (Liu et al., 2024), Algorithm 4 and
     section 5.2; FedAsync (Xie et al., 2019), section 5.2; K-async SGD (Dutta et al., 2018), section 2; FedAvg
     (McMahan et al., 2017), Algorithm 1; Decoupled DiLoCo (Douillard et al., 2026).
     """
 
-    buffer: Annotated[int, Field(ge=1, le=MANY)] = 1
-    grace: Seconds = 0.0
-    waits: bool = False
+    buffer_size: Annotated[int, Field(ge=1, le=MANY)] = 1
+    grace_period: Seconds = 0.0
+    synchronous: bool = False
     participants: Annotated[int, Field(ge=1, le=MANY)] | None = None
-    weights: Literal["equal", "tokens", "token-rate"] = "equal"
-    start: Literal["own", "server"] = "own"
-    discount: float = Field(default=0.0, ge=0)
+    update_weights: Literal["equal", "tokens", "token-rate"] = "equal"
+    reference: Literal["worker", "server"] = "worker"
+    staleness_exponent: float = Field(default=0.0, ge=0)
     momentum: Literal["every", "delayed"] = "every"
-    activation: float = Field(default=0.0, ge=0)
-    adapt: Annotated[bool | Literal["batch"], BeforeValidator(_adapts)] = False
-    above: HierarchySpec | None = None
+    momentum_activation: float = Field(default=0.0, ge=0)
+    dynamic_local_updates: Annotated[bool | Literal["batch"], BeforeValidator(_adapts)] = False
+    hierarchy: HierarchySpec | None = None
 
     @property
     def of_a_version(self) -> int:
         """Return the number of updates per version of the model; it is 1 with delayed momentum."""
-        return 1 if self.momentum == "delayed" else self.buffer
+        return 1 if self.momentum == "delayed" else self.buffer_size
 
     def weight(self, age: int) -> float:
-        """Return ``(1 + age)^-discount``, the factor by which an update of this age is multiplied.
+        """Return ``(1 + age)^-staleness_exponent``, the factor by which an update of this age is multiplied.
 
-        >>> AsynchronousSpec(discount=0.5).weight(3)
+        >>> AsynchronousSpec(staleness_exponent=0.5).weight(3)
         0.5
         """
-        return float((1 + age) ** -self.discount)
+        return float((1 + age) ** -self.staleness_exponent)
 
     def share(self, steps: int, tokens: float = 1.0) -> float:
         """Return s, the weight of an update from ``steps`` local steps of ``tokens`` tokens (or samples) each.
 
-        >>> AsynchronousSpec(weights="tokens").share(8, 2.0), AsynchronousSpec(weights="token-rate").share(8, 2.0)
-        (16.0, 32.0)
+        >>> [AsynchronousSpec(update_weights=name).share(8, 2.0) for name in ("tokens", "token-rate")]
+        [16.0, 32.0]
         """
-        return float({"equal": 1, "tokens": steps * tokens, "token-rate": steps * tokens * tokens}[self.weights])
+        return float({"equal": 1, "tokens": steps * tokens, "token-rate": steps * tokens * tokens}[self.update_weights])
 
     def local_steps(self, period: int, speeds: Sequence[float]) -> tuple[int, ...]:
         """Return each worker's number of local steps per update: H, or ``H v_m / max v`` if they adapt.
 
         The quotient is rounded down to a whole number of at least 1; v_m is the speed of worker m.
 
-        >>> AsynchronousSpec(adapt=True).local_steps(8, (1.0, 0.5, 0.3))
+        >>> AsynchronousSpec(dynamic_local_updates=True).local_steps(8, (1.0, 0.5, 0.3))
         (8, 4, 2)
         """
         fastest = max(speeds)
-        return tuple(max(1, int(period * v / fastest)) if self.adapt is True else period for v in speeds)
+        return tuple(
+            max(1, int(period * v / fastest)) if self.dynamic_local_updates is True else period for v in speeds
+        )
 
     def batches(self, batch: int, speeds: Sequence[float]) -> tuple[int, ...]:
         """Return each worker's number of samples per step: B, or ``B v_m / max v`` if batches adapt.
 
         The quotient is rounded down to a whole number of at least 1; v_m is the speed of worker m.
 
-        >>> AsynchronousSpec(adapt="batch").batches(32, (1.0, 0.5, 0.3))
+        >>> AsynchronousSpec(dynamic_local_updates="batch").batches(32, (1.0, 0.5, 0.3))
         (32, 16, 9)
         """
         fastest = max(speeds)
-        return tuple(max(1, int(batch * v / fastest)) if self.adapt == "batch" else batch for v in speeds)
+        return tuple(
+            max(1, int(batch * v / fastest)) if self.dynamic_local_updates == "batch" else batch for v in speeds
+        )
 
     def check(self, method: MethodBase) -> None:
         """Refuse asynchronous settings that contradict the other fields of the method.
@@ -162,24 +168,38 @@ class AsynchronousSpec(Spec):
             raise refusal("in_backward", True, "false beside asynchronous: an update is sent when it is whole")
         if self.momentum == "delayed" and not outer:
             raise refusal("asynchronous.momentum", self.momentum, "every, as only diloco has an outer momentum")
-        if self.adapt is True and not outer:
-            raise refusal("asynchronous.adapt", self.adapt, "batch or no, as only diloco has local steps")
-        if self.activation and self.momentum != "delayed":
-            raise refusal("asynchronous.activation", self.activation, "0 unless momentum is delayed")
-        if self.activation > 1 / self.buffer:
-            raise refusal("asynchronous.activation", self.activation, f"at most 1 / buffer ({1 / self.buffer:g})")
-        if self.waits and self.momentum == "delayed":
-            raise refusal("asynchronous.waits", self.waits, "no beside delayed momentum, whose versions are single")
-        if self.grace and self.momentum == "delayed":
-            raise refusal("asynchronous.grace", self.grace, "0 beside delayed momentum, whose versions are single")
-        if self.weights != "equal" and self.of_a_version == 1 and not self.grace:
-            raise refusal("asynchronous.weights", self.weights, "equal where a version is of one update")
-        if self.above is not None and not outer:
-            raise refusal("asynchronous.above", {}, "none, as only diloco has updates to gather")
-        if self.above is not None and self.participants is not None:
-            raise refusal("asynchronous.participants", self.participants, "none beside above: all workers take part")
-        if self.start == "server" and not outer:
-            raise refusal("asynchronous.start", self.start, "own, as only diloco has pseudo-gradients")
+        if self.dynamic_local_updates is True and not outer:
+            raise refusal(
+                "asynchronous.dynamic_local_updates",
+                self.dynamic_local_updates,
+                "batch or no, as only diloco has local steps",
+            )
+        if self.momentum_activation and self.momentum != "delayed":
+            raise refusal("asynchronous.momentum_activation", self.momentum_activation, "0 unless momentum is delayed")
+        if self.momentum_activation > 1 / self.buffer_size:
+            raise refusal(
+                "asynchronous.momentum_activation",
+                self.momentum_activation,
+                f"at most 1 / buffer_size ({1 / self.buffer_size:g})",
+            )
+        if self.synchronous and self.momentum == "delayed":
+            raise refusal(
+                "asynchronous.synchronous", self.synchronous, "no beside delayed momentum, whose versions are single"
+            )
+        if self.grace_period and self.momentum == "delayed":
+            raise refusal(
+                "asynchronous.grace_period", self.grace_period, "0 beside delayed momentum, whose versions are single"
+            )
+        if self.update_weights != "equal" and self.of_a_version == 1 and not self.grace_period:
+            raise refusal("asynchronous.update_weights", self.update_weights, "equal where a version is of one update")
+        if self.hierarchy is not None and not outer:
+            raise refusal("asynchronous.hierarchy", {}, "none, as only diloco has updates to gather")
+        if self.hierarchy is not None and self.participants is not None:
+            raise refusal(
+                "asynchronous.participants", self.participants, "none beside hierarchy: all workers take part"
+            )
+        if self.reference == "server" and not outer:
+            raise refusal("asynchronous.reference", self.reference, "worker, as only diloco has pseudo-gradients")
 
     def check_workers(self, workers: int, path: str) -> None:
         """Refuse more local servers or participants than workers, and a quorum that waiting workers cannot reach.
@@ -188,18 +208,18 @@ class AsynchronousSpec(Spec):
             PydanticCustomError: names the wrong field below ``path``.
         """
         group, members = workers, "the workers"
-        if self.above is not None:
-            if self.above.groups > workers:
+        if self.hierarchy is not None:
+            if self.hierarchy.groups > workers:
                 expected = f"at most {workers}, as each local server has a worker"
-                raise refusal(f"{path}.asynchronous.above.groups", self.above.groups, expected)
-            group, members = min(self.above.groups_of(workers)), "the workers of a local server"
+                raise refusal(f"{path}.asynchronous.hierarchy.groups", self.hierarchy.groups, expected)
+            group, members = min(self.hierarchy.groups_of(workers)), "the workers of a local server"
         if self.participants is not None:
             if self.participants > workers:
                 raise refusal(f"{path}.asynchronous.participants", self.participants, f"at most {workers}, the workers")
             group, members = self.participants, "the participants"
-        if self.waits and self.buffer > group:
+        if self.synchronous and self.buffer_size > group:
             expected = f"at most {group}, {members}, who wait until it is full"
-            raise refusal(f"{path}.asynchronous.buffer", self.buffer, expected)
+            raise refusal(f"{path}.asynchronous.buffer_size", self.buffer_size, expected)
 
 
 def asynchronous_of(method: Any) -> AsynchronousSpec | None:

@@ -96,7 +96,7 @@ class TopKCompressor(CompressorBase):
         error_feedback: whether each worker adds the entries that it did not send to the next tensor.
         fraction: share of the entries that are sent, in (0, 1].
         index_bits: bits of an index; 0 for as few bits as the tensor's size needs.
-        value: number format of a value.
+        value_format: number format of a value.
     """
 
     source: ClassVar[str] = "top-k (Stich et al., 2018)"
@@ -104,7 +104,7 @@ class TopKCompressor(CompressorBase):
     kind: Literal["top-k"] = "top-k"
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
     index_bits: Literal[0, 16, 32, 64] = 32
-    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+    value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     @property
     @override
@@ -119,22 +119,22 @@ class TopKCompressor(CompressorBase):
             SpecError: if the index cannot tell a tensor's entries apart.
         """
         count = kept_entries(self.fraction, tensor.elements)
-        nbytes = pairs_bytes(count, tensor.elements, self.index_bits, self.value, "compressor.index_bits")
+        nbytes = pairs_bytes(count, tensor.elements, self.index_bits, self.value_format, "compressor.index_bits")
         return [("", "all_gather", nbytes)]
 
     @property
     @override
     def formula(self) -> str:
         if not self.index_bits:
-            return f"⌈{self.fraction:g} n⌉ (⌈log₂ n⌉ / 8 + {VALUE_BYTES[self.value]})"
-        return f"{self.index_bits // 8 + VALUE_BYTES[self.value]} ⌈{self.fraction:g} n⌉"
+            return f"⌈{self.fraction:g} n⌉ (⌈log₂ n⌉ / 8 + {VALUE_BYTES[self.value_format]})"
+        return f"{self.index_bits // 8 + VALUE_BYTES[self.value_format]} ⌈{self.fraction:g} n⌉"
 
     @override
     def build(self) -> Compressor:
         from syncline.comm import SparsePairs
         from syncline.optim import TopK
 
-        return TopK(self.fraction, SparsePairs(self.index_bits, self.value))
+        return TopK(self.fraction, SparsePairs(self.index_bits, self.value_format))
 
 
 class LpCompressor(CompressorBase):
@@ -227,7 +227,7 @@ class BlockTopKCompressor(CompressorBase):
         chunk: largest length of a block along each dimension, in elements.
         basis: ``dct``; ``random``, which changes in each step; or ``identity``, which sends elements.
         index_bits: bits of an index; 0 for as few bits as the block's size needs.
-        value: number format of a value.
+        value_format: number format of a value.
     """
 
     source: ClassVar[str] = "DeMo, section 2.1"
@@ -237,7 +237,7 @@ class BlockTopKCompressor(CompressorBase):
     chunk: int = Field(default=64, ge=1)
     basis: Literal["dct", "random", "identity"] = "dct"
     index_bits: Literal[0, 16, 32, 64] = 32
-    value: Literal["fp32", "bf16", "fp16"] = "fp32"
+    value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     @property
     @override
@@ -253,7 +253,11 @@ class BlockTopKCompressor(CompressorBase):
         """
         path = "compressor.index_bits"
         return [
-            ("", "all_gather", block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value, path))
+            (
+                "",
+                "all_gather",
+                block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value_format, path),
+            )
         ]
 
     @property
@@ -261,7 +265,7 @@ class BlockTopKCompressor(CompressorBase):
     def formula(self) -> str:
         """Return the traffic for matrices whose sides ``chunk`` divides."""
         count, square = min(self.k, self.chunk**2), (self.chunk, self.chunk)
-        pair = block_pairs_bytes(square, self.k, self.chunk, self.index_bits, self.value) / count
+        pair = block_pairs_bytes(square, self.k, self.chunk, self.index_bits, self.value_format) / count
         return f"{pair:g} × {count} n / {self.chunk}²"
 
     @override
@@ -269,7 +273,7 @@ class BlockTopKCompressor(CompressorBase):
         from syncline.comm import SparsePairs
         from syncline.optim import BlockTopK
 
-        return BlockTopK(self.k, self.chunk, self.basis, SparsePairs(self.index_bits, self.value))
+        return BlockTopK(self.k, self.chunk, self.basis, SparsePairs(self.index_bits, self.value_format))
 
 
 class OneBitCompressor(CompressorBase):

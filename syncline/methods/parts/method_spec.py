@@ -59,7 +59,7 @@ def per_step_formula(sent: str, period: int) -> str:
     return f"({sent}) / {period}" if " + " in sent else f"{sent} / {period}"
 
 
-def _wire_name(value: Any) -> Any:
+def wire_name(value: Any) -> Any:
     """Return a wire format that is given as an object, by its name."""
     return getattr(value, "name", value)
 
@@ -103,7 +103,7 @@ class MethodBase(Spec):
     other_lr: Positive | None = None
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: Positive | None = None
-    wire: Annotated[Literal["dense", "bf16", "fp16"] | None, BeforeValidator(_wire_name)] = None
+    wire: Annotated[Literal["dense", "bf16", "fp16"] | None, BeforeValidator(wire_name)] = None
 
     @model_validator(mode="after")
     def _is_what_its_rule_takes(self) -> Self:
@@ -261,14 +261,17 @@ class MethodBase(Spec):
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
-        """Return the options that all methods pass to ``Method``, besides their parts."""
+        """Return the options that all methods pass to ``Method``, besides their parts.
+
+        A method that has a further wire format sets it itself.
+        """
         from syncline.comm import WIRE_FORMATS
 
         return {
             "other_lr": self.other_lr,
             "weight_decay": self.weight_decay,
             "clip_norm": self.clip_norm,
-            "wire": WIRE_FORMATS[self.travels_as],
+            "wire": WIRE_FORMATS.get(self.travels_as, WIRE_FORMATS["dense"]),
             "comm": comm,
             "worker_axis": worker_axis,
         }

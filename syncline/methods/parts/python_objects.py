@@ -47,7 +47,7 @@ class ObjectPart:
         for tensor in tensors:
             rule, x = self.part, torch.empty(1, *tensor.shape, device="meta")
             while isinstance(rule, MatrixSplit):
-                rule = rule.matrix if tensor.is_matrix else rule.other
+                rule = rule.matrix if tensor.is_matrix else rule.other_rule
             state = rule.init(x, 0) if hasattr(rule, "direction") else rule.init(x)
             total += sum(tensor.numel() for tensor in state.values())
         return total

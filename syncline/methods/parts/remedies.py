@@ -39,7 +39,7 @@ class RemedySpec(Spec):
                 raise refusal(knob, value, f"none for {self.kind}, but for {kind}")
         return self
 
-    def check_weights(self, weights: BackwardWeights, path: str) -> None:
+    def check_weights(self, backward_weights: BackwardWeights, path: str) -> None:
         """Refuse backward weights for which the correction is not defined.
 
         Compensation and look-ahead need stashed weights, because only a stash keeps the weights of each forward pass.
@@ -47,8 +47,8 @@ class RemedySpec(Spec):
         Raises:
             PydanticCustomError: the weights do not suit the correction; the error names ``path``.
         """
-        if self.kind != "discount" and weights != "stashed":
-            raise refusal(path, self.kind, f"none, or a discount, where weights are {weights}")
+        if self.kind != "discount" and backward_weights != "stashed":
+            raise refusal(path, self.kind, f"none, or a discount, where backward_weights are {backward_weights}")
 
 
 RemedyField = Annotated[RemedySpec | None, BeforeValidator(from_name)]

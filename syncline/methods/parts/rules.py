@@ -189,21 +189,21 @@ class MuonRule(Spec, defer_build=False):
     Args:
         momentum: decay rate of the momentum.
         nesterov: whether the gradient is mixed into the momentum before the orthogonalisation.
-        adjust: factor of the update that depends on a matrix's shape, see ``shape_scale`` in ``syncline.optim``.
-        other: rule of the parameters that are not matrices.
+        adjust_lr: factor of the update that depends on a matrix's shape, see ``shape_scale`` in ``syncline.optim``.
+        other_rule: rule of the parameters that are not matrices.
     """
 
     kind: Literal["muon"] = "muon"
     momentum: Rate = 0.95
     nesterov: bool = True
-    adjust: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
-    other: OtherRule = "adam"
+    adjust_lr: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
+    other_rule: OtherRule = "adam"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements that the states of these parameters hold."""
         matrices = [tensor for tensor in tensors if tensor.is_matrix]
         others = [tensor for tensor in tensors if not tensor.is_matrix]
-        return elements(matrices) + OTHER_RULES[self.other].state_elements(others)
+        return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(others)
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of orthogonalising matrices."""
@@ -213,7 +213,12 @@ class MuonRule(Spec, defer_build=False):
         """Build the update rule."""
         from syncline.optim import muon
 
-        return muon(self.momentum, nesterov=self.nesterov, adjust=self.adjust, other=OTHER_RULES[self.other].build())
+        return muon(
+            self.momentum,
+            nesterov=self.nesterov,
+            adjust_lr=self.adjust_lr,
+            other_rule=OTHER_RULES[self.other_rule].build(),
+        )
 
 
 class ScionRule(Spec, defer_build=False):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import Annotated
 
 from pydantic import Field
 
-from syncline.costmodel import Exchange, TensorShape, balanced_parts
+from syncline.costmodel import Exchange, TensorShape, model_fragments
 from syncline.fields import Spec, refusal
 
-if TYPE_CHECKING:
-    pass
+Sent = Callable[[str, Sequence[TensorShape]], Exchange | None]
+"""Function from a state and a fragment's tensors to the exchange that sends them; None if there is nothing to send."""
 
 
 class StreamSpec(Spec):
@@ -19,41 +20,46 @@ class StreamSpec(Spec):
 
     Args:
         fragments: number of fragments into which each state is cut.
+        strides: number of runs of neighbouring parameters in a fragment. With 1, a fragment is contiguous; with more,
+            its runs are spread evenly over the depth of the model, ``fragments`` runs apart.
         tau: number of steps between the start of a fragment's average and its merge into the workers' state.
         alpha: weight of the workers' own values when they merge the average, as in `streaming`.
+        in_backward: whether each part of a fragment is sent as soon as its last local step is done, during the backward
+            pass of the layers below; by default, the fragment is sent after the step.
     """
 
     fragments: int = Field(default=4, ge=1)
+    strides: int = Field(default=1, ge=1)
     tau: int = Field(default=1, ge=0)
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    in_backward: bool = False
 
-    def check(self, periods: Iterable[int]) -> None:
-        """Refuse a delay that is as long as a period."""
+    def check(self, periods: Iterable[int], clip_norm: float | None) -> None:
+        """Refuse a delay that is as long as a period, and a clipped gradient that is sent before it is complete."""
         if self.tau >= min(periods):
             raise refusal("stream.tau", self.tau, f"less than every period, at most {min(periods) - 1}")
+        if self.in_backward and clip_norm is not None:
+            expected = "none with stream.in_backward: every layer steps before the gradients below it are there"
+            raise refusal("clip_norm", clip_norm, expected)
 
-    def exchanges(
-        self,
-        tensors: Sequence[TensorShape],
-        periods: dict[str, int],
-        count: Callable[[str, Sequence[TensorShape]], int],
-        plain: Callable[..., Exchange],
-    ) -> list[Exchange]:
+    def exchanges(self, tensors: Sequence[TensorShape], periods: dict[str, int], sent: Sent) -> list[Exchange]:
         """Return one exchange per state and fragment.
 
         Each exchange has its own offset within the period and its own call, and may take ``tau`` steps.
         """
-        parts = balanced_parts([tensor.elements for tensor in tensors], self.fragments)
+        fragments = model_fragments([tensor.elements for tensor in tensors], self.fragments, self.strides)
         return [
-            plain(
-                sent,
-                period,
-                f"{state} {f + 1}/{self.fragments}",
+            replace(
+                exchange,
+                period=period,
+                label=f"{state} {f + 1}/{self.fragments}",
                 offset=f * period // self.fragments,
                 joins=False,
                 wait_steps=self.tau,
+                in_backward=self.in_backward,
+                spans=fragment.spans if self.in_backward else (),
             )
             for state, period in periods.items()
-            for f, part in enumerate(parts)
-            if (sent := count(state, [tensors[i] for i in part]))
+            for f, fragment in enumerate(fragments)
+            if (exchange := sent(state, [tensors[i] for i in fragment.tensors]))
         ]

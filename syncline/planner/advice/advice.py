@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from syncline.planner.advice.assumptions import advice_assumptions
 from syncline.planner.advice.failing import goodput_by_events
-from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, price_plans
+from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, price_plans, with_computing_alone
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.replayed import REPLAYED, replay_by_events
 from syncline.planner.advice.search import search_plans
 from syncline.planner.advice.significance import compare_with_first, fastest_by_loss
 from syncline.planner.advice.thresholds import first_changes
+from syncline.planner.advice.verdict import verdict
 from syncline.planner.advice.words import changes, decides, unknown
+from syncline.planner.assumptions import Assumption
 
 MOST_COMPARED = 12
 """Number of plans of unknown loss that are compared with the first of them."""
@@ -37,6 +40,7 @@ class Advice:
         decides: the parts of the times, a line each.
         changes: the changes that would alter the first plan, a line each.
         unknown: the facts that the advice does not know, a line each.
+        verdict: the plan to take, its saving and the change that would alter it, a line each.
     """
 
     question: AdviceQuestion
@@ -48,6 +52,12 @@ class Advice:
     decides: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    verdict: list[str] = field(default_factory=list)
+
+    @property
+    def assumptions(self) -> list[Assumption]:
+        """Return the values that change the advice, with the origin of each."""
+        return advice_assumptions(self.question)
 
     @property
     def words(self) -> list[str]:
@@ -61,7 +71,7 @@ class Advice:
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
         for plain_row, row in zip(plain, rows, strict=True):
-            plain_row["fields"] = _fields(row)
+            plain_row["fields"] = _fields(row, self.question.steps)
         question = self.question
         return {
             "question": {
@@ -80,6 +90,8 @@ class Advice:
                 "extrapolate": question.extrapolate,
                 "failures": question.failures and question.failures.model_dump(mode="json"),
             },
+            "assumptions": [assumption.record() for assumption in self.assumptions],
+            "verdict": self.verdict,
             "defaults": list(question.defaults),
             "rows": plain,
             "ties": self.ties,
@@ -97,7 +109,7 @@ def compute_advice(question: AdviceQuestion) -> Advice:
         question: see `syncline.planner.advice.question.advice_question`.
     """
     plans, undivided = search_plans(question)
-    rows = price_plans(question, plans)
+    rows = with_computing_alone(question, price_plans(question, plans))
     feasible = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
     unable = sorted((row for row in rows if row["infeasible"] is not None), key=_time_or_last) + undivided
     ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])
@@ -110,6 +122,7 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     main = ranked if len(ranked) > 1 else others
     distinct = fastest_by_loss(main)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, distinct)
+    change_lines = changes(question, distinct, thresholds)
     return Advice(
         question,
         ranked,
@@ -121,15 +134,16 @@ def compute_advice(question: AdviceQuestion) -> Advice:
             for threshold in thresholds
         ],
         decides(question, ranked, others, unable),
-        changes(question, distinct, thresholds),
+        change_lines,
         unknown(question, ranked, others),
+        verdict(question, ranked, others, change_lines),
     )
 
 
-def _fields(row: PlanRow) -> dict[str, Any] | None:
+def _fields(row: PlanRow, steps: int) -> dict[str, Any] | None:
     """Return the fields of a projection's spec that has the plan's numbers."""
     plan: TrainingPlan | None = row["plan"]
-    return None if plan is None else plan.fields
+    return None if plan is None else plan.fields | {"steps": steps}
 
 
 def _time_or_last(row: PlanRow) -> float:

@@ -1,22 +1,13 @@
-"""Tokens that a method needs for the loss of data parallelism, or for a target, with their uncertainty.
-
-A fit gives the ratio r of a method's loss to data parallelism's, on as many tokens each. Laws of parameters and tokens
-give the additional tokens: ``E + a N^-alpha + b D'^-beta = (E + a N^-alpha + b D^-beta) / r``, solved for D' with each
-of `syncline.costmodel.scaling.published.TOKEN_LAWS`. The factor D' / D is their geometric mean; its bounds combine
-those of r with the spread of the laws.
-"""
+"""Tokens that a method needs for the loss of data parallelism, or for a target, with their uncertainty."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from syncline.costmodel.scaling.equal_loss import token_factor
 from syncline.costmodel.scaling.inverse import tokens_for_loss
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
-from syncline.costmodel.scaling.published import TOKEN_LAWS
-from syncline.costmodel.scaling.relative import RelativeLoss, relative_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.question import AdviceQuestion
@@ -44,6 +35,7 @@ class TokensNeeded:
         ratio: loss over that of data parallelism, on as many tokens.
         beyond: fields outside the range that the fit has seen.
         basis: basis of the bounds.
+        source: fit of the factor, and measurements that limit its gain; empty for data parallelism.
     """
 
     tokens: float
@@ -57,6 +49,7 @@ class TokensNeeded:
     ratio: float | None = 1.0
     beyond: str = ""
     basis: str = ""
+    source: str = ""
 
     def record(self) -> dict[str, Any]:
         """Return the fields of a row."""
@@ -74,26 +67,9 @@ class TokensNeeded:
             "extrapolation": bool(self.beyond) if self.unknown is None else None,
             "beyond": self.beyond or None,
             "loss_basis": self.basis or None,
+            "tokens_source": self.source or None,
             "loss_unknown": self.unknown,
         }
-
-
-def more_tokens(ratio: float, parameters: float, tokens: float) -> tuple[float, float, float] | None:
-    """Return the factor of tokens that makes up for an r times larger loss: the mean, least and largest of the laws.
-
-    None if by some law no number of tokens is enough.
-
-    >>> tuple(round(one, 3) for one in more_tokens(1.01, 1e9, 20e9))
-    (1.223, 1.208, 1.241)
-    """
-    factors = []
-    for law in TOKEN_LAWS.values():
-        setting = {"parameters": parameters, "tokens": tokens}
-        rest = law.value(setting) / ratio - law.floor - law.a * parameters**-law.alpha
-        if rest <= 0:
-            return None
-        factors.append((rest / law.b) ** (-1 / law.beta) / tokens)
-    return float(np.exp(np.mean(np.log(factors)))), min(factors), max(factors)
 
 
 def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -> TokensNeeded:
@@ -122,29 +98,23 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         float(question.batch_tokens),
     )
     try:
-        relative = relative_loss(trained, extrapolate=question.extrapolate)
+        needed = token_factor(trained, question.extrapolate)
     except SpecError as error:
         return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, covered))
-    return (
-        TokensNeeded(base.tokens, unknown=_unbounded(relative.of))
-        if relative.low is None
-        else _made_up(base, trained, relative)
-    )
-
-
-def _made_up(base: TokensNeeded, trained: TrainingAtScale, relative: RelativeLoss) -> TokensNeeded:
-    """Return the tokens that make up for a ratio of losses with known bounds."""
-    n, d = trained.parameters, base.tokens
-    made_up = more_tokens(relative.ratio, n, d)
-    if made_up is None:
-        return TokensNeeded(d, unknown="by laws of tokens no number of them makes up for it")
-    factor, lowest, highest = made_up
-    low, high = (_bound(end, n, d, factor, edge) for end, edge in ((relative.low, lowest), (relative.high, highest)))
-    prediction = predicted_loss(replace(trained, tokens=d * factor), extrapolate=True)
-    beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in relative.of.beyond)
-    basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
-    return TokensNeeded(
-        d * factor, factor, low, high, base.base_low, base.base_high, prediction, None, relative.ratio, beyond, basis
+    if needed is None or needed.relative.low is None:
+        return TokensNeeded(base.tokens, unknown=NO_TOKENS if needed is None else _unbounded(needed.relative.of))
+    tokens = base.tokens * needed.factor
+    return replace(
+        base,
+        tokens=tokens,
+        factor=needed.factor,
+        factor_low=needed.low,
+        factor_high=needed.high,
+        loss=predicted_loss(replace(trained, tokens=tokens), extrapolate=True),
+        ratio=needed.relative.ratio,
+        beyond=", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in needed.relative.of.beyond),
+        basis=needed.basis,
+        source=needed.source,
     )
 
 
@@ -170,25 +140,11 @@ def _missing_fit_reason(error: SpecError, covered: str) -> str:
 
 THE_SAME = "the same training, whatever its layout"
 
+NO_TOKENS = "by laws of tokens no number of them makes up for it"
+
 NO_FIT = "no published fit of such a method"
 
 NO_EXPERTS = "fits of methods are of models without experts"
-
-
-def _bound(ratio: float | None, parameters: float, tokens: float, factor: float, edge: float) -> float | None:
-    """Return the factor at a bound of the ratio, with the laws' spread added: their logarithms add in quadrature."""
-    if ratio is None:
-        return None
-    bound_factors = more_tokens(ratio, parameters, tokens)
-    if bound_factors is None:
-        return None
-    deviation = np.hypot(np.log(bound_factors[0] / factor), np.log(edge / factor))
-    return float(factor * np.exp(np.copysign(deviation, _side(edge, factor))))
-
-
-def _side(edge: float, factor: float) -> float:
-    """Return the sign of a bound: below the factor for the least of the laws, above it for the largest."""
-    return 1.0 if edge >= factor else -1.0
 
 
 def _base(question: AdviceQuestion) -> TokensNeeded:

@@ -6,6 +6,7 @@ import math
 from functools import lru_cache
 
 from syncline.costmodel import ModelShape
+from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.methods import MethodBase
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
@@ -29,7 +30,8 @@ def failing_training(
     replicas = plan.layout.replicas(question.workers)
     state = _state(question.model, plan.method, replicas)
     copies = 1 if shared else replicas
-    return FailingTraining(question.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
+    fetch_s = rejoin_s(question.network, question.workers, copies, state.replica_bytes)
+    return FailingTraining(question.workers, copies, state.exchanges_every, state.nbytes, step_s, steps, fetch_s)
 
 
 @lru_cache(maxsize=4096)
@@ -67,7 +69,7 @@ def time_with_failures_s(
     return steps * step_s / outcome.goodput if outcome.goodput else math.inf
 
 
-FIELDS = ("recovery", "checkpoint_interval_s", "goodput")
+FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "spares", "rejoin_s")
 """Fields of a row, null without failures."""
 
 
@@ -103,7 +105,8 @@ def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]
     mtbf = format_seconds(question.failures.mtbf_s(question.workers))
     return [
         f"Something fails every {mtbf}: of the first's time {goodput:.1%} is in steps that count. "
-        f"{HOW[str(row['recovery'])]}; it saves {saves}."
+        f"{HOW[str(row['recovery'])]}; it saves {saves}. A replica that returns fetches its state in "
+        f"{format_seconds(float(str(row['rejoin_s'])))}.",
     ]
 
 

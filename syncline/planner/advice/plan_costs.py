@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel.egress import site_sizes
+from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.prices import Prices
 from syncline.errors import SpecError
@@ -15,6 +16,7 @@ from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
 from syncline.planner.advice.failing import FIELDS, plan_goodput
 from syncline.planner.advice.plans import TrainingPlan, specs_of
 from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.computing_alone import below_computing
 from syncline.planner.goodput.goodput import with_failures
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.level_traffic import level_bytes_per_step
@@ -29,7 +31,8 @@ PlanRow = dict[str, Any]
 OF_PROJECTION = (
     "workers", "replicas", "precision", "timed_by", "not_timed", "step_time_s", "step_time_low_s", "step_time_high_s",
     "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
-    "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "basis",
+    "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "activations",
+    "basis",
 )  # fmt: skip
 """Columns of a projection that a plan's row takes over."""
 
@@ -68,6 +71,38 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
     return [_row(question, plan, prepared, number, projected[number]) for number, plan in enumerate(plans)]
 
 
+def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
+    """Return the rows with ``below_computing``: why a plan is faster than data parallelism that only computes.
+
+    Args:
+        question: the question.
+        rows: rows of `price_plans`; the baseline is the data-parallel plan that computes fastest.
+    """
+    alone_s = [
+        row["tokens"] / row["tokens_factor"] / question.batch_tokens * row["compute_s"]
+        for row in rows
+        if row["plan"] is not None
+        and row["plan"].method.sends_in_backward
+        and row["tokens_factor"]
+        and row["compute_s"]
+    ]
+    least_s = min(alone_s, default=0.0)
+    return [
+        row
+        | {
+            "below_computing": row["plan"]
+            and below_computing(
+                row["time_s"],
+                least_s,
+                row["tokens_factor"],
+                (row["tokens_factor_low"], row["tokens_factor_high"]),
+                row["tokens_source"],
+            )
+        }
+        for row in rows
+    ]
+
+
 def plan_fields(plan: TrainingPlan) -> PlanRow:
     """Return the fields of a row that describe the plan."""
     return {
@@ -75,7 +110,6 @@ def plan_fields(plan: TrainingPlan) -> PlanRow:
         "layout": plan.layout.describe(),
         "overlap": plan.overlap,
         "algorithm": plan.algorithm,
-        "activations": plan.activations,
         "period": dict(plan.method).get("period", 1),
     }
 
@@ -195,11 +229,10 @@ def _seconds(steps: float, needed: TokensNeeded, projected: PlanRow) -> tuple[fl
 
 def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
     """Return the reason why a plan is infeasible, in words, or None if it is feasible."""
+    if row["fits"] is False:
+        return f"memory: {format_bytes(row['memory_bytes'])} of {format_bytes(usable_bytes(question.hardware))}"
     if row["time_s"] is None:
         return f"not timed: {row['not_timed'] or 'no closed form here'}"
-    if row["fits"] is False:
-        room = question.hardware.memory_bytes
-        return f"memory: {format_bytes(row['memory_bytes'])} of {format_bytes(room or 0)}"
     if question.deadline_s is not None and row["time_s"] > question.deadline_s:
         return f"deadline: {format_seconds(row['time_s'])} of {format_seconds(question.deadline_s)}"
     if question.budget is not None and (row["cost"] is None or row["cost"] > question.budget):

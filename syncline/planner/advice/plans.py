@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from syncline.costmodel import Activations, Network
+from syncline.costmodel import Network
 from syncline.costmodel.collectives.hierarchical import level_sizes
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.possible import possible_layouts
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
-from syncline.methods import MethodBase, method_of
+from syncline.methods import MethodBase, method_of, named
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.specs import ComputeSpec, ProjectSpec
 from syncline.specs.layout import LayoutSpec
@@ -30,7 +30,6 @@ class TrainingPlan:
     Args:
         method: method between replicas.
         layout: layout inside a replica.
-        activations: ``recomputed``: the backward pass computes a layer's activations again.
         overlap: overlap of gradients with computing: ``ddp``, or ``none``.
         algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
@@ -38,7 +37,6 @@ class TrainingPlan:
 
     method: MethodBase
     layout: Layout = ONE_WORKER
-    activations: Activations = "selective"
     overlap: Literal["ddp", "none"] = "ddp"
     algorithm: str | None = None
     sharding: Literal["auto", "none", "optimizer", "gradients", "full"] = "auto"
@@ -53,7 +51,7 @@ class TrainingPlan:
         return {
             "methods": [self.method.model_dump(mode="json")],
             "layout": {name: count for name, count in asdict(self.layout).items() if count > 1},
-            "memory": {"activations": self.activations, "sharding": self.sharding},
+            "memory": {"sharding": self.sharding},
             "overlap": self.overlap,
             "algorithm": self.algorithm,
         }
@@ -61,11 +59,12 @@ class TrainingPlan:
     @property
     def setting(self) -> tuple[Any, ...]:
         """Return the key that plans of one projection share."""
-        return self.layout, self.activations, self.overlap, self.algorithm, self.sharding
+        return self.layout, self.overlap, self.algorithm, self.sharding
 
 
 @lru_cache(maxsize=64)
-def _first_spec(question: AdviceQuestion) -> ProjectSpec:
+def first_spec(question: AdviceQuestion) -> ProjectSpec:
+    """Return the projection of data parallelism by single workers, which those of plans change."""
     return ProjectSpec(
         kind="project",
         name="advise",
@@ -85,26 +84,22 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
     changed: dict[str, Any] = {
         "methods": tuple(methods),
         "layout": LayoutSpec(**asdict(plan.layout)),
-        "memory": MemorySpec(activations=plan.activations, sharding=plan.sharding),
+        "memory": MemorySpec(sharding=plan.sharding),
         "overlap": plan.overlap,
         "algorithm": plan.algorithm,
     }
-    return _first_spec(question).model_copy(update=changed)
-
-
-PERIODS = (30, 100, 300, 1000)
-"""Numbers of steps between exchanges to try; no fit of losses has seen fewer."""
+    return first_spec(question).model_copy(update=changed)
 
 
 def _named(kind: str, label: str, **fields: Any) -> MethodBase:
     return method_of({"kind": kind, "label": label, "lr": 0.003, **fields})
 
 
-@lru_cache(maxsize=1)
-def candidate_methods() -> tuple[MethodBase, ...]:
+@lru_cache(maxsize=8)
+def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
     """Return methods between replicas: data parallelism, and others by period, number format, compressor and delay."""
     tried = [method_of("ddp-adam")]
-    for period in PERIODS:
+    for period in periods:
         tried += [
             _named("diloco", f"diloco every {period}", period=period),
             _named("diloco", f"diloco every {period}, bf16", period=period, wire="bf16"),
@@ -116,11 +111,16 @@ def candidate_methods() -> tuple[MethodBase, ...]:
                 label = f"streaming-diloco every {period}{format_text}{delay_text}"
                 stream = {"fragments": 4, "tau": tau}
                 tried.append(_named("streaming-diloco", label, period=period, wire=wire, stream=stream))
+        for name in PERIODIC:
+            tried.append(method_of({**named(name), "period": period, "label": f"{name} every {period}"}))
     tried += [method_of(name) for name in OTHERS]
     return tuple(tried)
 
 
-OTHERS = ("local-adam", "des-loc", "mt-dao", "demo", "powersgd", "one-bit-adam", "zero-one-adam", "top-k")
+PERIODIC = ("local-adam", "des-loc", "mt-dao")
+"""Further methods to try at each period, with the other settings of their presets."""
+
+OTHERS = ("demo", "powersgd", "one-bit-adam", "zero-one-adam", "top-k")
 """Further methods to try, with the settings of their presets."""
 
 
@@ -179,7 +179,7 @@ def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
 
 def possible_plans(question: AdviceQuestion) -> list[TrainingPlan]:
     """Return every composition of methods and layouts that divides evenly, from which the search selects."""
-    methods = question.methods or candidate_methods()
+    methods = question.methods or candidate_methods(question.periods)
     return [
         TrainingPlan(method, layout)
         for layout in candidate_layouts(question)

@@ -9,10 +9,12 @@ from typing import Any
 
 from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.prices import Prices
-from syncline.costmodel.scaling.hyperparameters import best_batch_tokens
+from syncline.costmodel.scaling.hyperparameters import batch_source, default_batch, whole_batch
 from syncline.errors import SpecError
 from syncline.fields import MANY
-from syncline.methods import MethodBase, method_of, named
+from syncline.methods import MethodBase
+from syncline.planner.assumptions import FITS, GIVEN, Assumption
+from syncline.planner.periods import COMPARED_PERIOD, PRESET, methods_at_period, parse_period
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
 from syncline.specs.cluster.networks import network as network_of
@@ -26,43 +28,8 @@ TOKENS_PER_PARAMETER = 20.0
 
 TOKENS_SOURCE = "20 per parameter (Hoffmann et al., 2022; the fits of Charles et al., 2025, are along it)"
 
-BATCH_SOURCE = (
-    "between the best of data parallelism ({:,.0f}) and of DiLoCo with 2 replicas ({:,.0f}) by the fits of Charles et "
-    "al. (2025), Tables 9 and 10"
-)
-
-
-def default_batch(parameters: float, workers: int, sequence: int) -> int:
-    """Return a batch in tokens that fits of losses cover for data parallelism and DiLoCo alike.
-
-    It is the geometric mean of the two best batches, rounded to the nearest power of two of whole sequences for each
-    worker, or of sequences for all workers if there are fewer sequences than workers.
-
-    >>> default_batch(6.7e9, 64, 2048)
-    524288
-    """
-    wanted = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, 2))
-    unit = workers * sequence if wanted >= workers * sequence else math.lcm(workers, sequence)
-    return unit * 2 ** max(0, round(math.log2(wanted / unit)))
-
-
-def whole_batch(wanted: float, workers: int, sequence: int) -> int:
-    """Return the nearest batch of whole sequences: an even number for each worker from eight on, else one or more each.
-
-    With fewer sequences than workers, it is the nearest batch that both tokens and sequences divide.
-
-    >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
-    (3932160, 100352)
-    """
-    sequence_each = workers * sequence
-    unit = (
-        2 * sequence_each
-        if wanted >= 8 * sequence_each
-        else sequence_each
-        if wanted >= sequence_each
-        else math.lcm(workers, sequence)
-    )
-    return unit * max(1, round(wanted / unit))
+PERIODS = (COMPARED_PERIOD, 100, 300, 1000)
+"""Steps between exchanges to try by default; no fit of losses has seen fewer than 30."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +49,10 @@ class AdviceQuestion:
         prices: prices of machines, electricity and traffic; without them only energy is reported.
         extrapolate: whether to predict losses outside the range that the fits have seen.
         methods: methods between replicas; empty: all of `syncline.planner.advice.plans.candidate_methods`.
-        defaults: the defaults used, a line each with its source.
+        periods: steps between exchanges that methods without a period of their own try; plans of unknown loss are
+            compared at the first.
+        assumptions: the sequence, the batch and the tokens, with the origin of each.
+        defaults: costs of failures that are 0 because the inputs do not set them, a line each.
         failures: failure model of the machines; None: nothing fails.
 
     Raises:
@@ -101,6 +71,8 @@ class AdviceQuestion:
     prices: Prices | None = None
     extrapolate: bool = False
     methods: tuple[MethodBase, ...] = ()
+    periods: tuple[int, ...] = PERIODS
+    assumptions: tuple[Assumption, ...] = ()
     defaults: tuple[str, ...] = ()
     failures: FailuresSpec | None = None
 
@@ -115,6 +87,11 @@ class AdviceQuestion:
             raise SpecError("batch_tokens", self.batch_tokens, expected)
         if self.budget is not None and self.prices is None:
             raise SpecError("budget", self.budget, "prices beside it: a list in YAML, or the name of one")
+
+    @property
+    def compared_period(self) -> int:
+        """Return the steps between exchanges at which plans of unknown loss are compared."""
+        return self.periods[0]
 
     @property
     def sequence(self) -> int:
@@ -152,6 +129,7 @@ def advice_question(
     prices: Any = None,
     extrapolate: bool = False,
     methods: Sequence[Any] | None = None,
+    period: str | int | None = None,
     failures: Any = None,
 ) -> AdviceQuestion:
     """Return the question from the inputs of a user.
@@ -171,6 +149,7 @@ def advice_question(
         prices: price list, see `syncline.specs.prices.parse_prices`.
         extrapolate: whether fits are used outside the range of their measurements, see `AdviceQuestion`.
         methods: names or fields; all that are tried by default.
+        period: steps between exchanges, see `syncline.planner.periods.methods_at_period`; `PERIODS` by default.
         failures: failures of machines, see `syncline.specs.failures.parse_failures`; None if nothing fails.
 
     Raises:
@@ -193,25 +172,31 @@ def advice_question(
         raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
     joined.among(count)
     failing = _failing(failures, count)
-    defaults: list[str] = list(_costless(failing))
+    assumptions = []
     if sequence is None:
-        defaults.append(f"sequence: {shape.sequence:,} tokens, as {shape.name} has it ({shape.source or 'as given'})")
+        origin = f"as {shape.name} has it"
     else:
-        shape = replace(shape, sequence=sequence)
+        shape, origin = replace(shape, sequence=sequence), GIVEN
+    assumptions.append(
+        Assumption("sequence", shape.sequence, "tokens", f"{shape.sequence:,} tokens", origin, shape.source)
+    )
     trained = TOKENS_PER_PARAMETER * shape.parameters if tokens is None else parse_count(tokens, "tokens")
-    if tokens is None:
-        defaults.append(f"tokens: {trained:.3g}, {TOKENS_SOURCE}")
+    text = f"{trained / 1e9:,.4g} B by data parallelism, the other methods to its loss"
+    if target_loss is not None:
+        text = f"as many as each method needs for a loss of {target_loss:g}"
+    origin, source = (FITS, TOKENS_SOURCE) if tokens is None and target_loss is None else (GIVEN, "")
+    assumptions.append(Assumption("tokens", trained, "tokens", text, origin, source))
     if batch_tokens is None:
         batch = default_batch(shape.parameters, count, shape.sequence)
-        best_batches = best_batch_tokens(shape.parameters), best_batch_tokens(shape.parameters, 2)
-        defaults.append(f"batch: {batch:,} tokens in a step, {BATCH_SOURCE.format(*best_batches)}")
+        origin, source = FITS, batch_source(shape.parameters)
     else:
         wanted = parse_count(batch_tokens, "batch_tokens")
         if not wanted > 0:
             raise SpecError("batch_tokens", batch_tokens, "a positive number")
-        batch = whole_batch(wanted, count, shape.sequence)
-        if batch != wanted:
-            defaults.append(f"batch: {batch:,} tokens in a step, the nearest to {wanted:,.0f} in whole sequences")
+        batch, source = whole_batch(wanted, count, shape.sequence), ""
+        origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
+    text = f"{batch:,} tokens in a step, {batch / count:,.0f} for each of {count:,} workers"
+    assumptions.append(Assumption("batch", batch, "tokens", text, origin, source))
     return AdviceQuestion(
         shape,
         joined,
@@ -224,8 +209,10 @@ def advice_question(
         None if deadline is None else parse_seconds(deadline, "deadline"),
         None if prices is None else parse_prices(prices),
         extrapolate,
-        tuple(method_of(named(method, "method") if isinstance(method, str) else method) for method in methods or ()),
-        tuple(defaults),
+        tuple(methods_at_period(methods or (), period, "method")),
+        PERIODS if period is None or period == PRESET else (parse_period(period),),
+        tuple(assumptions),
+        tuple(_costless(failing)),
         failing,
     )
 

@@ -154,7 +154,7 @@ class Replay:
             patterns = calls_by_step(regular, self.spec.steps)
             first = priced_step(busy_s, regular, patterns, self.spec.steps, self._timed)
             busy_s = float(np.ravel(first.step_time_s)[0])
-        trigger_s = self.spec.compute.readback * self.prepared.readbacks[self.number]
+        trigger_s = self.spec.compute.readback_latency * self.prepared.readbacks[self.number]
         optimizer_s = float(self.prepared.optimizer_s[self.number][0])
         return self._run_s(rare, busy_s, trigger_s, optimizer_s) if rare else busy_s + trigger_s + optimizer_s
 
@@ -180,7 +180,7 @@ class Replay:
         ranks = self._ranks(call)
         algorithm = self.spec.algorithm_on(self.network)
         among, nbytes = np.array([self.workers]), float(call.payload_bytes)
-        carrier = carried(call.collective, among, nbytes, self.network, algorithm, self.spec.rule, groups=[ranks])
+        carrier = carried(call.collective, among, nbytes, self.network, algorithm, self.spec.protocol, groups=[ranks])
         name = carrier.names[int(np.ravel(carrier.chosen)[0])]
         return calls_by_level(call, ranks, self.workers, self.of, name or None)
 
@@ -196,7 +196,7 @@ class Replay:
             self.workers,
             steps,
             algorithm=None if isinstance(self.network, Link) else "ring",
-            rule=self.spec.rule,
+            rule=self.spec.protocol,
             evaluator="events",
             trigger_s=trigger_s,
             optimizer_s=optimizer_s,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
@@ -61,20 +62,17 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
             if len(methods) == 1
             else [glance for single in methods for glance in quick_estimates(question, plan, [single])]
         )
-    machine = question.hardware
     out = []
     cache: Known = {}
     for number, method in enumerate(methods):
-        memory = prepared.held[number].memory
-        fits = memory.fits(machine)
-        feasible = True if fits is None else bool(np.all(fits))
-        seconds = math.nan
+        memory_plan = prepared.held[number]
+        feasible, seconds = bool(memory_plan.fits.all()), math.nan
         if feasible:
             step = prepared.step(number, question.network, cache=cache)
             _, evaluators = prepared.evaluators(number, question.network, cache)
             if np.all(evaluators < len(HOW)):
                 seconds = float(np.reshape(step.step_time_s, (-1,))[0])
-        needs = float(np.max(memory.total_bytes))
+        needs = float(np.max(memory_plan.memory.total_bytes))
         out.append(
             QuickEstimate(replace(plan, method=method), math.inf if math.isnan(seconds) else seconds, feasible, needs)
         )
@@ -84,11 +82,11 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
 def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
     """Return the plans to price with bounds, and rows of layouts that do not divide evenly.
 
-    The search first prices data parallelism and one method with replicas in every layout, with recomputed activations
-    if they do not fit otherwise. For each number of replicas a method takes the fastest layout that it fits into. It
-    then takes the number of replicas that is fastest to equal loss; plans of known loss precede others.
+    The search first prices data parallelism and one method with replicas in every layout. For each number of replicas a
+    method takes the fastest layout that it fits into. It then takes the number of replicas that is fastest to equal
+    loss; plans of known loss precede others.
     """
-    methods = question.methods or candidate_methods()
+    methods = question.methods or candidate_methods(question.periods)
     backward_methods = [method for method in methods if method.sends_in_backward]
     replica_methods = [method for method in methods if not method.sends_in_backward]
     by_replicas: dict[int, list[QuickEstimate]] = {}
@@ -97,15 +95,14 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     for layout in candidate_layouts(question):
         replicas = layout.replicas(question.workers)
         firsts = [*backward_methods, *(replica_methods[:1] if replicas > 1 else [])]
-        if (room := question.hardware.memory_bytes) is not None:
-            bytes_by_method = {method.name: least_bytes(question, layout, method) for method in firsts}
-            firsts = [method for method in firsts if bytes_by_method[method.name] <= room]
-            if replica_methods and bytes_by_method.get(replica_methods[0].name, 0.0) > room:
-                needs = bytes_by_method[replica_methods[0].name], layout
-                large[replicas] = min(large.get(replicas, needs), needs, key=lambda pair: pair[0])
+        limit_bytes = usable_bytes(question.hardware)
+        bytes_by_method = {method.name: least_bytes(question, layout, method) for method in firsts}
+        firsts = [method for method in firsts if bytes_by_method[method.name] <= limit_bytes]
+        if replica_methods and bytes_by_method.get(replica_methods[0].name, 0.0) > limit_bytes:
+            needs = bytes_by_method[replica_methods[0].name], layout
+            large[replicas] = min(large.get(replicas, needs), needs, key=lambda pair: pair[0])
         for glance in quick_estimates(question, TrainingPlan(firsts[0], layout), firsts) if firsts else []:
-            fitted = glance if glance.fits else _recomputed(question, glance)
-            (parallel if fitted.plan.method.sends_in_backward else by_replicas.setdefault(replicas, [])).append(fitted)
+            (parallel if glance.plan.method.sends_in_backward else by_replicas.setdefault(replicas, [])).append(glance)
     plans = _parallel(question, parallel)
     refused = sorted((glance for glance in parallel if not glance.fits), key=lambda glance: glance.memory_bytes)[:1]
     best: dict[str, tuple[tuple[bool, float], TrainingPlan]] = {}
@@ -138,7 +135,7 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
     """Return the least memory of a worker without activations: ``16 N / w``, with all states sharded as far as can be.
 
-    In a pipeline, which does not gather weights for each micro-batch, it is ``2 N / (t k e) + 14 N / w``.
+    In a pipeline, which does not gather weights for each micro-batch, it is ``6 N / (t k e) + 12 N / w``.
 
     Args:
         question: question with the model.
@@ -149,21 +146,15 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
     nbytes = 16.0 * question.model.parameters / (question.workers if alone else layout.workers)
     if layout.pipeline == 1:
         return nbytes
-    return nbytes * 14 / 16 + 2.0 * question.model.parameters / (layout.tensor * layout.pipeline * layout.expert)
+    return nbytes * 12 / 16 + 6.0 * question.model.parameters / (layout.tensor * layout.pipeline * layout.expert)
 
 
 def _too_large(question: AdviceQuestion, nbytes: float, layout: Layout) -> PlanRow:
-    why = f"memory: {format_bytes(nbytes)} at least of {format_bytes(question.hardware.memory_bytes or 0.0)}"
+    why = f"memory: {format_bytes(nbytes)} at least of {format_bytes(usable_bytes(question.hardware))}"
     replicas = layout.replicas(question.workers)
     return refused_row("any with replicas", f"{replicas} replicas of {layout.describe()}", why) | {
         "memory_bytes": nbytes
     }
-
-
-def _recomputed(question: AdviceQuestion, glance: QuickEstimate) -> QuickEstimate:
-    """Return the plan with recomputed activations if it fits, else the plan as it is."""
-    recomputed = quick_estimates(question, replace(glance.plan, activations="recomputed"), [glance.plan.method])
-    return recomputed[0] if recomputed and recomputed[0].fits else glance
 
 
 def _parallel(question: AdviceQuestion, glances: Sequence[QuickEstimate]) -> list[TrainingPlan]:

@@ -13,8 +13,10 @@ from syncline.planner.advice.advice import Advice
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.significance import fastest_by_loss
-from syncline.planner.advice.words import layout_words, level_words, method_words
-from syncline.planner.projection.tables import SHARED_OUT
+from syncline.planner.advice.verdict import compared
+from syncline.planner.advice.words import layout_words, level_words, method_words, plan_words
+from syncline.planner.assumptions import SHARDING_TEXTS
+from syncline.planner.tables.assumptions import assumptions_block
 from syncline.planner.tables.columns import Column, table
 from syncline.units import format_bytes, format_seconds
 
@@ -28,9 +30,18 @@ TIED = " ="
 """Mark behind the number of a plan that cannot be distinguished from the first."""
 
 
-def advice_tables(advice: Advice) -> list[Group]:
-    """Return all parts of the advice, one below the other."""
-    groups = [Group(*map(Text, question_lines(advice.question)))]
+def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
+    """Return the assumptions, the verdict and a short table; or all parts of the advice, one below the other.
+
+    Args:
+        advice: the advice.
+        every_plan: whether all lists of plans and all sentences follow the verdict.
+    """
+    lines = [*question_lines(advice.question), ""]
+    groups = [Group(*map(Text, lines)), assumptions_block(advice.assumptions)]
+    groups.append(Group(Text("Verdict", style="bold"), *(Text(line) for line in advice.verdict), Text("")))
+    if not every_plan:
+        return [*groups, _short_table(advice)]
     if advice.ranked:
         ranked = fastest_by_loss(advice.ranked)
         groups.append(
@@ -41,8 +52,8 @@ def advice_tables(advice: Advice) -> list[Group]:
         why = f"Nobody knows the loss of any plan that can be{hint}." if advice.loss_unknown else "No plan can be."
         groups.append(Group(Text(f"\n{why} The reasons are below.")))
     if advice.loss_unknown:
-        title = "Loss unknown: by time for the tokens, the fastest of each kind"
-        kinds = _of_each_kind(advice.loss_unknown)
+        title = f"Loss unknown: by time for the tokens, the fastest of each kind, {_period_words(advice)}"
+        kinds = compared(advice.question, advice.loss_unknown)
         groups.append(_list(title, advice.loss_unknown, LONGEST_NOTE, kinds, advice.question))
     if advice.infeasible:
         shown = advice.infeasible[:MOST_SHOWN]
@@ -69,13 +80,42 @@ LONGEST_NOTE = (
 )
 
 
-def question_lines(question: AdviceQuestion) -> list[str]:
-    """Return the question, and the defaults with their sources, as lines."""
-    goal = (
-        f"{question.tokens / 1e9:.4g} B tokens by data parallelism, the others to its loss"
-        if question.target_loss is None
-        else f"a loss of {question.target_loss:g}"
+SHORT = 10
+"""Number of plans in the short table."""
+
+
+def _short_table(advice: Advice) -> Group:
+    """Return a line per plan: plans of known loss, then plans of unknown loss at one period."""
+    ranked = fastest_by_loss(advice.ranked)
+    others = compared(advice.question, advice.loss_unknown)
+    shown = [*ranked[: max(SHORT // 2, SHORT - len(others))]]
+    shown += others[: SHORT - len(shown)]
+    columns: list[Column] = [
+        ("plan", lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}"),
+        ("loss", lambda row: "same" if row["loss_unknown"] is None else "unknown"),
+        ("time", lambda row: format_seconds(row["time_s"])),
+        ("nine of ten", lambda row: _time(row).partition("\n")[2]),
+    ]
+    hidden = len(advice.ranked) + len(advice.loss_unknown) - len(shown)
+    note = (
+        "Nine of ten: the times between which nine of ten measurements are expected. Loss unknown: no fit covers the "
     )
+    note += f"method at this size; its time is for as many tokens. {hidden} more plans, and reasons: --all."
+    if any(row["tied"] for row in shown):
+        note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
+    note += "".join(_at_risk(advice))
+    title = f"Plans by time to the same loss, then plans of unknown loss, {_period_words(advice)}"
+    return table(title, columns, shown, note, text_columns=(0, 1))
+
+
+def _period_words(advice: Advice) -> str:
+    if advice.question.methods:
+        return "at the period of each method"
+    return f"methods with a period at {advice.question.compared_period} steps"
+
+
+def question_lines(question: AdviceQuestion) -> list[str]:
+    """Return the question, and the costs of failures that it leaves at 0, as lines."""
     limits = [
         *([f"within {format_seconds(question.deadline_s)}"] if question.deadline_s else []),
         *([f"for {question.budget:,.0f} {question.prices.currency}"] if question.budget and question.prices else []),
@@ -83,8 +123,9 @@ def question_lines(question: AdviceQuestion) -> list[str]:
     lines = [
         f"{question.model.name}, {question.model.parameters / 1e9:.3g} B parameters, on {question.workers:,} "
         f"{question.hardware.name} of {question.network.name}: {question.network.describe()}.",
-        f"To {', '.join([goal, *limits])}. Batch {question.batch_tokens:,} tokens, sequences of {question.sequence:,}.",
     ]
+    if limits:
+        lines.append(f"It has to end {' and '.join(limits)}.")
     return [*lines, *(f"Not given: {line}." for line in question.defaults)]
 
 
@@ -106,16 +147,6 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
     num_hidden = len(rows) - len(chosen)
     notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _sharding_note(chosen)]
     return table("\n" + title, columns, list(chosen), "".join(notes))
-
-
-def _of_each_kind(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the fastest plan of each kind of method."""
-    fastest: dict[Any, PlanRow] = {}
-    for row in rows:
-        fields = dict(row["plan"].method)
-        key = row["plan"].method.kind, getattr(fields.get("compressor"), "kind", None), fields.get("outer_momentum")
-        fastest.setdefault(key, row)
-    return list(fastest.values())[: 2 * MOST_SHOWN]
 
 
 def _plan_cell(row: PlanRow) -> str:
@@ -167,7 +198,9 @@ def _sharding_note(rows: Sequence[PlanRow]) -> str:
     count = sum(row["sharding"] != "none" for row in rows)
     if not count:
         return ""
-    kinds = [SHARED_OUT[kind] for kind in dict.fromkeys(row["sharding"] for row in rows if row["sharding"] != "none")]
+    kinds = [
+        SHARDING_TEXTS[kind] for kind in dict.fromkeys(row["sharding"] for row in rows if row["sharding"] != "none")
+    ]
     return f"\n{count} of {len(rows)} fit with {', or with '.join(kinds)}."
 
 

@@ -223,8 +223,8 @@ def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
     try:
         tokens = tokens_needed(question, plan.method, layout.replicas(question.workers)).tokens
         prepared_plan = prepared(question, plan, tokens)
-        fits = prepared_plan.plan.held[0].memory.fits(question.hardware)
-        return prepared_plan.time_s(question.network) if fits is None or bool(np.all(fits)) else math.inf
+        fits = bool(prepared_plan.plan.held[0].fits.all())
+        return prepared_plan.time_s(question.network) if fits else math.inf
     except SpecError:
         return math.inf
 

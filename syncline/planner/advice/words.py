@@ -15,8 +15,9 @@ from syncline.costmodel.network.scaled_links import scaled
 from syncline.planner.advice.failing import failure_words
 from syncline.planner.advice.plan_costs import PARTS, PlanRow
 from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.thresholds import outermost_link, prepared, prepared_row
-from syncline.planner.projection.tables import SHARED_OUT
+from syncline.planner.assumptions import SHARDING_TEXTS
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 FREE = 1e-9
@@ -84,7 +85,11 @@ def decides(
     lines += _latency_words(question, first)
     lines.append(_memory_words(question, first, unable))
     lines += _token_words(first)
-    return lines
+    return lines + [
+        f"{plan_words(row)} takes {format_seconds(row['time_s'])}, {row['below_computing']}."
+        for row in fastest_by_loss([*rows, *others])
+        if row["below_computing"]
+    ]
 
 
 def _step_words(row: PlanRow) -> str:
@@ -120,7 +125,7 @@ def _share(share: float) -> str:
 def _memory_words(question: AdviceQuestion, row: PlanRow, unable: Sequence[PlanRow]) -> str:
     room = question.hardware.memory_bytes
     text = f"Memory of the first: {format_bytes(row['memory_bytes'])}" + (f" of {format_bytes(room)}" if room else "")
-    parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []
+    parts = [SHARDING_TEXTS[row["sharding"]]] if row["sharding"] != "none" else []
     parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
     parts += ["layers' activations computed again"] if row["activations"] == "recomputed" else []
     text += f" ({', '.join(parts)})" if parts else ""
@@ -137,7 +142,7 @@ def _token_words(row: PlanRow) -> list[str]:
     low, high = row["tokens_factor_low"], row["tokens_factor_high"]
     bounds = f"{low:.2g} or more" if high is None else f"{low:.2g} to {high:.2g}"
     text = f"To the loss of data parallelism the first takes {row['tokens_factor']:.3g} times the tokens ({bounds})"
-    return [f"{text}, by fit {row['loss_fit']}{' beyond what it has seen' if row['extrapolation'] else ''}."]
+    return [f"{text}, by {row['tokens_source']}."]
 
 
 def changes(question: AdviceQuestion, rows: Sequence[PlanRow], thresholds: Sequence[dict[str, Any]]) -> list[str]:
@@ -229,7 +234,7 @@ def unknown(question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[
     ]
     fewer = [row["method"] for row in rows if (row["tokens_factor"] or 1) < 1 and row["extrapolation"]]
     if fewer:
-        lines.append(f"Whether {fewer[0]} takes fewer tokens than data parallelism: fits say so, nobody has tried.")
+        lines.append(f"Whether {fewer[0]} takes fewer tokens than data parallelism at this size: smaller models did.")
     first = next(iter([*rows, *others]), None)
     if first is not None:
         lines.append(f"Times are as sure as what they rest on: {first['basis']}.")

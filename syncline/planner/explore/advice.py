@@ -14,6 +14,7 @@ import yaml
 from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.significance import fastest_by_loss
+from syncline.planner.advice.verdict import compared
 from syncline.planner.advice.words import layout_words, method_words
 from syncline.planner.explore.markup import bulleted, paragraph
 from syncline.planner.explore.settings import BY_NAME, OWN, PageSettings
@@ -43,7 +44,7 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
         hardware=settings.hardware,
         workers=settings.total,
         tokens=settings.tokens,
-        batch_tokens=settings.batch * settings.total,
+        batch_tokens=settings.batch * settings.total or None,
         extrapolate=settings.losses == "extrapolated",
         failures=failures_of_settings(settings),
     )
@@ -72,7 +73,7 @@ def advise_line(settings: PageSettings) -> str:
     words = [
         "syncline", "advise", "--model", settings.model, "--network", network_text, "--hardware", settings.hardware,
         "--workers", str(settings.total), "--tokens", BY_NAME["tokens"].write(settings.tokens),
-        "--batch-tokens", str(settings.batch * settings.total),
+        *(["--batch-tokens", str(settings.batch * settings.total)] if settings.batch else []),
         *(["--extrapolate"] if settings.losses == "extrapolated" else []),
         *failure_options(settings),
     ]  # fmt: skip
@@ -96,14 +97,17 @@ def search_notice() -> str:
 def advice_part(settings: PageSettings, advice: Advice) -> str:
     """Return the lists of plans, the reasons for their order, and the equivalent command."""
     parts = ["<h2>All plans</h2>"]
-    parts += [paragraph(f"Not given: {line}.", "caveat") for line in advice.question.defaults if "batch" in line]
+    parts += [paragraph(line) for line in advice.verdict]
     if advice.ranked:
         parts.append(_list("By time to the same loss", advice.ranked, fastest_by_loss(advice.ranked)))
     else:
         parts.append(paragraph("No plan whose loss is known can be."))
     if advice.loss_unknown:
-        title = "Loss unknown: by time for the tokens, the fastest of each kind; the longest period is always ahead"
-        parts.append(_list(title, advice.loss_unknown, _of_each_kind(advice.loss_unknown)))
+        period = advice.question.compared_period
+        title = (
+            f"Loss unknown: by time for the tokens, the fastest of each kind, methods with a period at {period} steps"
+        )
+        parts.append(_list(title, advice.loss_unknown, compared(advice.question, advice.loss_unknown)))
     if advice.infeasible:
         parts.append(_refused(advice.infeasible))
     for title, lines in (
@@ -115,14 +119,6 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
             parts.append(f"<h3>{title}</h3>{bulleted(lines, 'bullets')}")
     parts.append(f'<h3>As a command</h3><pre tabindex="0">{escape(advise_line(settings))}</pre>')
     return "".join(parts)
-
-
-def _of_each_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the fastest plan of each kind of method."""
-    fastest: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        fastest.setdefault(row["plan"].method.kind, row)
-    return list(fastest.values())
 
 
 def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> str:

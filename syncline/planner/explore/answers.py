@@ -12,6 +12,7 @@ import numpy as np
 from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
+from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.explore.settings import BASELINE, PageSettings
 from syncline.planner.explore.settings_spec import explored_spec, failures_of_settings, network_of
 from syncline.planner.projection.columns import ColumnRows
@@ -42,11 +43,13 @@ class Ranking:
         rows: the rows of `syncline project`, with losses where a fit has one, ordered by the time of the training;
             methods that fit into memory come first.
         notes: a line per method that is omitted, or that a setting does not change.
+        assumptions: the values that change the rows, with the origin of each.
     """
 
     settings: PageSettings
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    assumptions: tuple[Assumption, ...] = ()
 
     @property
     def baseline(self) -> dict[str, Any]:
@@ -61,19 +64,19 @@ class Curves:
     Attributes:
         bandwidths: ``(n,)`` bytes per second, ascending.
         step_s: method -> ``(n,)`` seconds of a mean step, for methods that have a time.
-        compute_s: seconds of a step in which a worker computes.
+        compute_s: method -> seconds of a step in which a worker computes.
         priced: number of bandwidths that were priced; between two of them a step's time is interpolated linearly in
             ``1 / bandwidth``, which is exact except at corners.
     """
 
     bandwidths: Floats
     step_s: Mapping[str, Floats]
-    compute_s: float
+    compute_s: Mapping[str, float]
     priced: int
 
     def computing(self, method: str) -> Floats:
         """Return the share ``(n,)`` of the time in which a worker computes."""
-        return self.compute_s / self.step_s[method]
+        return self.compute_s[method] / self.step_s[method]
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +98,8 @@ def ranking_of(settings: PageSettings) -> Ranking:
     if failing is not None:
         first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
         rows = [_with_failures(row, first) for row in rows]
-    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes)
+    assumptions = tuple(projection_assumptions([question.spec], rows))
+    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes, assumptions)
 
 
 def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:
@@ -165,7 +169,7 @@ def _curves_of(settings: PageSettings) -> Curves:
     numbers = {method.name: number for number, method in enumerate(plan.methods) if method.name in timed}
     drawn = np.geomspace(LOWEST, HIGHEST, DRAWN)
     line = network(network_of(settings))
-    compute_s = float(np.ravel(plan.compute_s)[0])
+    compute_s = {name: float(plan.compute_s[number][0]) for name, number in numbers.items()}
     if isinstance(line, Link) and settings.sites > 1:
         links = at_bandwidth(line, drawn[None])
         steps = {name: np.ravel(plan.step(number, links).step_time_s) for name, number in numbers.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from syncline.planner.assumptions import Assumption
 from syncline.planner.explore.answers import Ranking
 from syncline.planner.explore.pictures import interval_picture, swatch
 from syncline.planner.explore.settings import BASELINE, BY_NAME, OFFERED, Field, PageSettings, to_query
@@ -188,6 +189,16 @@ def bulleted(lines: Iterable[str], kind: str = "") -> str:
     """Return sentences as a list; an empty text without sentences."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="{kind}">{items}</ul>' if items else ""
+
+
+def assumption_list(assumptions: Iterable[Assumption]) -> str:
+    """Return the assumptions as a list of names, values and origins; the publication is the title of the origin."""
+    items = "".join(
+        f"<div><dt>{escape(item.name)}</dt><dd>{escape(item.text)} "
+        f'<small title="{escape(item.source)}">({escape(item.origin)})</small></dd></div>'
+        for item in assumptions
+    )
+    return f'<dl class="assumptions" aria-label="Assumptions">{items}</dl>'
 
 
 def paragraph(text: str, kind: str = "") -> str:

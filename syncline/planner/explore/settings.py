@@ -16,6 +16,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.methods import METHODS
+from syncline.planner.periods import COMPARED_PERIOD
 from syncline.units import (
     format_bandwidth,
     format_seconds,
@@ -69,10 +70,10 @@ class PageSettings:
         bandwidth: bandwidth of a site's line in bytes per second.
         latency: one-way latency of a site's line in seconds.
         methods: names of methods in addition to the baseline.
-        period: steps between averages, for methods whose period is longer than a step; 0 keeps each method's own.
+        period: steps between averages, for methods whose period is longer than a step; 0 keeps each preset's own.
         compression: format of the messages, for methods that can compress; see ``COMPRESSIONS``.
         replica: form of a replica; see ``REPLICAS``.
-        batch: tokens of a worker in a step.
+        batch: tokens of a worker in a step; 0: a share of the batch between the best of published fits.
         tokens: number of tokens of the training.
         losses: whether losses are predicted outside the range of the published fits; see ``LOSSES``.
         mtbf: mean seconds between failures of a worker; 0 means that nothing fails.
@@ -89,10 +90,10 @@ class PageSettings:
     bandwidth: float = 1.25e8
     latency: float = 0.02
     methods: tuple[str, ...] = ("diloco", "streaming-diloco", "mt-dao", "des-loc", "demo")
-    period: int = 0
+    period: int = COMPARED_PERIOD
     compression: str = OWN
     replica: str = "site"
-    batch: int = 32768
+    batch: int = 0
     tokens: float = 140e9
     losses: str = "seen"
     mtbf: float = 0.0
@@ -104,11 +105,6 @@ class PageSettings:
     def total(self) -> int:
         """Return the number of workers of all sites."""
         return self.sites * self.workers
-
-    @property
-    def steps(self) -> int:
-        """Return the number of steps of the training, rounded, at least one."""
-        return max(1, round(self.tokens / (self.batch * self.total)))
 
 
 @dataclass(frozen=True)
@@ -210,6 +206,14 @@ def _period(text: str) -> int:
     return 0 if text.strip() == OWN else _integer_reader("period", 1, 10_000)(text)
 
 
+BY_FITS = "by fits"
+"""Text of a batch that published fits choose."""
+
+
+def _batch(text: str) -> int:
+    return 0 if text.strip() == BY_FITS else _integer_reader("batch", 1, 10**9)(text)
+
+
 NEVER = "never"
 """Text of a time between failures without failures."""
 
@@ -278,14 +282,15 @@ FIELDS: tuple[Field, ...] = (
     Field("methods", "Methods", _methods, ",".join, OFFERED),
     Field(
         "period", "Steps between averages", _period, lambda value: str(value) if value else OWN,
-        (0, 1, 2, 4, 8, 16, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000), {0: "own"},
-        "of methods that average now and then; own: what each has by itself",
+        (0, 1, 2, 4, 8, 16, 30, 32, 50, 64, 100, 128, 200, 256, 500, 512, 1000), {0: OWN},
+        "of methods that average now and then; own: the period of each method's preset",
     ),
     Field("compression", "Sent as", _among("compression", list(COMPRESSIONS)), str, tuple(COMPRESSIONS), COMPRESSIONS),
     Field("replica", "A replica is", _among("replica", list(REPLICAS)), str, tuple(REPLICAS), REPLICAS),
     Field(
-        "batch", "Tokens per worker, step", _integer_reader("batch", 1, 10**9), str,
-        tuple(2**power for power in range(9, 21)),
+        "batch", "Tokens per worker, step", _batch, lambda value: str(value) if value else BY_FITS,
+        (0, *(2**power for power in range(9, 21))), {0: BY_FITS},
+        f"{BY_FITS}: a share of the batch between the best of data parallelism and of DiLoCo",
     ),
     Field(
         "tokens", "Tokens of the training", _between("tokens", parse_count, _count, 1e6, 1e15), _count,

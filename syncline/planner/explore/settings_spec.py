@@ -14,7 +14,7 @@ from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import method_of, named
 from syncline.planner.explore.settings import BASELINE, BY_NAME, COMPRESSIONS, OWN, PageSettings, to_query
-from syncline.planner.projection.projections import refusal_of
+from syncline.planner.projection.projections import refusal_of, with_steps_for
 from syncline.specs import ProjectSpec, load_spec
 from syncline.units import format_bandwidth, format_seconds
 
@@ -69,15 +69,19 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         "description": "Made by syncline explore.",
         "source": f"?{to_query(settings)}",
         "model": settings.model,
-        "tokens_per_worker": settings.batch,
+        **({"tokens_per_worker": settings.batch} if settings.batch else {}),
         "workers": settings.total,
-        "steps": settings.steps,
+        "steps": 1,
         "methods": methods,
         "networks": [network_of(settings)],
         "compute": {"hardware": settings.hardware},
         **({"layout": layout} if layout else {}),
     }
-    return ExploredSpec(fields, load_spec(fields, (), ProjectSpec), tuple(notes))
+    spec = load_spec(fields, (), ProjectSpec)
+    assert isinstance(spec, ProjectSpec)
+    timed = with_steps_for(spec, settings.tokens)
+    assert isinstance(timed, ProjectSpec)
+    return ExploredSpec(fields | {"steps": timed.steps}, timed, tuple(notes))
 
 
 def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:

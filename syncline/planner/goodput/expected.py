@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from syncline.costmodel.reliability.checkpoints import expected_wall_s
+from syncline.costmodel.reliability.checkpoints import expected_wall_s, repaired_s
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.sim.failures.work import CheckpointTimes
 from syncline.specs.failures import FailuresSpec, downtime_s, has_closed_form
@@ -27,8 +27,9 @@ def restarted_goodput(
     interval_s = work_s if interval_s is None else interval_s
     if not has_closed_form(failures) or saving.lag_s or interval_s is None:
         return None
-    again_s = failures.restart + saving.load_s
-    return 1 / expected_wall_s(1.0, interval_s, stop_s, again_s, failures.mtbf_s(workers), downtime_s(failures))
+    again_s, mtbf_s = failures.restart + saving.reload_s, failures.mtbf_s(workers)
+    down_s = max(downtime_s(failures), repaired_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
+    return 1 / expected_wall_s(1.0, interval_s, stop_s, again_s, mtbf_s, down_s)
 
 
 def reformed_goodput(

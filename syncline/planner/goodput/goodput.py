@@ -21,6 +21,7 @@ class FailingTraining(NamedTuple):
         state_bytes: bytes of a checkpoint.
         step_s: seconds of a step in which nothing fails.
         steps: T, the number of steps.
+        rejoin_s: seconds in which a returning copy fetches its state over the network; None if no network is known.
     """
 
     workers: int
@@ -29,6 +30,7 @@ class FailingTraining(NamedTuple):
     state_bytes: float
     step_s: float
     steps: float
+    rejoin_s: float | None = None
 
 
 class KeptState(NamedTuple):
@@ -36,10 +38,12 @@ class KeptState(NamedTuple):
 
     Attributes:
         nbytes: bytes of the checkpoint, all replicas together.
+        replica_bytes: bytes of the state of one replica.
         exchanges_every: number of steps from one exchange to the next.
     """
 
     nbytes: float
+    replica_bytes: float
     exchanges_every: int
 
 
@@ -61,7 +65,7 @@ def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
     )
     numbers = elements(tensors) + float(state_elements)
     stored = replicas * numbers if period > 1 else numbers + (replicas - 1) * feedback_elements
-    return KeptState(FP32_BYTES * stored, period)
+    return KeptState(FP32_BYTES * stored, FP32_BYTES * numbers, period)
 
 
 @dataclass(frozen=True)
@@ -72,17 +76,30 @@ class Goodput:
         recovery: the way in which the training continues after a failure.
         interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
         goodput: fraction of the workers' time that is spent in steps that count.
+        repair_s: seconds until a failed machine can be used again.
+        spares: machines that replace failed ones at once.
+        rejoin_s: seconds in which a returning replica fetches its state.
         stuck: the reason why the training makes no progress; None if it makes progress.
     """
 
     recovery: Recovery
     interval_s: float | None
     goodput: float
+    repair_s: float
+    spares: int
+    rejoin_s: float
     stuck: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return the recovery, checkpoint interval and goodput as fields of a row."""
-        return {"recovery": self.recovery, "checkpoint_interval_s": self.interval_s, "goodput": self.goodput}
+        """Return everything but the reason of a training that is stuck as fields of a row."""
+        return {
+            "recovery": self.recovery,
+            "checkpoint_interval_s": self.interval_s,
+            "goodput": self.goodput,
+            "repair_s": self.repair_s,
+            "spares": self.spares,
+            "rejoin_s": self.rejoin_s,
+        }
 
 
 BoundedSeconds = tuple[float, float | None, float | None]

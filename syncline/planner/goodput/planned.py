@@ -39,7 +39,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     recovery = recovery_of(failures, training)
     failures = failures.model_copy(update={"recovery": recovery})
     if not math.isfinite(training.step_s) or training.step_s <= 0:
-        return Goodput(recovery, None, 1.0)
+        return Goodput(recovery, None, 1.0, failures.repair_s(), failures.spares, training.rejoin_s or 0.0)
     saving, work_s = _saving(failures, training), training.step_s * training.steps
     # If the interval is longer than the training, the only checkpoint is at the end.
     interval_s = None if saving.every is None or saving.every > training.steps else saving.every * training.step_s
@@ -50,7 +50,8 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     stuck = _never(failures, training, saving, interval_s)
     if stuck is None and goodput is None:
         goodput, stuck = simulated_goodput(failures, training, SEEDS)
-    return Goodput(recovery, interval_s, 0.0 if stuck or goodput is None else goodput, stuck)
+    share = 0.0 if stuck or goodput is None else goodput
+    return Goodput(recovery, interval_s, share, failures.repair_s(), failures.spares, saving.join_s, stuck)
 
 
 def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:
@@ -102,12 +103,14 @@ def copy_outages(outages: Iterator[Outage], copy_workers: int) -> Iterator[Outag
 
 def _going_on(failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes) -> FaultTolerantGroup:
     return fault_tolerant_group(
-        failures, training.workers, saving.load_s, training.step_s, training.copies, training.exchanges_every
+        failures, training.workers, saving.join_s, training.step_s, training.copies, training.exchanges_every
     )
 
 
 def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
-    return failures.checkpoint_costs(training.step_s, training.workers, training.state_bytes, training.copies)
+    return failures.checkpoint_costs(
+        training.step_s, training.workers, training.state_bytes, training.copies, training.rejoin_s
+    )
 
 
 def _never(
@@ -119,8 +122,9 @@ def _never(
     mtbf_s = failures.mtbf_s(training.workers)
     if failures.recovery == "restart":
         work_s = interval_s if interval_s is not None else training.step_s * training.steps
-        needed_s = failures.restart + saving.load_s + work_s + saving.stop_s
-        phase = "a restart and the steps to a checkpoint"
+        repair_s = 0.0 if failures.spares else failures.repair_s()
+        needed_s = repair_s + failures.restart + saving.reload_s + work_s + saving.stop_s
+        phase = f"{'a repair, ' if repair_s else ''}a restart and the steps to a checkpoint"
     else:
         needed_s, phase = failures.timeout + failures.reform + training.step_s, "forming a group and a step"
     if needed_s <= mtbf_s * math.log(MOST_IN_VAIN):

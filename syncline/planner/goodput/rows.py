@@ -39,7 +39,7 @@ def simulate_training(
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
-        return play_independent_workers(group, steps, question.step_s, question.period, saving.load_s, outages, until_s)
+        return play_independent_workers(group, steps, question.step_s, question.period, saving.join_s, outages, until_s)
     if recovery == "reform":
         endless = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
         return play_reforms(group, steps, lambda _: endless, outages, until_s, period=question.period)
@@ -67,6 +67,8 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "interval_s": interval_s,
         "checkpoint_stop_s": saving.stop_s if saves else None,
         "mtbf_s": failures.mtbf_s(workers),
+        "repair_s": failures.repair_s(),
+        "spares": failures.spares,
         "wall_clock_s": mean("wall_s"),
         "steps": mean("steps"),
         "goodput": statistics.fmean(goodputs),
@@ -95,7 +97,7 @@ def _expected(
         return restarted_goodput(failures, workers, saving, interval_s)
     if recovery == "alone":
         return None
-    group = fault_tolerant_group(failures, workers, saving.load_s, question.step_s, period=question.period)
+    group = fault_tolerant_group(failures, workers, saving.join_s, question.step_s, period=question.period)
     return reformed_goodput(failures, group, saving, interval_s, question.work_s)
 
 
@@ -104,4 +106,4 @@ def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str
     remarks = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
     if not question.failures.checkpoint.write_s(None) and any(row["recovery"] != "alone" for row in rows):
         remarks.append("Checkpoints take no time, as nobody says what they take.")
-    return remarks
+    return remarks + question.failures.assumptions()

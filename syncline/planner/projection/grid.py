@@ -17,6 +17,7 @@ import numpy as np
 
 from syncline.costmodel import Model, ModelShape
 from syncline.errors import SpecError
+from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.columns import Columns
 from syncline.planner.projection.grid_methods import GridPlaces, variants_of
 from syncline.planner.projection.grid_networks import NetworkGrid
@@ -50,11 +51,14 @@ COLUMNS = ("layout", "model", "hardware", "compute.hardware", "workers", "overla
 
 def grids_of(options: Options) -> list[Grid]:
     """Return the options as grids, one per field."""
-    several = {"model": options.models, "hardware": options.hardware, "method": options.methods}
+    several = {"model": options.models, "hardware": options.hardware}
     single = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
     single["precision"] = options.precision
     grids = [Grid(path, tuple(names_of(values)), f"--{path}") for path, values in several.items() if values]
     grids += [Grid(path, (value,), f"--{path}") for path, value in single.items() if value is not None]
+    if options.methods:
+        methods = methods_at_period(names_of(options.methods), options.period)
+        grids.append(Grid("method", tuple(methods), "--method"))
     if options.layouts:
         grids.append(Grid("layout", tuple(dict(layout_of(layout)) for layout in options.layouts), "--layout"))
     return grids + ([Grid("workers", tuple(counts_of(options.workers)), "--workers")] if options.workers else [])
@@ -114,7 +118,9 @@ class ProjectedGrid:
             by_field, key=lambda pair: pair[0].path.count(".")
         ):  # a field before the fields inside it
             if grid.path == "compute.hardware":
-                overrides += [Override(f"compute.{other}", None, grid.told, None) for other in ("seconds", "table")]
+                overrides += [
+                    Override(f"compute.{other}", None, grid.told, None) for other in ("seconds", "batch_times")
+                ]
             if grid.path != "sequence":
                 overrides.append(Override(grid.path, value, grid.told, value))
         try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.errors import SpecError, one_of, within
+from syncline.fields import one_of_fields
 from syncline.methods import MethodBase, method_of
 from syncline.specs import Override
 from syncline.specs.grid import Grid
@@ -62,7 +63,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
         if not codes.any():
             field_names = {name for base in bases if grid.method in ("", base.name) for name in type(base).model_fields}
             raise SpecError(
-                grid.told, _field(grid), f"a field that a method here has: {one_of(field_names, _field(grid))}"
+                grid.told, _field(grid), f"a field that a method here has: {one_of_fields(field_names, _field(grid))}"
             )
         before, values = places.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
         places[grid.path] = np.where(codes > 0, codes + len(values) - 1, before), (*values, *grid.shown)

@@ -17,6 +17,7 @@ from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, r
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.overlap import bytes_per_gradient
 from syncline.planner.bounds import Factors
+from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.rows import links_of_rows
 from syncline.specs import ProjectSpec
 
@@ -36,19 +37,18 @@ class IntraReplica:
         spec = specs[0]
         self.layout, self.model = layout, spec.model
         self.own = worker_tensors(spec.model, layout)
-        self.tokens = spec.tokens_per_worker * layout.workers // layout.data
+        self.tokens = spec.worker_tokens * layout.workers // layout.data
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
-        self.recomputed = spec.memory.activations == "recomputed"
 
     def step_times(
-        self, compute_s: FloatOrArray, micro_batches: Indices, workers: Indices, settings: Indices, network: Network,
+        self, compute_s: FloatOrArray, memory_plan: MemoryPlan, workers: Indices, settings: Indices, network: Network,
         ndim: int, factors: Factors, algorithm: Algorithms,
     ) -> ReplicaTimes:  # fmt: skip
         """Return the seconds of a step inside a replica, along the settings.
 
         Args:
             compute_s: computing seconds of a worker, along the settings.
-            micro_batches: ``(S,)``: M, the number of micro-batches.
+            memory_plan: micro-batches and recomputation of the settings.
             workers: ``(S,)``: P, the number of workers.
             settings: indices of the settings.
             network: network that joins all workers.
@@ -61,12 +61,14 @@ class IntraReplica:
         ):
             return ReplicaTimes(compute_s, compute_s)  # every worker computes whole sequences by itself
         model = self.model
-        alike: dict[tuple[int, int], list[int]] = {}
+        alike: dict[tuple[int, int, bool], list[int]] = {}
+        steps = zip(workers.tolist(), memory_plan.micro_batches.tolist(), memory_plan.recomputed.tolist(), strict=True)
+        step_kinds = list(steps)
         for row, setting in enumerate(settings.tolist()):
-            alike.setdefault((int(workers[setting]), int(micro_batches[setting])), []).append(row)
+            alike.setdefault(step_kinds[setting], []).append(row)
         computed = np.broadcast_to(compute_s, (len(settings), *np.shape(compute_s)[1:]))
         parts = []
-        for (count, micro), rows in alike.items():
+        for (count, micro, recomputed), rows in alike.items():
             links = network if len(alike) == 1 else links_of_rows(network, np.array(rows))
             slower = factors.communication
             if isinstance(slower, np.ndarray) and slower.ndim == 2 and len(slower) == len(settings):
@@ -84,7 +86,7 @@ class IntraReplica:
             try:
                 inside = replica_times(
                     model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
-                    self.bytes_per_number, self.recomputed,
+                    self.bytes_per_number, recomputed,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
                 inside = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))

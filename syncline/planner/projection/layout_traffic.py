@@ -18,18 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Exchange, ModelShape, call_bytes, model_memory
+from syncline.costmodel.layouts.activations import worker_activation_bytes
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import MODEL_BYTES
-from syncline.costmodel.layouts.own_tensors import WorkerTensors, worker_activation_bytes
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.layouts.memory import MODEL_BYTES, usable_bytes
+from syncline.costmodel.layouts.own_tensors import WorkerTensors
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
 from syncline.methods import MethodBase, tensors_of
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
 from syncline.planner.projection.memory import sends_together
-from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory
-from syncline.planner.projection.setting_cache import once_each
+from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, budget_of_columns, plan_memory
 from syncline.planner.projection.traffic import Traffic, state_numbers, traffic_of
 from syncline.specs import ProjectSpec
 
@@ -108,15 +107,17 @@ def traffic_and_memory(
     parameter_bytes = MODEL_BYTES[precision]
     unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
     sharers = np.full(len(specs), 1 / share) if inside else replicas
-    room, memory_spec = _room(specs, layout, worker_tensors), spec.memory
+    budget, memory_spec = _memory_budget(specs, layout), spec.memory
     if layout.pipeline > 1 and memory_spec.micro_batches is None:
-        memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(room.sequences[0]))})
+        memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
     # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
-    memory_plan = plan_memory(memory_spec, room, memory, sharers, inside or method.shares_out, unit_bytes, choices)
+    memory_plan = plan_memory(
+        memory_spec, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices
+    )
     if not inside and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
-    buckets = gradient_buckets(counts, spec.bucket, element_bytes=gradient_bytes)
+    buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
         {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
@@ -148,7 +149,7 @@ def traffic_and_memory(
 def _units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
     """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
     if not isinstance(spec.model, ModelShape):
-        return gradient_buckets(counts, spec.bucket)
+        return gradient_buckets(counts, spec.bucket_size)
     layers = -(-spec.model.layers // layout.pipeline)
     return gradient_buckets(counts, max(1.0, sum(counts) / layers), element_bytes=1)
 
@@ -188,26 +189,24 @@ def _between(
             )
 
 
-def _room(specs: Sequence[ProjectSpec], layout: Layout, own_part: WorkerTensors) -> MemoryBudget:
+def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget:
     """Return a worker's memory budget in each setting.
 
-    A worker keeps `Room.activations_bytes` divided by the number of micro-batches.
+    A worker keeps `MemoryBudget.activations_bytes` divided by the number of micro-batches.
     """
     model_parallel = layout.workers // layout.data
 
-    def room_fields(spec: ProjectSpec) -> tuple[float, float, float]:
-        model, machine, memory_spec = spec.model, spec.memory_machine, spec.memory
-        limit = (machine.memory_bytes if machine else None) or np.inf
+    def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
+        model, memory_spec = spec.model, spec.memory
         if not isinstance(model, ModelShape):
-            return limit, 1.0, 0.0
-        sequences = model_parallel * spec.tokens_per_worker / model.sequence
-        activations = 0.0
-        if memory_spec.activations is not None:
-            micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
-            width = 2 if memory_spec.memory_precision(spec.number_format) == "mixed" else 4
-            micro_bytes = worker_activation_bytes(model, layout, sequences, micro, memory_spec.activations, width)
-            activations = micro * micro_bytes
-        return limit, sequences, activations
+            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in memory_spec.policies]
+        sequences = model_parallel * spec.worker_tokens / model.sequence
+        micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+        width = MODEL_BYTES[memory_spec.memory_precision(spec.number_format)]
+        activations = [
+            0.0 if policy is None else micro * worker_activation_bytes(model, layout, sequences, micro, policy, width)
+            for policy in memory_spec.policies
+        ]
+        return usable_bytes(spec.memory_machine), sequences, *activations
 
-    room_columns: Floats = np.array(once_each(specs, room_fields), dtype=np.float64)
-    return MemoryBudget(*room_columns.T)
+    return budget_of_columns(specs, budget_fields)

@@ -47,11 +47,12 @@ def _inside(plan: ProjectionPlan, number: int, workers: int, unit_sizes: tuple[i
     inside, layout = plan.inside, plan.layout
     if not isinstance(inside.model, ModelShape):
         return np.zeros(len(unit_sizes))
-    micro = int(plan.held[number].micro_batches[0])
+    memory_plan = plan.held[number]
+    micro, recomputed = int(memory_plan.micro_batches[0]), bool(memory_plan.recomputed[0])
     tokens, k = inside.tokens / micro, layout.pipeline
     blocks = blocks_of_stages(inside.model, k, layout.chunks)
     totals = np.zeros(len(unit_sizes))
-    for call in replica_calls(inside.model, layout, tokens, inside.bytes_per_number, inside.recomputed):
+    for call in replica_calls(inside.model, layout, tokens, inside.bytes_per_number, recomputed):
         layers = sum(
             sum(block >= inside.model.dense_layers for block in stage) if call.experts else len(stage)
             for stage in blocks

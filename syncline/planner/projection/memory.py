@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from syncline.costmodel import (
     Hardware,
     Memory,
-    Model,
-    ModelShape,
-    activation_bytes,
     calls_by_step,
     largest_call_bytes,
     model_memory,
@@ -48,24 +44,6 @@ def memory_of(
 def sends_together(method: MethodBase) -> bool:
     """Return whether all calls of a step are in flight at once, as in a stream."""
     return hasattr(method, "stream")
-
-
-def with_activations(
-    memory: Memory, shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str = "fp32"
-) -> Memory:
-    """Return the memory with an estimate of the activations of one micro-batch, if the spec counts activations."""
-    step_bytes = activations_of(shape, tokens_per_worker, spec, number_format)
-    return (
-        dataclasses.replace(memory, activations_bytes=step_bytes / (spec.micro_batches or 1)) if step_bytes else memory
-    )
-
-
-def activations_of(shape: Model, tokens_per_worker: float, spec: MemorySpec, number_format: str) -> float:
-    """Return the bytes of activations of a step that is computed at once, or 0 if the spec does not count them."""
-    if spec.activations is None or not isinstance(shape, ModelShape):
-        return 0.0
-    width = 2 if spec.memory_precision(number_format) == "mixed" else 4
-    return activation_bytes(shape, tokens_per_worker / shape.sequence, spec.activations, width)
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:

@@ -1,24 +1,31 @@
 """The memory plan of a step: its number of micro-batches, and the states that data parallelism shards.
 
-The plan is one that a practitioner would run: it shards as little as lets one sequence at a time fit. Then the step has
-as few micro-batches as fit, each of equally many sequences if possible. If the memory is unknown, or if nothing makes
-the step fit, nothing is sharded and a step is computed at once.
+The plan is one that a practitioner would run: it shards as little as lets one sequence at a time fit, and recomputes
+layers only where no sharding suffices. Then the step has as few micro-batches as fit, each of equally many sequences if
+possible. If the memory is unknown, nothing is sharded and a step is computed at once. If nothing makes the step fit,
+the plan is the one that needs least memory; such a step has no time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Memory
-from syncline.costmodel.layouts.memory import sharded_memory
+from syncline.costmodel.layouts.activations import POLICIES, Activations
+from syncline.costmodel.layouts.memory import Precision, sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
+from syncline.planner.projection.setting_cache import once_each
+from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
+
+ACTIVATIONS: tuple[Activations | None, ...] = (None, *POLICIES)
+"""Policies for activations, and None where they are not counted."""
 
 
 class MemoryPlan(NamedTuple):
@@ -27,21 +34,30 @@ class MemoryPlan(NamedTuple):
     Attributes:
         sharding: ``(S,)``, indices into ``SHARDINGS``.
         micro_batches: ``(S,)``, B, the number of micro-batches.
+        activations: ``(S,)``, indices into `ACTIVATIONS`.
         memory: memory of a worker with the activations of one micro-batch.
+        fits: ``(S,)``, whether the memory is at most the limit; True if that is unknown.
     """
 
     sharding: Indices
     micro_batches: Indices
+    activations: Indices
     memory: Memory
+    fits: NDArray[np.bool_]
+
+    @property
+    def recomputed(self) -> NDArray[np.bool_]:
+        """Return whether the backward pass recomputes layers, ``(S,)``."""
+        return self.activations == ACTIVATIONS.index("recomputed")
 
 
 class MemoryBudget(NamedTuple):
     """The memory budget and the batch of each setting, ``(S,)`` each.
 
     Attributes:
-        limit_bytes: memory of a worker; infinite if it is unknown.
+        limit_bytes: usable memory of a worker; infinite if it is unknown.
         sequences: number of sequences in a worker's batch.
-        activations_bytes: activations of a step that is computed at once.
+        activations_bytes: activations of a step that is computed at once, ``(A, S)``, by policy.
     """
 
     limit_bytes: Floats
@@ -49,53 +65,70 @@ class MemoryBudget(NamedTuple):
     activations_bytes: Floats
 
 
+def budget_of_columns(
+    specs: Sequence[ProjectSpec], budget_fields: Callable[[ProjectSpec], tuple[float, ...]]
+) -> MemoryBudget:
+    """Return the memory budgets of settings from the limit, the sequences, and the activations of each."""
+    limit, sequences, *activations = np.array(once_each(specs, budget_fields), dtype=np.float64).T
+    return MemoryBudget(limit, sequences, np.array(activations))
+
+
 def plan_memory(
     options: MemorySpec,
-    room: MemoryBudget,
+    budget: MemoryBudget,
     unsharded: Memory,
     workers: Indices,
     shares: bool,
     unit_bytes: float,
+    precision: Precision,
     auto: Sequence[str] = SHARDINGS,
 ) -> MemoryPlan:
     """Return the memory plan of a method.
 
     Args:
         options: the memory options of the settings' specs.
-        room: memory budget of each setting.
+        budget: memory budget of each setting.
         unsharded: memory of a worker that shards nothing and computes a step at once; numbers or ``(S,)``.
         workers: ``(S,)``: P, the number of workers.
         shares: whether the method's optimizer can be sharded.
         unit_bytes: bytes of the largest unit of parameters that is gathered at once.
+        precision: precision of weights, gradients and states.
         auto: kinds of sharding among which ``auto`` chooses.
     """
-    limit, sequences = room.limit_bytes, room.sequences
-    activations = room.activations_bytes
+    limit, sequences = budget.limit_bytes, budget.sequences
     choices: Sequence[str] = auto if shares else SHARDINGS[:1]
     if shares and options.sharding != "auto":
         choices = (options.sharding,)
-    memories = [sharded_memory(unsharded, choice, workers, unit_bytes) for choice in choices]
-    state_bytes = [np.broadcast_to(memory.total_bytes - memory.activations_bytes, limit.shape) for memory in memories]
+    memories = [sharded_memory(unsharded, choice, workers, unit_bytes, precision) for choice in choices]
+    state_bytes = np.array([np.broadcast_to(memory.total_bytes, limit.shape) for memory in memories])
     max_micro = (
         np.full(limit.shape, options.micro_batches) if options.micro_batches else np.maximum(np.floor(sequences), 1)
     )
-    fits = [nbytes + activations / max_micro <= limit for nbytes in state_bytes]
-    choice_index = np.select(fits, range(len(choices)), default=0)
-    free_bytes = limit - np.choose(choice_index, state_bytes)
+    # Candidates are all kinds of sharding under the first policy for activations, then under the next.
+    least_bytes = (state_bytes[None] + (budget.activations_bytes / max_micro)[:, None]).reshape(-1, *limit.shape)
+    fits = least_bytes <= limit
+    candidate = np.where(fits.any(axis=0), fits.argmax(axis=0), least_bytes.argmin(axis=0))
+    policy_index, choice_index = np.divmod(candidate, len(choices))
+    settings = np.arange(len(limit))
+    activations = budget.activations_bytes[policy_index, settings]
     if options.micro_batches:
         micro = np.full(limit.shape, options.micro_batches, dtype=np.int64)
     else:
-        needed = np.divide(
-            activations, free_bytes, out=np.ones(limit.shape), where=np.isfinite(free_bytes) & (free_bytes > 0)
-        )
-        wanted_micro = np.clip(np.ceil(needed), 1, max_micro).astype(np.int64)
-        micro = np.where(np.choose(choice_index, fits), _even(wanted_micro, sequences), 1)
-    sharding = np.array([SHARDINGS.index(choice) for choice in choices])[choice_index]
+        free_bytes = limit - state_bytes[choice_index, settings]
+        needed = np.divide(activations, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
+        micro = _even(np.clip(np.ceil(needed), 1, max_micro).astype(np.int64), sequences)
     parts = {
         name: np.choose(choice_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
         for name in unsharded.parts
     }
-    return MemoryPlan(sharding, micro, Memory(**parts | {"activations_bytes": activations / micro}))
+    policies = np.array([ACTIVATIONS.index(policy) for policy in options.policies])[policy_index]
+    return MemoryPlan(
+        np.array([SHARDINGS.index(choice) for choice in choices])[choice_index],
+        micro,
+        np.where(activations > 0, policies, 0),
+        Memory(**parts | {"activations_bytes": activations / micro}),
+        np.asarray(fits.any(axis=0)),
+    )
 
 
 def _even(micro_batches: Indices, sequences: Floats) -> NDArray[np.int64]:

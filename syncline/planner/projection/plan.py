@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Link, Network, StepTime, TensorShape
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany, carried
-from syncline.costmodel.layouts.memory import RECOMPUTED
+from syncline.costmodel.layouts.activations import RECOMPUTED
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
@@ -75,7 +75,6 @@ class ProjectionPlan:
         base_methods = tuple(methods or self.spec.methods)
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
-        self.compute_s = np.array(once_each(specs, _compute_s))
         self.layout = self.spec.layout.build()
         self.replicas: Indices = np.array(
             [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
@@ -101,6 +100,10 @@ class ProjectionPlan:
                 traffic, memory_plan = traffic_and_memory(specs, method, own_part, self.layout, self.workers, mask)
             self.traffic.append(traffic)
             self.held.append(memory_plan)
+        base_s, recomputed_s = (
+            np.array(once_each(specs, partial(_compute_s, work=work))) for work in (1.0, RECOMPUTED)
+        )
+        self.compute_s = [np.where(memory_plan.recomputed, recomputed_s, base_s) for memory_plan in self.held]
 
     def step(
         self,
@@ -152,7 +155,7 @@ class ProjectionPlan:
         """Return the step of settings that all have this traffic."""
         timed = self._timed(traffic, network, settings, place, ndim, cache, factors)
         slower = along_rows(factors.computing, settings, ndim)
-        trigger_s = slower * self.spec.compute.readback * self.readbacks[number]
+        trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
         steps = self.spec.steps
         inside = self._inside(number, network, settings, ndim, factors)
@@ -188,7 +191,7 @@ class ProjectionPlan:
         factors: Factors,
     ) -> Callable[[Call], list[PricedCall]]:
         """Return a function that prices the calls of settings that all have this traffic."""
-        rate = self.spec.compute.encode
+        rate = self.spec.compute.encode_bandwidth
         slower = along_rows(factors.computing, settings, ndim)
 
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
@@ -225,7 +228,8 @@ class ProjectionPlan:
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
         memo = {} if cache is None else cache
         timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
-        trigger_s, optimizer_s = self.spec.compute.readback * self.readbacks[number], float(self.optimizer_s[number][0])
+        trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
+        optimizer_s = float(self.optimizer_s[number][0])
         busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
         regular, rare = _each_and_rare(traffic.exchanges)
         if regular and rare:
@@ -238,10 +242,11 @@ class ProjectionPlan:
         return self._inside(number, network, np.arange(len(self.specs)), axes_of(network), AS_PREDICTED)
 
     def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> ReplicaTimes:
-        compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s, settings, ndim)
-        micro = self.held[number].micro_batches
+        compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s[number], settings, ndim)
         algorithm = self.spec.algorithm_on(network)
-        return self.inside.step_times(compute_s, micro, self.workers, settings, network, ndim, factors, algorithm)
+        return self.inside.step_times(
+            compute_s, self.held[number], self.workers, settings, network, ndim, factors, algorithm
+        )
 
     def call_cost(
         self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
@@ -258,19 +263,22 @@ class ProjectionPlan:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
             workers, algorithm = along_rows(self.workers, settings, ndim), self.spec.algorithm_on(network)
             cache[key] = carried(
-                call.collective, workers, size, network, algorithm, self.spec.rule, simulated_s, groups
+                call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s, groups
             )
         return cache[key]
 
     def evaluators(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.
 
+        A setting whose plan does not fit into memory has no time.
+
         Returns:
             Texts, ``HOW`` first and then reasons why there is no time, and the index of each setting's text, ``(S, 1)``
             or ``(S, n)`` for n links.
         """
         texts = {text: code for code, text in enumerate(HOW)}
-        if all(entry.ways == (CLOSED_FORM,) for entry in cache.values()):
+        fits = self.held[number].fits
+        if all(entry.ways == (CLOSED_FORM,) for entry in cache.values()) and fits.all():
             return list(texts), np.zeros((1, 1), dtype=np.int64)
         ndim = axes_of(network)
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
@@ -285,6 +293,10 @@ class ProjectionPlan:
                         code_of[priced.known_by], (len(settings) if np.ndim(priced.known_by) else 1, -1)
                     )
                     codes[settings] = np.maximum(codes[settings], new_codes)
+        for setting in np.flatnonzero(~fits).tolist():
+            machine = self.specs[setting].memory_machine
+            text = f"does not fit into the memory of {machine.name if machine else 'a worker'}"
+            codes[setting] = texts.setdefault(text, len(texts))
         return list(texts), codes
 
     def algorithms(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
@@ -339,18 +351,18 @@ def _seconds_or_zero(priced: PricedMany) -> FloatOrArray:
     return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
 
 
-def _compute_s(spec: ProjectSpec) -> float:
-    shape, tokens = spec.model, spec.tokens_per_worker
-    return float(spec.compute.base_s(_flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
+def _compute_s(spec: ProjectSpec, work: float = 1.0) -> float:
+    """Return the computing seconds of a step of ``work`` times a step's FLOPs; seconds from the spec include them."""
+    shape, tokens = spec.model, spec.worker_tokens
+    return float(spec.compute.base_s(work * _flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
 
 
 def _flops(spec: ProjectSpec) -> float:
-    flops = spec.model.flops_per_token * spec.tokens_per_worker
-    return RECOMPUTED * flops if spec.memory.activations == "recomputed" else flops  # seconds from the spec include it
+    return spec.model.flops_per_token * spec.worker_tokens
 
 
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
-    if not spec.compute.optimizer:
+    if not spec.compute.optimizer_time:
         return 0.0
     return spec.compute.optimizer_s(method, tensors, _compute_s(spec), _flops(spec), spec.model.name)
 

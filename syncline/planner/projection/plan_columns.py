@@ -15,6 +15,7 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.planner.bounds import StepTimeVariants, combined_bounds
+from syncline.planner.periods import period_of
 from syncline.planner.projection.bounds import (
     FactorBounds,
     based_on,
@@ -26,6 +27,7 @@ from syncline.planner.projection.bounds import (
 )
 from syncline.planner.projection.columns import Categorical, Columns
 from syncline.planner.projection.memory import memory_record
+from syncline.planner.projection.memory_plan import ACTIVATIONS
 from syncline.planner.projection.plan import Known, ProjectionPlan
 from syncline.planner.projection.simulated_cost import HOW
 from syncline.planner.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
@@ -44,7 +46,7 @@ INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
 
 FITS = (None, False, True)
 
-CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS}
+CODED: dict[str, tuple[Any, ...]] = {"fits": FITS, "sharding": SHARDINGS, "activations": ACTIVATIONS}
 """Columns of the memory that are indices into these values."""
 
 ENDS = ("", "_low", "_high")
@@ -149,8 +151,10 @@ def plan_columns(
         "model": by_setting([setting.model.name for setting in plan.specs]),
         "hardware": by_setting(machines),
         "method": coded(np.arange(shape[2]), [method.name for method in plan.methods]),
+        "period": coded(np.arange(shape[2]), [period_of(method) for method in plan.methods]),
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
+        "tokens_per_worker": by_setting([spec.worker_tokens for spec in plan.specs]),
         "layout": coded(0, [plan.layout.describe() if plan.layout.workers > 1 else None]),
         "replicas": flat(plan.replicas[:, None, None]),
         "overlap": coded(0, [spec.overlap]),
@@ -194,7 +198,7 @@ def _bytes(plan: ProjectionPlan) -> Floats:
 def _utilisation(plan: ProjectionPlan) -> Floats:
     """Return a step's seconds at the hardware's peak rate in each setting; nan if no hardware is known."""
     machines = [spec.compute.hardware for spec in plan.specs]
-    flops = [spec.model.flops_per_token * spec.tokens_per_worker for spec in plan.specs]
+    flops = [spec.model.flops_per_token * spec.worker_tokens for spec in plan.specs]
     return np.array(
         [
             step_flops / machine.peak_flops if machine else np.nan
@@ -263,7 +267,9 @@ def _memory(plan: ProjectionPlan) -> dict[str, NDArray[Any]]:
                 column = np.broadcast_to(value, (len(specs),))
                 method_fields.setdefault(name, np.zeros(len(specs), dtype=column.dtype))[settings] = column[settings]
         for name, column in (
-            method_fields | {"micro_batches": memory_plan.micro_batches, "sharding": memory_plan.sharding}
+            method_fields
+            | {"micro_batches": memory_plan.micro_batches, "sharding": memory_plan.sharding}
+            | {"activations": memory_plan.activations}
         ).items():
             columns.setdefault(name, []).append(column)
     return {name: np.stack(by_method, axis=1) for name, by_method in columns.items()}

@@ -80,9 +80,10 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
     for spec in specs:
         if id(spec.model) not in tensors:
             tensors[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
-        key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket, spec.algorithm, spec.rule,
-               spec.memory, spec.compute.encode, spec.compute.readback, spec.number_format, spec.layout,
-               spec.tokens_per_worker if spec.layout.build().workers > 1 else None)  # fmt: skip
+        key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket_size, spec.algorithm,
+               spec.protocol, spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency,
+               spec.number_format, spec.layout,
+               spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip
         merged = _longer_list(methods, spec.methods) if group and _same(key, shared) else None
         if group and merged is None:
             yield group, methods

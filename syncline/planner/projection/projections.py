@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -13,18 +14,20 @@ import numpy as np
 from pydantic import ValidationError
 
 from syncline.costmodel import NETWORKS, Link, ModelShape
+from syncline.costmodel.scaling.hyperparameters import whole_batch
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY, explain
 from syncline.files import atomic_path
-from syncline.methods import MethodBase, named
+from syncline.methods import MethodBase
+from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.thresholds import speedups
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, NUMBER_FORMATS, POLICIES
 from syncline.specs.layout import LayoutSpec, layout_fields
-from syncline.units import format_seconds
+from syncline.units import format_seconds, parse_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +52,8 @@ class Options:
         algorithm: the name of an algorithm or of a policy.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         layouts: layouts of a replica, ``tensor=8,pipeline=4`` or fields each.
+        batch_tokens: tokens of all workers in a step, rounded to whole sequences.
+        period: steps between exchanges of methods that exchange now and then; ``preset``: each preset's own.
     """
 
     workers: str | int | Sequence[int] | None = None
@@ -60,17 +65,20 @@ class Options:
     sequence: int | None = None
     precision: str | None = None
     layouts: Sequence[Any] = ()
+    batch_tokens: str | float | None = None
+    period: str | int | None = None
 
     def option_values(self) -> dict[str, Any]:
         """Return the options that are set, by their names on the command line."""
         options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
                    "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
                    "--sequence": self.sequence, "--precision": self.precision,
-                   "--layout": self.layouts}  # fmt: skip
+                   "--layout": self.layouts, "--batch-tokens": self.batch_tokens,
+                   "--period": self.period}  # fmt: skip
         return {name: value for name, value in options.items() if value}
 
 
-def variants(spec: Experiment, options: Options) -> list[Experiment]:
+def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     """Return the specs that the options select, sorted by models, then hardware, layouts and workers.
 
     Raises:
@@ -84,15 +92,13 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
     models = _models(spec, options)
     machines = [hardware(name, "--hardware") for name in names_of(options.hardware)]
     computing = [
-        spec.compute.model_copy(update={"seconds": None, "table": None, "hardware": machine}) for machine in machines
+        spec.compute.model_copy(update={"seconds": None, "batch_times": None, "hardware": machine})
+        for machine in machines
     ]
     workers = counts_of(options.workers) if options.workers else [spec.workers]
     changed: dict[str, Any] = {}
-    if options.methods:
-        changed["methods"] = names_of(options.methods)
-        for candidate in changed["methods"]:
-            if isinstance(candidate, str):
-                named(candidate, "--method")
+    if options.methods or options.period is not None:
+        changed["methods"] = methods_at_period(names_of(options.methods) or spec.methods, options.period)
     checked: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
@@ -103,7 +109,7 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
             raise SpecError(f"--{name}", value, one_of(choices, value))
         if value is not None:
             changed[name] = value
-    specs: list[Experiment] = []
+    specs: list[ProjectSpec] = []
     layouts = [layout_of(text) for text in options.layouts] or [spec.layout]
     for shape, compute, layout in product(models, computing or [spec.compute], layouts):
         fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
@@ -113,7 +119,29 @@ def variants(spec: Experiment, options: Options) -> list[Experiment]:
             if len(workers) > 1
             else [candidate]
         )
-    return specs
+    if options.batch_tokens is None:
+        return specs
+    batch_tokens = parse_count(options.batch_tokens, "--batch-tokens")
+    return [with_batch(projection, batch_tokens) for projection in specs]
+
+
+def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
+    """Return the spec with the batch of whole sequences that is nearest to ``batch_tokens``, over all workers.
+
+    Raises:
+        SpecError: the batch is not positive.
+    """
+    if not 0 < batch_tokens < math.inf:
+        raise SpecError("batch_tokens", batch_tokens, "a positive number")
+    whole_tokens = whole_batch(batch_tokens, spec.workers, spec.model.sequence)
+    return spec.model_copy(update={"tokens_per_worker": whole_tokens // spec.workers})
+
+
+def with_steps_for(spec: Experiment, tokens: float) -> Experiment:
+    """Return a projection with as many steps as ``tokens`` take, rounded, at least one."""
+    if not isinstance(spec, ProjectSpec):
+        return spec
+    return spec.model_copy(update={"steps": max(1, round(tokens / spec.batch_tokens))})
 
 
 def layout_of(value: Any) -> LayoutSpec:

@@ -15,7 +15,7 @@ def once_each(specs: Sequence[ProjectSpec], ask: Callable[[ProjectSpec], A]) -> 
     cache: dict[tuple[int, int, int], A] = {}
     answers = []
     for spec in specs:
-        key = id(spec.model), id(spec.compute), spec.tokens_per_worker
+        key = id(spec.model), id(spec.compute), spec.worker_tokens
         if key not in cache:
             cache[key] = ask(spec)
         answers.append(cache[key])

@@ -8,7 +8,10 @@ from itertools import groupby
 from rich.console import Group
 
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
+from syncline.costmodel.layouts.memory import USABLE
+from syncline.planner.assumptions import projection_assumptions
 from syncline.planner.projection.training_tables import training_columns, training_note
+from syncline.planner.tables.assumptions import assumptions_block
 from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.planner.tables.display import MORE, few_columns, few_note, network_title, speedup_column
 from syncline.specs import Experiment, ProjectSpec, study_of
@@ -46,35 +49,38 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
                 title += f"; {layout}"
             shown = [row for row in subject_rows if row["network"] == network.name]
             tables.append((title, shown))
-    note = few_note(rows, projections[0].methods[0].name)
+    note = "Every: steps from one exchange to the next. " + few_note(rows, projections[0].methods[0].name)
     if any(heading.startswith("5%") for heading, _ in columns):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
-    note += training_note(rows, projections) + simulation_note(rows) + model_note(projections)
+    note += training_note(rows, projections) + simulation_note(rows)
     note += memory_note(rows, projections) + MORE
     keys = ("method", "workers") if len(counts) > 1 else ("method",)
     return [
-        table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers", keys=keys)
-        for number, (title, shown) in enumerate(tables)
+        assumptions_block(projection_assumptions(projections, rows)),
+        *(
+            table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers", keys=keys)
+            for number, (title, shown) in enumerate(tables)
+        ),
     ]
 
 
 def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
     """Return the few most important columns, which fit into 80 characters.
 
-    For whole trainings, time and loss replace the bandwidths, and money replaces the step time. With several numbers of
-    workers, the memory has a column only if something does not fit.
+    For whole trainings, time and loss replace the bandwidths, and money replaces the step time. The memory has a column
+    if something does not fit.
     """
     training = training_columns(rows)
     headings = [heading for heading, _ in training]
     step, waiting = few_columns(list(rows))
-    columns: list[Column] = [text_of("method")]
+    columns: list[Column] = [text_of("method"), ("every", lambda row: f"{row['period']:,}")]
     columns += [count_of("workers")] if several else []
     columns += [] if "cost" in headings else [step]
     columns += [] if {"cost", "tokens"} & {*headings} else [waiting]
     columns.append(speedup_column(list(rows)))
     if not training and any(row.get("faster") for row in rows):
         columns.append(("5% faster\non links", _worth("faster_by_5_percent")))
-    if not several or any(row["fits"] is False for row in rows):
+    if any(row["fits"] is False for row in rows):
         columns.append(("memory", _memory))
     return columns + training
 
@@ -125,59 +131,14 @@ def _listed(names: Iterable[str]) -> str:
     )
 
 
-def model_note(specs: Sequence[ProjectSpec]) -> str:
-    """Return a line per model with its parameters and its sequence length, and a line with the hardware."""
-    lines = []
-    for name, shape in {spec.model.name: spec.model for spec in specs}.items():
-        sequences = f", sequences of {shape.sequence:,}" if shape.sequence > 1 else ""
-        lines.append(f"\n{name}: {shape.parameters:,} parameters{sequences}.")
-    machines = dict.fromkeys(spec.compute.hardware for spec in specs)
-    texts = [
-        f"{machine.name}, {machine.mfu:.0%} of {machine.peak_flops / 1e12:.3g} TFLOP/s"
-        for machine in machines
-        if machine
-    ]
-    lines += [f"\nEach worker: {'; '.join(texts)}."] if texts else []
-    return "".join(lines)
-
-
-def memory_plan_lines(rows: Iterable[Record]) -> list[str]:
-    """Return one line for each memory plan that uses micro-batches or sharded states.
-
-    The line names the training methods that have this plan.
-    """
-    methods_by_text: dict[str, dict[str, None]] = {}
-    for row in rows:
-        parts = [SHARED_OUT[row["sharding"]]] if row["sharding"] != "none" else []
-        parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
-        if parts:
-            methods_by_text.setdefault(", ".join(parts), {})[row["method"]] = None
-    lines = [f"\n{_listed(methods)}: {text}." for text, methods in [*methods_by_text.items()][:MOST_NAMED]]
-    return [*lines, "\nMore of that: --json."] if len(methods_by_text) > MOST_NAMED else lines
-
-
-SHARED_OUT = {
-    "optimizer": "optimizer states shared out over the workers",
-    "gradients": "gradients and optimizer states shared out over the workers",
-    "full": "weights, gradients and optimizer states shared out over the workers",
-}
-"""Phrases for each kind of sharding."""
-
-
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
-    """Return a note on the gradients' format, on the memory plan, and on the mark of memory that does not fit."""
-    memory_spec = specs[0].memory
-    formats = dict.fromkeys(spec.number_format for spec in specs)
-    counting = " or ".join(dict.fromkeys(memory_spec.memory_precision(number_format) for number_format in formats))
-    note = f"\nGradients: {' or '.join(formats)}. Memory: of one worker, {counting}"
-    note += f"{f', {memory_spec.activations} activations' if memory_spec.activations else ', without activations'}."
-    note += "".join(memory_plan_lines(rows))
+    """Return a note on the mark of memory that does not fit; empty if all fits."""
     if all(row["fits"] is not False for row in rows):
-        return note
+        return ""
     sizes = {}
     for spec in specs:
         machine = spec.memory_machine
         if machine is not None and machine.memory_bytes is not None:
             sizes[machine.name] = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
-    limits = " or ".join(f"the {size} of {name}" for name, size in sizes.items())
-    return f"{note} {TOO_LARGE.strip()}: does not fit into {limits}."
+    limits = " or ".join(f"{USABLE:.0%} of the {size} of {name}" for name, size in sizes.items())
+    return f"\n{TOO_LARGE.strip()}: does not fit into {limits}."

@@ -10,6 +10,7 @@ from syncline.planner.projection.training_totals import at_scale, method_covered
 from syncline.planner.tables.columns import Column, percent_of, seconds_of
 from syncline.specs import ProjectSpec
 from syncline.specs.study import Record
+from syncline.units import format_seconds
 
 EXTRAPOLATED = " ~"
 """Mark behind a loss outside the range that a fit has seen."""
@@ -66,10 +67,16 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     shown = [*lines][:MOST_LINES]
     if len(lines) > MOST_LINES:
         shown.append("\nMore of that: --json.")
+    shown += dict.fromkeys(
+        f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
+    )
     stuck = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
     shown += [f"\n{method}: {why}." for why, method in stuck.items()]
     if rows and rows[0].get("goodput") is not None:
         shown.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
+        fetched = {row["method"]: format_seconds(row["rejoin_s"]) for row in rows if row["rejoin_s"] is not None}
+        texts = ", ".join(f"{method} {text}" for method, text in [*fetched.items()][:MOST_LINES])
+        shown.append(f"\nA worker that returns fetches its state over its link: {texts}.")
     if rows and "cost" in rows[0]:
         shown.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
     return "".join(shown)

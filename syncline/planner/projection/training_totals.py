@@ -9,10 +9,13 @@ from typing import Any
 from syncline.costmodel.egress import egress_bytes, site_sizes
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, cost, energy_j
-from syncline.costmodel.scaling.inverse import time_to_loss_s, tokens_for_loss
+from syncline.costmodel.reliability.rejoining import rejoin_s
+from syncline.costmodel.scaling.equal_loss import TokenFactor, tokens_for_equal_loss
+from syncline.costmodel.scaling.inverse import LossReached, time_to_loss_s
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
+from syncline.planner.computing_alone import below_computing
 from syncline.planner.goodput.goodput import FailingTraining, Goodput, kept_state, with_failures
 from syncline.planner.projection.columns import ColumnRows, columns_of_rows, length
 from syncline.planner.projection.level_traffic import level_bytes_per_step
@@ -115,7 +118,7 @@ NESTEROV = 0.9
 def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
     method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
     network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
-    tokens_per_step = float(spec.tokens_per_worker * spec.workers)
+    tokens_per_step = float(spec.batch_tokens)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
     fields: dict[str, Any] = {}
     goodput = None
@@ -125,12 +128,17 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
         fields = _losses(method, spec, options)
         if options.target_loss is not None:
             steps, seconds = 0.0, None
-            if (reached := fields.pop("_reached")) is not None:
+            if (equal := fields.pop("_equal")) is not None:
+                reached, needed = equal
                 steps = reached.value / tokens_per_step
                 if step_s is not None:
                     seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
+                    computing_s = steps / needed.factor * row["compute_s"]
+                    fields["below_computing"] = below_computing(
+                        seconds[0], computing_s, needed.factor, (needed.low, needed.high), needed.source
+                    )
     if options.failures is not None:
-        goodput = _goodput(method, spec, row, options.failures, steps) if steps else None
+        goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None
         seconds = with_failures(seconds, goodput)
         fields |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
     if options.tokens is not None or options.target_loss is not None or options.failures is not None:
@@ -142,7 +150,12 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
 
 
 def _goodput(
-    method: MethodBase, spec: ProjectSpec, row: Mapping[str, Any], failures: FailuresSpec, steps: float
+    method: MethodBase,
+    spec: ProjectSpec,
+    network: Network,
+    row: Mapping[str, Any],
+    failures: FailuresSpec,
+    steps: float,
 ) -> Goodput | None:
     """Return the goodput of a row's training under failures, or None if its step time is unknown."""
     if row["step_time_s"] is None:
@@ -152,12 +165,14 @@ def _goodput(
     replicas = spec.layout.build().replicas(spec.workers)
     copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
     state = kept_state(method, spec.model.tensors, replicas)
-    step_s = row["step_time_s"]
-    training = FailingTraining(spec.workers, copies, state.exchanges_every, state.nbytes, step_s, steps)
+    fetch_s = rejoin_s(network, spec.workers, copies, state.replica_bytes)
+    training = FailingTraining(
+        spec.workers, copies, state.exchanges_every, state.nbytes, row["step_time_s"], steps, fetch_s
+    )
     return estimate_goodput(failures, training)
 
 
-FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "stuck")
+FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "spares", "rejoin_s", "stuck")
 """Fields of a row if failures are an option; null if the step time is unknown."""
 
 
@@ -169,27 +184,30 @@ def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> Tra
         tokens,
         replicas=float(spec.layout.build().replicas(spec.workers)),
         period=float(getattr(method, "period", 1)),
-        batch_tokens=float(spec.tokens_per_worker * spec.workers),
+        batch_tokens=float(spec.batch_tokens),
     )
 
 
 def _losses(method: MethodBase, spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
     """Return the predicted loss of the tokens or the tokens of the target loss, or the reason why neither is known."""
     training = at_scale(method, spec, options.tokens)
-    reached, prediction, unknown = None, None, None
+    prediction, unknown = None, None
+    equal: tuple[LossReached, TokenFactor] | None = None
     try:
         if options.target_loss is None:
             prediction = predicted_loss(training, extrapolate=options.extrapolate)
         else:
-            reached = tokens_for_loss(options.target_loss, training, extrapolate=options.extrapolate)
-            prediction = reached.at
+            equal = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
+            prediction = equal[0].at
     except SpecError as error:
         unknown = str(error)
     return {
-        "tokens": options.tokens if reached is None else reached.value,
+        "tokens": options.tokens if equal is None else equal[0].value,
         **_loss_record(prediction),
         "loss_unknown": unknown,
-        **({} if options.target_loss is None else {"_reached": reached}),
+        "tokens_factor": equal and equal[1].factor,
+        "below_computing": None,
+        **({} if options.target_loss is None else {"_equal": equal}),
     }
 
 

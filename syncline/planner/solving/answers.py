@@ -11,8 +11,8 @@ from syncline.methods import MethodBase
 from syncline.planner.solving.evaluations import Evaluation, Trials, evaluate_settings
 from syncline.planner.solving.feasible_intervals import FeasibleSpans, feasible_spans, solved_value
 from syncline.planner.solving.infeasibility import why_always, why_never
-from syncline.planner.solving.question import InverseProblem
-from syncline.planner.solving.variables import TriedSetting
+from syncline.planner.solving.question import OF_METHODS, InverseProblem
+from syncline.planner.solving.variables import TriedSetting, has_variable
 from syncline.specs import ProjectSpec
 
 ALIKE = 0.01
@@ -40,9 +40,9 @@ class SolvedAnswer(NamedTuple):
 
 def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
     """Return the answer for one method in one setting."""
-    variable = question.decision_variable(spec, network, method) if _has(question, method) else None
-    if variable is None:
-        return _no_period(question, spec, network, method)
+    if question.variable in OF_METHODS and not has_variable(method, question.variable):
+        return _no_variable(question, spec, network, method)
+    variable = question.decision_variable(spec, network, method)
     trials = Trials(variable, question.targets, question.training, question.baseline)
     now = None if variable.now is None else trials.evaluate([variable.now])[0]
     by_bound = [feasible_spans(trials, bound) for bound in range(3)]
@@ -75,24 +75,20 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     return SolvedAnswer(record, trial.row, upward)
 
 
-def _has(question: InverseProblem, method: MethodBase) -> bool:
-    return question.variable != "period" or "period" in type(method).model_fields
-
-
-def _no_period(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
-    """Return the answer for a method without a period: whether it meets the target as it is."""
+def _no_variable(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
+    """Return the answer for a method without the period or delay: whether it meets the target as it is."""
     (trial,) = evaluate_settings(
         [TriedSetting(spec, network, method)], question.targets, question.training, question.baseline
     )
     unknown = bool(np.isnan(trial.margins[0]))
     met_now = None if unknown else bool(trial.margins[0] >= 0)
     record: dict[str, Any] = {
-        "sought": "period", "of": method.name, "level": None, "unit": "steps",
+        "sought": question.variable, "of": method.name, "level": None, "unit": "steps",
         "target": question.describe(),
         "holds": "unknown" if unknown else "always" if met_now else "never", "value": None, "low": None, "high": None,
         "optimistic_holds": None, "pessimistic_holds": None, "shortest": None, "spans": [], "now": None,
         "now_holds": met_now, "decides": trial.decides.removesuffix("_s"),
-        "why": trial.unknown or "it has no period to be another", "at": None,
+        "why": trial.unknown or f"it has no {question.variable} to be another", "at": None,
     }  # fmt: skip
     return SolvedAnswer(record, trial.row, True)
 

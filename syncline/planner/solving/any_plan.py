@@ -16,7 +16,7 @@ from syncline.costmodel import ModelShape, Network
 from syncline.errors import SpecError
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan
-from syncline.planner.advice.question import AdviceQuestion, default_batch
+from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.search import search_plans
 from syncline.planner.advice.thresholds import PreparedPlan, prepared
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
@@ -92,7 +92,7 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100")
     tokens = 20.0 * shape.parameters if training.tokens is None else training.tokens
-    batch = question.batch_tokens or default_batch(shape.parameters, spec.workers, shape.sequence)
+    batch = question.batch_tokens or spec.batch_tokens
     return AdviceQuestion(
         shape,
         network,
@@ -187,8 +187,8 @@ def _exact_answer(
     record = answer.record | {"target": question.describe()}
     fields = rough_plan.plan.fields | {
         "steps": spec.steps,
-        "tokens_per_worker": spec.tokens_per_worker,
+        "tokens_per_worker": spec.worker_tokens,
         "tokens": rough_plan.tokens,
     }
-    extra = {"list": rough_plan.list, "activations": rough_plan.plan.activations, "fields": fields}
+    extra = {"list": rough_plan.list, "fields": fields}
     return answer._replace(record=record | extra)

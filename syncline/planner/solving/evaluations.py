@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.scaling.predict import TrainingAtScale
 from syncline.costmodel.scaling.relative import relative_loss
@@ -101,13 +102,15 @@ def _evaluation(
     values: dict[str, ToldThree] = quantities(row)
     values |= part if row["step_time_s"] is not None else dict.fromkeys(part, (None, None, None))
     machine = spec.memory_machine
-    room = machine.memory_bytes if machine else None
-    values["memory"] = (None,) * 3 if room is None else (row["memory_bytes"] / room,) * 3
+    limit_bytes = usable_bytes(machine)
+    values["memory"] = (row["memory_bytes"] / limit_bytes,) * 3 if np.isfinite(limit_bytes) else (None,) * 3
     unknown = row["not_timed"]
     if targets.loss_penalty is not None:
         values["loss_penalty"], why = _loss_over_ddp(spec, method, row, training)
         unknown = unknown or why
-    excess, decides = margins(targets, values)
+    # A plan that does not fit has no time; its memory alone decides.
+    decisive = SolveTargets(memory=targets.memory) if targets.memory and row["fits"] is False else targets
+    excess, decides = margins(decisive, values)
     if np.isnan(excess[0]):
         unknown = unknown or _why_unknown(row, decides)
     return Evaluation(row, excess, decides, values, unknown if np.isnan(excess[0]) else None)

@@ -100,8 +100,8 @@ class SolvedValue(NamedTuple):
     """The wanted value, with its values at both bounds of the clock, in ascending order.
 
     Attributes:
-        value: the value; None if all values meet the target (except for workers, where it is the fewest), if none does,
-            or if it is unknown.
+        value: the value; None if all values meet the target (except for workers and delays, where it is the fewest), if
+            none does, or if it is unknown.
         low: lower bound; None if all values, or none, would meet the target at that bound.
         high: upper bound; None as for ``low``.
         upward: whether the value and all above it meet the target; else all up to it do.
@@ -117,8 +117,8 @@ def solved_value(by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: float)
     """Return the value that answers the question, among the values that meet a target.
 
     For a bandwidth it is the least from which all higher ones meet the target, for a latency the longest up to which
-    all shorter ones do, for workers the fewest, and for a period the longest, or the shortest if every longer one
-    meets it.
+    all shorter ones do, for workers and delays the fewest, and for a period the longest, or the shortest if every
+    longer one meets it.
 
     Args:
         by_bound: the values that meet the target at each of `BOUNDS`.

@@ -8,7 +8,7 @@ from typing import Any
 
 from syncline.errors import SpecError
 from syncline.methods import named
-from syncline.planner.projection.projections import Options, names_of, variants
+from syncline.planner.projection.projections import Options, names_of, variants, with_batch, with_steps_for
 from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.question import InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
@@ -123,7 +123,7 @@ class InverseInputs:
             own_methods,
         )
 
-    def specs(self, spec: Experiment, options: Options, own_methods: bool) -> list[Experiment]:
+    def specs(self, spec: Experiment, options: Options, own_methods: bool) -> Sequence[Experiment]:
         """Return the specs that the options select, with the baseline of a speedup in front of their methods.
 
         Args:
@@ -143,23 +143,17 @@ class InverseInputs:
             baseline = self.over or BASELINE
             named(baseline, "over")
             methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
-        return variants(spec, Options(**vars(options) | {"methods": methods}))
+        specs = variants(spec, Options(**vars(options) | {"methods": methods}))
+        return (
+            specs
+            if self.tokens is None
+            else [with_steps_for(projection, parse_count(self.tokens, "tokens")) for projection in specs]
+        )
 
 
 def _memory_known(spec: ProjectSpec) -> bool:
     machine = spec.memory_machine
     return machine is not None and machine.memory_bytes is not None
-
-
-def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
-    """Return the spec with ``batch_tokens`` tokens in a step of all workers together.
-
-    Raises:
-        SpecError: workers cannot share them evenly.
-    """
-    if batch_tokens % spec.workers:
-        raise SpecError("batch_tokens", batch_tokens, f"a multiple of the {spec.workers:,} workers")
-    return spec.model_copy(update={"tokens_per_worker": int(batch_tokens) // spec.workers})
 
 
 def offered_links(choices: Any, path: str = "among") -> list[OfferedLink]:

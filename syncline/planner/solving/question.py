@@ -16,14 +16,17 @@ from syncline.planner.solving.variables import (
     DecisionVariable,
     bandwidth_variable,
     latency_variable,
-    period_variable,
+    method_variable,
     workers_variable,
 )
 from syncline.specs import ProjectSpec
 
-Variable = Literal["bandwidth", "latency", "period", "workers", "network"]
+Variable = Literal["bandwidth", "latency", "period", "delay", "workers", "network"]
 
 VARIABLES: tuple[str, ...] = get_args(Variable)
+
+OF_METHODS = ("period", "delay")
+"""Variables that are numbers of steps of a method."""
 
 
 KNOWN, UNKNOWN = "equal loss", "loss unknown"
@@ -91,13 +94,13 @@ class InverseProblem:
             raise SpecError("among", None, "the networks to choose from: names of 'syncline list networks', or links")
         if any((offer.month is None) != (self.among[0].month is None) for offer in self.among):
             raise SpecError("among", [offer.link.name for offer in self.among], "a price of each network, or of none")
-        if self.variable == "period" and self.level is not None:
-            raise SpecError("level", self.level, "none, as a period has no level")
+        if self.variable in OF_METHODS and self.level is not None:
+            raise SpecError("level", self.level, f"none, as a {self.variable} has no level")
         if (self.targets.speedup is not None) != (self.baseline is not None):
             raise SpecError("over", self.baseline and self.baseline.name, "a baseline beside a speedup, and only there")
         for spec in self.specs:
             for network in spec.networks:
-                if self.variable != "period" and (self.variable != "workers" or self.level is not None):
+                if self.variable not in OF_METHODS and (self.variable != "workers" or self.level is not None):
                     place_of(network, self.level)  # raises an error if there is no such place
 
     def describe(self) -> str:
@@ -112,10 +115,10 @@ class InverseProblem:
         """Return the variable of a method on a network.
 
         Raises:
-            SpecError: the method has no period, or no number of workers is possible.
+            SpecError: the method has no such number of steps, or no number of workers is possible.
         """
-        if self.variable == "period":
-            return period_variable(spec, network, method)
+        if self.variable in OF_METHODS:
+            return method_variable(spec, network, method, self.variable)
         if self.variable == "workers":
             number = None
             if self.level is not None:

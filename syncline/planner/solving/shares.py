@@ -22,6 +22,9 @@ SHARES: dict[str, Callable[[StepTime], FloatOrArray]] = {
 }
 """Seconds of a step whose share each target limits."""
 
+ROUNDING = 1e-12
+"""Share of a step below which waiting is a rounding error of a difference of sums."""
+
 
 def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, ToldThree]]:
     """Return the shares of a method's step on each network: predicted, best case and worst case.
@@ -40,10 +43,12 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
         def step_shares(factors: Factors, network: Network = network, cache: Known = cache) -> dict[str, Floats]:
             step = plan.step(number, network, cache=cache, factors=factors)
             total_s = by_link(step.step_time_s)
-            return {
+            step_parts = {
                 name: np.divide(by_link(seconds_of(step)), total_s, out=np.zeros(total_s.shape), where=total_s > 0)
                 for name, seconds_of in SHARES.items()
             }
+            exposed = step_parts["exposed"]
+            return step_parts | {"exposed": np.where(exposed < ROUNDING, 0.0, exposed)}
 
         predicted = step_shares(AS_PREDICTED)
         varied = [step_shares(factors) for factors in at_bounds(computing, communicating.select(places))]

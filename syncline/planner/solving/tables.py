@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from syncline.planner.projection.tables import TOO_LARGE, memory_plan_lines, model_note
+from syncline.planner.projection.tables import TOO_LARGE
 from syncline.planner.projection.training_tables import training_columns, training_note
-from syncline.planner.solving.question import KNOWN, InverseProblem
+from syncline.planner.solving.assumptions import solve_assumptions
+from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
+from syncline.planner.tables.assumptions import assumptions_block
 from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note
-from syncline.specs import ProjectSpec
 from syncline.specs.study import Record
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
@@ -24,6 +25,7 @@ TITLES = {
     "bandwidth": "Least bandwidth of {of}",
     "latency": "Longest latency of {of}, one way",
     "period": "Longest period",
+    "delay": "Fewest steps late",
     "workers": "Fewest workers on {network}",
     "network": "Cheapest network in the place of {of}",
 }
@@ -32,6 +34,7 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     "bandwidth": format_bandwidth,
     "latency": format_seconds,
     "period": lambda value: f"{value:,.0f} steps",
+    "delay": lambda value: f"{value:,.0f} steps",
     "workers": lambda value: f"{value:,.0f}",
     "network": str,
 }
@@ -44,10 +47,15 @@ CLOCK_ONLY = (
     "--target-loss or --loss-penalty asks for it where a published fit covers the method."
 )
 
+DELAY_ALONE = "\nSteps late by the clock alone: the loss of a later merge is not predicted."
+
 
 def solve_tables(rows: Sequence[Record], question: InverseProblem) -> list[Group]:
-    """Return a table per model, hardware, layout and network; the last one has the note on the basis of the rows."""
-    tables = []
+    """Return the assumptions, and a table per model, hardware, layout and network.
+
+    The last table has the note on the basis of the rows.
+    """
+    tables = [assumptions_block(solve_assumptions(rows, question))]
     groups = [list(group) for _, group in groupby(rows, key=_subject)]
     for group in groups:
         note = _own_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")
@@ -60,7 +68,7 @@ def solve_tables(rows: Sequence[Record], question: InverseProblem) -> list[Group
 def _subject(row: Record) -> tuple[Any, ...]:
     network_name = row["network"] if _has_levels(row) else None
     plans = row.get("list") or row["layout"]
-    return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] != "period" else None
+    return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] not in OF_METHODS else None
 
 
 def _has_levels(row: Record) -> bool:
@@ -98,7 +106,7 @@ def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
 
 def _method(row: Record) -> str:
     """Return the method's name with its original period, if it has one."""
-    return str(row["of"] if row["sought"] == "period" else row["method"])
+    return str(row["of"] if row["sought"] in OF_METHODS else row["method"])
 
 
 def _value(row: Record) -> str:
@@ -187,6 +195,8 @@ def _own_note(rows: Sequence[Record], question: InverseProblem) -> str:
     tied = [_method(row) for row in rows if row["tie"]]
     if tied:
         lines.append(f"\nA tie with {_method(rows[0])}: {', '.join(tied)}.")
+    if question.variable == "delay":
+        lines.append(DELAY_ALONE)
     if question.variable == "period" and not _asks_loss(question):
         clocked = [_method(row) for row in rows if row["value"] is not None and row.get("loss") is None]
         lines += [CLOCK_ONLY.format(", ".join(clocked))] if clocked else []
@@ -205,30 +215,24 @@ def _asks_loss(question: InverseProblem) -> bool:
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
-    standing = f" ({text(now)})" if now is not None and rows[0]["sought"] != "period" else ""
+    standing = f" ({text(now)})" if now is not None and rows[0]["sought"] not in OF_METHODS else ""
     note = f"\nNow: whether the target is met as things stand{standing}. Nine of ten: what suffices if the clock is as "
     note += "fast as nine of ten measured ones are expected to be at best, and at worst. Other columns: at the value, "
     note += "or at what comes nearest. Waiting: for the network, with nothing to compute."
-    note += _batch(rows, question) + model_note(question.specs)
+    note += _batch(question)
     losses = [row | {"method": _method(row)} for row in rows if _tells_losses([row], question)]
     shown = [row for row in losses if row.get("loss") is not None or not question.best]
     note += training_note(shown, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
-    note += "" if question.best else "".join(memory_plan_lines(rows))
     if any(row["fits"] is False for row in rows):
         note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."
     return note
 
 
-def _batch(rows: Sequence[Record], question: InverseProblem) -> str:
-    spec: ProjectSpec = question.specs[0]
+def _batch(question: InverseProblem) -> str:
     if question.best:
-        tokens = rows[0]["fields"]["tokens_per_worker"] * rows[0]["workers"]
-        text = f"\nA step is of {tokens:,} tokens{'' if question.batch_tokens else ', as published fits have it best'}."
-        return f"{text} Plans of {KNOWN} train on the tokens that take them to data parallelism's loss."
-    if question.batch_tokens is not None:
-        return f"\nA step is of {question.batch_tokens:,.0f} tokens, whatever the number of workers."
-    worker_tokens = spec.tokens_per_worker
-    if question.variable == "workers":
-        part = f"\nEach worker's part of a step is {worker_tokens:,} tokens"
-        return f"{part}, so that more workers are a larger batch; --batch-tokens keeps it."
-    return f"\nA step is of {worker_tokens * spec.workers:,} tokens, {worker_tokens:,} per worker."
+        return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
+    if question.variable == "workers" and question.batch_tokens is None and question.specs[0].tokens_per_worker:
+        return (
+            "\nEach worker keeps its tokens, so that more workers are a larger batch; --batch-tokens keeps the batch."
+        )
+    return ""

@@ -1,4 +1,4 @@
-"""The variables that meet a target: the bandwidth or latency of a link, a period, a number of workers.
+"""The variables that meet a target: the bandwidth or latency of a link, a period, a delay, a number of workers.
 
 Each has a grid of values that are tried first, far apart, and a rule for values between two of them.
 """
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.network.multi_level import MultiLevel
@@ -20,6 +19,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
+from syncline.planner.periods import with_field, with_period
 from syncline.planner.projection.projections import refusal_of
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST, PER_DECADE, at_bandwidth
 from syncline.planner.solving.link_selection import LinkPlace, link_places, with_level
@@ -62,7 +62,7 @@ class DecisionVariable:
     """A variable to solve for.
 
     Args:
-        name: name of the variable: bandwidth, latency, period or workers.
+        name: name of the variable: bandwidth, latency, period, delay or workers.
         sense: the value that is the answer, among those that meet a target: the ``least``, ``most``, ``fewest`` or
             ``longest``.
         unit: unit of the values.
@@ -138,41 +138,45 @@ def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, pl
     )
 
 
-def period_variable(spec: ProjectSpec, network: Network, method: MethodBase) -> DecisionVariable:
-    """Return the period of a method as a variable.
+def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, name: str) -> DecisionVariable:
+    """Return a number of steps of a method as a variable: its ``period``, or the ``delay`` of its fragments.
 
     Raises:
-        SpecError: the method has no period, or cannot have another one.
+        SpecError: the method has no such number, or cannot have another one.
     """
-    if "period" not in type(method).model_fields:
-        raise SpecError("methods", method.name, "methods with a period")
+    if not has_variable(method, name):
+        raise SpecError("methods", method.name, f"methods with a {name}")
     original: Any = method
-    periods = [
-        period for period in range(1, min(MOST_PERIOD, spec.steps) + 1) if _with_period(original, period) is not None
-    ]
-    if not periods:
-        raise SpecError("methods", method.name, f"a method whose period can be one of 1 to {spec.steps}")
+    now, first, last = (
+        (original.period, 1, MOST_PERIOD) if name == "period" else (original.stream.tau, 0, original.period - 1)
+    )
+    last = min(last, spec.steps)
+    values = [value for value in range(first, last + 1) if _with_steps(original, name, value) is not None]
+    if not values:
+        raise SpecError("methods", method.name, f"a method whose {name} can be one of {first} to {last}")
 
     def setting_at(value: float) -> TriedSetting:
-        changed = _with_period(original, int(value))
+        changed = _with_steps(original, name, int(value))
         assert changed is not None
         return TriedSetting(spec, network, changed)
 
     def text(value: float) -> str:
-        return f"{int(value):,} step{'s' if value > 1 else ''}"
+        return f"{int(value):,} step{'' if value == 1 else 's'}{' late' if name == 'delay' else ''}"
 
-    return DecisionVariable(
-        "period", "longest", "steps", method.name, _thin(periods), periods, setting_at, text, float(original.period)
-    )
+    sense: Sense = "longest" if name == "period" else "fewest"
+    return DecisionVariable(name, sense, "steps", method.name, _thin(values), values, setting_at, text, float(now))
 
 
-def _with_period(method: Any, period: int) -> MethodBase | None:
-    """Return the method with another period, or None if it cannot have that period."""
-    try:
-        changed: MethodBase = type(method).model_validate(dict(method) | {"period": period})
-    except ValidationError:
-        return None
-    return changed
+def has_variable(method: MethodBase, name: str) -> bool:
+    """Return whether a method has a ``period``, or fragments with a ``delay``."""
+    return ("stream" if name == "delay" else name) in type(method).model_fields
+
+
+def _with_steps(method: Any, name: str, steps: int) -> MethodBase | None:
+    """Return the method with another period or delay, or None if it cannot have that one."""
+    if name == "period":
+        return with_period(method, steps)
+    return with_field(method, "stream", method.stream.model_dump() | {"tau": steps})
 
 
 def workers_variable(

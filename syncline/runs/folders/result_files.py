@@ -103,7 +103,7 @@ ROWS: dict[str, ColumnTypes] = {
     "run": TRAINING | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
     "compare": TRAINING | CLOCK | {"speedup": NUMBER_OR_NONE, "loss": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE},
     "collectives": {
-        "collective": TEXT, "algorithm": TEXT, "network": TEXT, "workers": WHOLE, "nbytes": FINITE, "rule": TEXT,
+        "collective": TEXT, "algorithm": TEXT, "network": TEXT, "workers": WHOLE, "nbytes": FINITE, "protocol": TEXT,
         "chosen_by": LIST, "contention": BOOLEAN, "fastest": BOOLEAN,
     },
     "launch": TRAINING | CLOCK | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},

@@ -27,6 +27,9 @@ written.
 LEFT = ("killed", "partial")
 """States of folders that no process finished."""
 
+REPLICATION_FILES = ("README.md", "search.parquet")
+"""Files of a replication's folder once its search is complete; the first one names the command that made it."""
+
 PARTIAL = re.compile(r"\.(.+)\.partial-(\d+)")
 KILLED = re.compile(r".+-killed(-\d+)?")
 
@@ -139,6 +142,11 @@ def find_run(name: str, folder: Path) -> RunEntry:
         raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
     names = [candidate.path.name for candidate in run_entries(folder)] if os.path.isdir(folder) else []
     raise SpecError("run", name, (one_of(names, name) if names else "a run folder") + "; see 'syncline runs'")
+
+
+def is_replication(folder: Path) -> bool:
+    """Return whether a folder has the files of a replication whose search is complete."""
+    return all((folder / name).is_file() for name in REPLICATION_FILES)
 
 
 def remove_run(entry: RunEntry) -> None:

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.checkout import import_replication
 from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.result_files import read_object
-from syncline.runs.replicating.stage_tables import stage_in
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -51,7 +51,9 @@ class Reported:
             if path is not None and path.is_file():
                 return read_object(path)
         stages = [path for path in map(self.file, ("finals.parquet", "search.parquet")) if path is not None]
-        return dict(stage_in(stages[0])[1].about) if self.command == "replicate" and stages else {}
+        if self.command != "replicate" or not stages:
+            return {}
+        return dict(import_replication("replications.stage_tables").stage_in(stages[0])[1].about)
 
     def file(self, name: str) -> Path | None:
         """Return the path of a file of the folder; None if the folder has no such file."""

@@ -13,6 +13,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
@@ -206,7 +207,8 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, factors, read)
     if spec.failures is None:
         return timed
-    saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes)
+    fetch_s = rejoin_s(network, spec.workers, spec.workers, trained.state_bytes)
+    saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
     outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
     return failing_clock(timed, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
 
@@ -237,19 +239,19 @@ def _timed(
     """
     slower = float(factors.computing)
     elements = [tensor.elements for tensor in tensors]
-    buckets = gradient_buckets(elements, spec.bucket, element_bytes=bytes_per_gradient(spec.number_format))
+    buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_gradient(spec.number_format))
     undisturbed_s = slower * base_s(spec, flops)
-    encode = spec.compute.encode
+    encode = spec.compute.encode_bandwidth
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
         network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present,
-        starts_s=spec.compute.starts or None, keep_steps=spec.timeline_steps,
+        starts_s=spec.compute.start_offsets or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
-        algorithm=spec.algorithm_on(network), rule=spec.rule,
+        algorithm=spec.algorithm_on(network), rule=spec.protocol,
         encode_bytes_per_s=None if encode is None else encode / slower,
-        trigger_s=slower * spec.compute.readback * readbacks,
+        trigger_s=slower * spec.compute.readback_latency * readbacks,
         optimizer_s=slower * optimizer_s(spec, method, tensors, flops),
     )  # fmt: skip
 

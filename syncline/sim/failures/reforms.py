@@ -66,7 +66,7 @@ class _Reforms:
         self.joined: dict[int, int] = {}  # step with which each returned worker began
         self.tell, self.at_work = on_steps, roster.here.copy()
         self.work = work_of(self.at_work)
-        roster.again_s += self.work.saving.load_s
+        roster.again_s += self.work.saving.join_s
         self.told = FailureCosts(group.workers)
         self.made, self.saved = 0, (0, 0.0, 0.0)  # steps made; step, progress and useful time of the last checkpoint
         self.changed_s, self.in_vain = 0.0, 0

@@ -33,7 +33,7 @@ def play_restarts(
 class _Restarts:
     def __init__(self, group: FailingGroup, work: SavedSteps, outages: Iterator[Outage], until_s: float) -> None:
         self.group, self.work, self.outages, self.until_s = group, work, outages, until_s
-        self.again_s = group.restart_s + work.saving.load_s
+        self.again_s = group.restart_s + work.saving.reload_s
         self.places = FilledPlaces(group.workers, group.spares)
         self.told = FailureCosts(group.workers)
         self.next = next(outages, NEVER)

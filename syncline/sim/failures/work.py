@@ -20,6 +20,7 @@ class CheckpointTimes:
         lag_s: further seconds until a restart can return to the checkpoint.
         load_s: seconds to load a checkpoint.
         peers: whether it is in the memory of the worker half-way round, and lost if both fail at once.
+        rejoin_s: seconds in which a returning worker fetches its state over the network; None if no network is known.
 
     Raises:
         SpecError: a number of steps below 1, or a negative time.
@@ -30,6 +31,17 @@ class CheckpointTimes:
     lag_s: float = 0.0
     load_s: float = 0.0
     peers: bool = False
+    rejoin_s: float | None = None
+
+    @property
+    def join_s(self) -> float:
+        """Return the seconds in which a worker that joins others gets its state: from them, or from a checkpoint."""
+        return self.load_s if self.rejoin_s is None else self.rejoin_s
+
+    @property
+    def reload_s(self) -> float:
+        """Return the seconds in which all workers load a checkpoint, the replaced ones over their link."""
+        return max(self.load_s, self.join_s)
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:

@@ -68,7 +68,7 @@ class _Play:
         self.serving = ServerPolicy(served, observer, self)
         self.made, self.round = [0] * workers, [0] * workers
         self.arrived: list[int] = []  # workers whose updates arrived at this instant
-        self.above = UpperServerPrograms(self, served.above) if served.above is not None else None
+        self.above = UpperServerPrograms(self, served.hierarchy) if served.hierarchy is not None else None
         self.step_end_s: list[float] = []
         self.step_worker: list[int] = []
 

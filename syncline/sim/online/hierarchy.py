@@ -71,7 +71,7 @@ class UpperServerPrograms:
             return
         new_versions = desk.versions - desk.merged
         ended = not (desk.under_way or desk.buffered or self.play.serving.left)
-        if new_versions >= self.above.every or (ended and new_versions):
+        if new_versions >= self.above.merge_period or (ended and new_versions):
             desk.away = True
         elif ended:
             self.over[number] = True

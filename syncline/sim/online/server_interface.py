@@ -19,26 +19,26 @@ from syncline.sim.program.timeline import Timeline
 class UpperServer:
     """A server above local servers, each of which serves a group of workers.
 
-    After every ``every`` versions, a local server sends the difference since it last received the upper server's model,
-    and continues to serve its workers. The upper server makes a version from each such update and sends its model back.
-    The local server merges this model into its own.
+    After every ``merge_period`` versions, a local server sends the difference since it last received the upper server's
+    model, and continues to serve its workers. The upper server makes a version from each such update and sends its
+    model back. The local server merges this model into its own.
 
     Args:
         groups: number of workers of each local server, in order.
-        every: number of versions that a local server makes between a merge and its next update.
+        merge_period: number of versions that a local server makes between a merge and its next update.
 
     Raises:
         SpecError: a number below 1.
     """
 
     groups: tuple[int, ...]
-    every: int
+    merge_period: int
 
     def __post_init__(self) -> None:
         if not self.groups or min(self.groups) < 1:
             raise SpecError("groups", self.groups, "the workers of each local server, at least 1")
-        if self.every < 1:
-            raise SpecError("every", self.every, "at least 1")
+        if self.merge_period < 1:
+            raise SpecError("merge_period", self.merge_period, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,26 @@ class ServerSettings:
     """Settings of workers and the server that they share.
 
     A worker fetches the server's model, makes its local steps, sends its update, and waits for the next model. The
-    server makes a new version of the model of every ``buffer`` updates that arrive, together with the updates that
-    arrive within ``grace_s`` after them. If fewer than all workers take part at a time, the server draws the next
-    participants from the idle workers.
+    server makes a new version of the model of every ``buffer_size`` updates that arrive, together with the updates that
+    arrive within ``grace_period_s`` after them. If fewer than all workers take part at a time, the server draws the
+    next participants from the idle workers.
 
     Args:
         workers: P, number of workers.
         steps: number of steps that all workers make together; the server hands them out, so a fast worker makes more.
         local_steps: number of steps of each worker between two models, ``(P,)``, each at least 1.
-        buffer: number of updates per version, the quorum; the updates that remain at the end make the last version.
-        waits: whether a worker gets its model only when a version contains its update; otherwise it gets the model at
-            once, after everything else of that instant has arrived.
+        buffer_size: number of updates per version, the quorum; the updates that remain at the end make the last
+            version.
+        synchronous: whether a worker gets its model only when a version contains its update; otherwise it gets the
+            model at once, after everything else of that instant has arrived.
         update_bytes: bytes of an update.
         model_bytes: bytes of a model.
-        grace_s: seconds after the last update of the buffer in which more updates enter the version; the grace ends at
+        grace_period_s: seconds after the last update of the buffer in which more updates enter the version; it ends at
             once when no other worker is under way.
         participants: number of workers that take part at a time; all if None. The server sends a worker the model when
             it is drawn; the first participants have the model at the beginning.
         seed: seed of these draws.
-        above: the server above the servers of groups of workers; None: all workers share one server.
+        hierarchy: the server above the servers of groups of workers; None: all workers share one server.
 
     Raises:
         SpecError: a number below 1, a time below 0, more participants than workers, or a buffer that never fills
@@ -74,38 +75,38 @@ class ServerSettings:
     workers: int
     steps: int
     local_steps: Sequence[int]
-    buffer: int = 1
-    waits: bool = False
+    buffer_size: int = 1
+    synchronous: bool = False
     update_bytes: float = 0.0
     model_bytes: float = 0.0
-    grace_s: float = 0.0
+    grace_period_s: float = 0.0
     participants: int | None = None
     seed: int = 0
-    above: UpperServer | None = None
+    hierarchy: UpperServer | None = None
 
     def __post_init__(self) -> None:
-        for name in ("workers", "steps", "buffer"):
+        for name in ("workers", "steps", "buffer_size"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "at least 1")
         if not 1 <= self.at_a_time <= self.workers:
             raise SpecError("participants", self.participants, f"from 1 to {self.workers}, the workers")
-        if self.above is not None and (sum(self.above.groups) != self.workers or self.participants is not None):
+        if self.hierarchy is not None and (sum(self.hierarchy.groups) != self.workers or self.participants is not None):
             raise SpecError(
-                "above.groups", self.above.groups, f"all {self.workers} workers, who take part at all times"
+                "hierarchy.groups", self.hierarchy.groups, f"all {self.workers} workers, who take part at all times"
             )
-        if not (math.isfinite(self.grace_s) and self.grace_s >= 0):
-            raise SpecError("grace", self.grace_s, "seconds, finite and at least 0")
+        if not (math.isfinite(self.grace_period_s) and self.grace_period_s >= 0):
+            raise SpecError("grace_period", self.grace_period_s, "seconds, finite and at least 0")
         if len(self.local_steps) != self.workers or min(self.local_steps) < 1:
             raise SpecError("local_steps", list(self.local_steps), f"{self.workers} numbers of at least 1")
-        if self.waits and self.buffer > min(self.groups, default=self.at_a_time):
+        if self.synchronous and self.buffer_size > min(self.groups, default=self.at_a_time):
             waiting = "the participants" if self.participants is not None else "the workers"
             fewest = min(self.groups, default=self.at_a_time)
-            raise SpecError("buffer", self.buffer, f"at most {fewest}, {waiting}, who wait until it is full")
+            raise SpecError("buffer_size", self.buffer_size, f"at most {fewest}, {waiting}, who wait until it is full")
 
     @property
     def groups(self) -> tuple[int, ...]:
         """Return the number of workers of each local server; empty if there is one server."""
-        return () if self.above is None else self.above.groups
+        return () if self.hierarchy is None else self.hierarchy.groups
 
     @property
     def at_a_time(self) -> int:
@@ -271,8 +272,8 @@ class AsyncResult:
     def waited_for_s(self, workers: int, groups: Sequence[int] = ()) -> Floats:
         """Return the seconds that worker i's updates waited at the server for an update of worker j, ``(P, P)``.
 
-        An update waits for the last update of its version; the grace after that one is not counted. Only updates whose
-        workers received another model count.
+        An update waits for the last update of its version; the grace period after that one is not counted. Only updates
+        whose workers received another model count.
 
         Args:
             workers: P, number of workers.

@@ -80,7 +80,7 @@ class ServerPolicy:
             desk.under_way -= 1
             self.watching.arrive(worker, age)
             desk.buffered.append(worker)
-            if not self.served.waits:
+            if not self.served.synchronous:
                 desk.idle.append(worker)
             self._apply_updates_if_ready(desk)
         for desk in self.desks:
@@ -123,7 +123,7 @@ class ServerPolicy:
         desk.under_way -= has_returned  # it counted as under way, so that no version was made without it
         self._grant(worker)
         # Others may have been handed the last steps meanwhile.
-        if (self.served.above is not None or has_returned) and not self.granted[worker]:
+        if (self.served.hierarchy is not None or has_returned) and not self.granted[worker]:
             if desk.buffered and self._is_last_version(desk):
                 self._version(desk)
             self._send_due(desk)
@@ -158,19 +158,19 @@ class ServerPolicy:
 
     def _is_last_version(self, desk: ServerState) -> bool:
         """Return whether no further update can arrive, because no worker is under way or can get more steps."""
-        return not desk.under_way and (self.served.waits or not self.left)
+        return not desk.under_way and (self.served.synchronous or not self.left)
 
     def _apply_updates_if_ready(self, desk: ServerState) -> None:
         """Make a version once the quorum has arrived or no further update can arrive."""
-        full = len(desk.buffered) >= self.served.buffer
-        if self._is_last_version(desk) or (full and not self.served.grace_s):
+        full = len(desk.buffered) >= self.served.buffer_size
+        if self._is_last_version(desk) or (full and not self.served.grace_period_s):
             self._version(desk)
         elif full and desk.closing != desk.versions + 1:
             desk.closing = desk.versions + 1
-            self.timing.later(self.served.grace_s, partial(self._close, desk, desk.closing))
+            self.timing.later(self.served.grace_period_s, partial(self._close, desk, desk.closing))
 
     def _close(self, desk: ServerState, version: int) -> None:
-        """End the grace of a version."""
+        """End the grace period of a version."""
         if desk.versions < version:
             self.end_s = self.timing.time_s()
             self._version(desk)
@@ -180,7 +180,7 @@ class ServerPolicy:
         self.watching.version(len(desk.buffered), desk.number)
         desk.versions += 1
         contributed, desk.buffered = desk.buffered, []
-        if self.served.waits:
+        if self.served.synchronous:
             desk.idle += [worker for worker in contributed if worker not in self.gone]
 
     def _send_due(self, desk: ServerState) -> None:

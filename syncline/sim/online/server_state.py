@@ -15,7 +15,7 @@ class ServerState:
         versions: number of versions that it has made.
         under_way: number of workers that compute or whose updates are on their way.
         buffered: workers whose updates wait for a version.
-        closing: version whose grace is running.
+        closing: version whose grace period is running.
         merged: number of versions that it had made at its last merge of the model from above.
         above: version of the last model that was sent from above.
         away: whether its update to the server above, or the returned model, is on its way.

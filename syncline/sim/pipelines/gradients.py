@@ -1,7 +1,7 @@
 """Real math of a schedule: forwards, backwards and updates of stages, in the order of the events.
 
-Each task of a schedule gets an effect. A forward keeps its graph until its backward; ``weights`` selects the weights of
-the backward:
+Each task of a schedule gets an effect. A forward keeps its graph until its backward; ``backward_weights`` selects the
+weights of the backward:
 
 - ``stashed``: the very weights of the forward, kept for as long as they are needed;
 - ``current``: the weights at that time (activations are still the forward's): a wrong gradient, and no memory;
@@ -50,7 +50,7 @@ class PipelineMath:
         inputs: function that returns the input of a micro-batch.
         loss: function of the last part's output and the micro-batch that returns the loss.
         optimizers: one optimizer per stage, for the parameters of its parts.
-        weights: weights of the backward passes, one of ``WEIGHTS``.
+        backward_weights: weights of the backward passes, one of ``WEIGHTS``.
         after_update: function called after each update with the stage and its number of updates, for learning-rate
             schedules or evaluations.
 
@@ -69,15 +69,15 @@ class PipelineMath:
         inputs: Callable[[int], Tensor],
         loss: Callable[[Tensor, int], Tensor],
         optimizers: Sequence[Optimizer],
-        weights: Weights = "stashed",
+        backward_weights: Weights = "stashed",
         after_update: Callable[[int, int], object] | None = None,
     ) -> None:
         self.stages = len(optimizers)
         if len(parts) != self.stages * schedule.chunks:
             raise SpecError("parts", len(parts), f"{self.stages * schedule.chunks}: stages times chunks")
-        if weights not in WEIGHTS:
-            raise SpecError("weights", weights, one_of(WEIGHTS, weights))
-        self.schedule, self.parts, self.optimizers, self.mode = schedule, parts, optimizers, weights
+        if backward_weights not in WEIGHTS:
+            raise SpecError("backward_weights", backward_weights, one_of(WEIGHTS, backward_weights))
+        self.schedule, self.parts, self.optimizers, self.mode = schedule, parts, optimizers, backward_weights
         self.inputs, self.loss, self.after_update = inputs, loss, after_update
         self.losses: dict[int, Tensor] = {}
         self.delays: list[list[int]] = [[] for _ in optimizers]

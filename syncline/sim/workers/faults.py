@@ -21,11 +21,11 @@ DRAWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class SlowLink:
-    """A worker's link with ``1 / factor`` of its bandwidth and ``latency_factor`` times its latency.
+    """A worker's link with ``1 / bandwidth_divisor`` of its bandwidth and ``latency_factor`` times its latency.
 
     Args:
         worker: number of the worker, from 0.
-        factor: divisor of the bandwidth, above 0; 1 leaves the bandwidth as it is.
+        bandwidth_divisor: divisor of the bandwidth, above 0; 1 leaves the bandwidth as it is.
         latency_factor: factor of the latency, at least 0; 1 leaves the latency as it is.
 
     Raises:
@@ -33,14 +33,14 @@ class SlowLink:
     """
 
     worker: int
-    factor: float = 1.0
+    bandwidth_divisor: float = 1.0
     latency_factor: float = 1.0
 
     def __post_init__(self) -> None:
         if self.worker < 0:
             raise SpecError("slow_link.worker", self.worker, "a worker, from 0")
-        if not (math.isfinite(self.factor) and self.factor > 0):
-            raise SpecError("slow_link.factor", self.factor, "a finite factor above 0")
+        if not (math.isfinite(self.bandwidth_divisor) and self.bandwidth_divisor > 0):
+            raise SpecError("slow_link.bandwidth_divisor", self.bandwidth_divisor, "a finite factor above 0")
         check_at_least_0("slow_link.latency_factor", self.latency_factor, "a finite factor, at least 0")
 
 
@@ -60,7 +60,7 @@ def with_slow_links(topology: Topology, slow: Sequence[SlowLink]) -> Topology:
     for slow_link in slow:
         if slow_link.worker >= topology.workers:
             raise SpecError("slow_link.worker", slow_link.worker, f"a worker from 0 to {topology.workers - 1}")
-        bandwidth[slow_link.worker] *= slow_link.factor
+        bandwidth[slow_link.worker] *= slow_link.bandwidth_divisor
         latency[slow_link.worker] *= slow_link.latency_factor
     if isinstance(topology, Star):
         return dataclasses.replace(
@@ -120,24 +120,24 @@ class _Slowed(DerivedTopology):
 
 @dataclass(frozen=True)
 class LatencyJitter:
-    """A random latency of each message: ``alpha exp(sigma z - sigma^2 / 2) + mean_s E``, z normal, E exponential.
+    """A random latency of each message: ``alpha exp(sigma z - sigma^2 / 2) + mean_delay_s E``.
 
-    The mean is ``alpha + mean_s``: sigma spreads the present latency, ``mean_s`` adds the time in queues. Messages may
-    overtake each other. Only the events can follow this.
+    z is normal, E exponential. The mean is ``alpha + mean_delay_s``: sigma spreads the present latency, and
+    ``mean_delay_s`` adds the time in queues. Messages may overtake each other. Only the event simulator models this.
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
-        mean_s: mean of the added time, in seconds; at least 0.
+        mean_delay_s: mean of the added time, in seconds; at least 0.
 
     Raises:
         SpecError: a field that is negative or not finite.
     """
 
     sigma: float = 0.0
-    mean_s: float = 0.0
+    mean_delay_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("sigma", "mean_s"):
+        for field in ("sigma", "mean_delay_s"):
             check_at_least_0(f"latency_jitter.{field}", getattr(self, field))
 
     def delay(self, topology: Topology, rng: np.random.Generator) -> Callable[[int, int], float]:
@@ -160,7 +160,7 @@ class LatencyJitter:
             if not factors:
                 z, e = rng.standard_normal(DRAWS_AT_ONCE), rng.standard_exponential(DRAWS_AT_ONCE)
                 factors.extend(lognormal_factors(self.sigma, z).tolist())
-                added.extend((self.mean_s * e).tolist())
+                added.extend((self.mean_delay_s * e).tolist())
             return latency_s(sender, receiver) * (factors.pop() - 1) + added.pop()
 
         return delay

@@ -15,7 +15,7 @@ from syncline.specs.cluster.reading import Description, Number
 from syncline.specs.cluster.tcp import parse_tcp, tcp_fields
 from syncline.units import parse_seconds
 
-EXAMPLE = "{message: 0.1 ms, call: {2: 0.2 ms}, byte: {all_reduce: 0.05 ns}}"
+EXAMPLE = "{message_overhead: 0.1 ms, call_overhead: {2: 0.2 ms}, byte_overhead: {all_reduce: 0.05 ns}}"
 
 
 def _workers(key: Any, path: str, _: Any) -> int:
@@ -60,21 +60,21 @@ def _times(value: Any, path: str, key_of: Callable[[Any, str, Any], Any], exampl
 class GlooDescription(Description):
     """The costs of gloo's software.
 
-    ``message``: time per message. ``latency_part``: part of the latency by which messages wait longer. ``connection``:
-    the TCP connection to each peer, see `syncline.specs.cluster.tcp`. ``call``: times per call by number of workers, or
-    by collective and number of workers. ``byte``: times per byte by collective.
+    ``message_overhead``: time per message. ``call_overhead``: times per call by number of workers, or by collective and
+    number of workers. ``byte_overhead``: times per byte by collective. ``latency_part``: part of the latency by which
+    messages wait longer. ``connection``: the TCP connection to each peer, see `syncline.specs.cluster.tcp`.
     """
 
     needs: ClassVar[str] = f"fields, as in {EXAMPLE}"
 
-    message: Seconds | None = None
+    message_overhead: Seconds | None = None
     latency_part: Number = 0.0
     connection: Annotated[InstanceOf[Tcp] | bool | None, parsed(parse_tcp)] = None
-    call: Annotated[
+    call_overhead: Annotated[
         tuple[tuple[int | str, float | tuple[tuple[int, float], ...]], ...],
         _times_by(_workers_or_collective, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers"),
     ] = ()
-    byte: Annotated[
+    byte_overhead: Annotated[
         tuple[tuple[str, float], ...], _times_by(_collective, "{all_reduce: 0.05 ns}, times per byte by collective")
     ] = ()
 
@@ -89,8 +89,8 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
-    >>> costs = gloo_costs({"message": "0.1 ms", "call": {2: "0.2 ms"}, "byte": {"all_reduce": "0.05 ns"}})
-    >>> costs == GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(("all_reduce", 5e-11),))
+    >>> costs = gloo_costs({"message_overhead": "0.1 ms", "call_overhead": {2: "0.2 ms"}})
+    >>> costs == GlooCosts(message_s=0.0001, call_s=((2, 0.0002),))
     True
     """
     if isinstance(value, GlooCosts):
@@ -98,7 +98,7 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {EXAMPLE}")
     described = GlooDescription.read(value, path)
-    call: dict[Any, Any] = dict(described.call)
+    call: dict[Any, Any] = dict(described.call_overhead)
     call_by_collective = tuple(
         (kind, tuple(sorted(dict(times).items()))) for kind, times in call.items() if isinstance(kind, str)
     )
@@ -108,9 +108,9 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     connection = described.connection if isinstance(described.connection, Tcp) else None
     try:
         return GlooCosts(
-            described.message or 0.0,
+            described.message_overhead or 0.0,
             call_by_workers,
-            described.byte,
+            described.byte_overhead,
             call_by_collective,
             described.latency_part,
             connection,
@@ -124,7 +124,8 @@ def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
     call: dict[Any, Any] = {int(workers): float(seconds) for workers, seconds in costs.call_s}
     call |= {kind: {int(workers): float(s) for workers, s in times} for kind, times in costs.call_of_s}
     byte = {kind: float(seconds) for kind, seconds in costs.byte_s}
-    fields = {"message": float(costs.message_s), "call": call, "byte": byte, "latency_part": float(costs.latency_part)}
+    fields = {"message_overhead": float(costs.message_s), "call_overhead": call, "byte_overhead": byte}
+    fields |= {"latency_part": float(costs.latency_part)}
     if costs.connection is not None:
         fields["connection"] = tcp_fields(costs.connection)
     return {key: value for key, value in fields.items() if value}

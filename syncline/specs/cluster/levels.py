@@ -37,7 +37,7 @@ class LevelDescription(Description):
     preset: Name | None = None
     rails: Annotated[int | None, count_validator("links of a unit below")] = None
     oversubscription: Number | None = None
-    through: StrictBool | None = None
+    shares_lower_links: StrictBool | None = None
     cross_rail: CrossRail | None = None
     name: Name = ""
 
@@ -46,7 +46,7 @@ class LevelDescription(Description):
         if self.preset is None:
             if self.link is None:
                 raise SpecError(f"{path}.link", None, self.needs)
-            settings = self.rails, self.oversubscription, self.through, self.cross_rail, self.name
+            settings = self.rails, self.oversubscription, self.shares_lower_links, self.cross_rail, self.name
             return (Level(self.units, self.link, *settings),)
         if self.link is not None:
             raise SpecError(f"{path}.link", self.link.name, "none beside a preset, which has its own")
@@ -55,7 +55,7 @@ class LevelDescription(Description):
         return *inner, replace(last, **changes)
 
 
-_OF_LEVEL = ("units", "rails", "oversubscription", "through", "cross_rail", "name")
+_OF_LEVEL = ("units", "rails", "oversubscription", "shares_lower_links", "cross_rail", "name")
 
 
 def _levels_of_preset(name: str, path: str) -> tuple[tuple[Level, ...], Level]:

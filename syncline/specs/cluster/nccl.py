@@ -11,11 +11,11 @@ from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.reading import Description, Number, count_validator
 from syncline.units import parse_bytes
 
-NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer: 4 MiB}"
+NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer_size: 4 MiB}"
 
 
 class NcclDescription(Description):
-    """The costs of NCCL: ``buffer`` of a channel, ``channels``, ``slices`` of a ring's piece, time of a ``call``.
+    """Costs of NCCL: ``buffer_size`` of a channel, ``channels``, ``slices`` of a ring's piece, ``call_overhead``.
 
     ``ring_latencies``, ``chain_latencies``: latencies of the link that a call takes besides its messages. ``stored``:
     the part of a ring's piece that a worker receives before it forwards the piece.
@@ -23,10 +23,10 @@ class NcclDescription(Description):
 
     needs: ClassVar[str] = NCCL_EXAMPLE
 
-    buffer: Annotated[float, parsed(parse_bytes)] | None = None
+    buffer_size: Annotated[float, parsed(parse_bytes)] | None = None
     channels: Annotated[int | None, count_validator("channels")] = None
     slices: Annotated[int | None, count_validator("slices")] = None
-    call: Seconds | None = None
+    call_overhead: Seconds | None = None
     ring_latencies: Number | None = None
     chain_latencies: Number | None = None
     stored: Number | None = None
@@ -43,7 +43,7 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
-    >>> nccl_costs({"channels": 4, "call": "20 us"}) == NcclCosts(channels=4, call_s=2e-05)
+    >>> nccl_costs({"channels": 4, "call_overhead": "20 us"}) == NcclCosts(channels=4, call_s=2e-05)
     True
     """
     if value is None or isinstance(value, NcclCosts):
@@ -54,10 +54,10 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
         raise SpecError(path, value, NCCL_EXAMPLE)
     described = NcclDescription.read(value, path)
     fields: dict[str, Any] = {
-        "buffer_bytes": described.buffer,
+        "buffer_bytes": described.buffer_size,
         "channels": described.channels,
         "slices": described.slices,
-        "call_s": described.call,
+        "call_s": described.call_overhead,
         "ring_latencies": described.ring_latencies,
         "chain_latencies": described.chain_latencies,
         "stored_part": described.stored,
@@ -73,9 +73,9 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
 
 def nccl_fields(costs: NcclCosts) -> dict[str, Any]:
     """Return the mapping of fields from which ``nccl_costs`` builds the same costs again."""
-    fields = {"buffer": float(costs.buffer_bytes), "channels": costs.channels, "slices": costs.slices}
+    fields = {"buffer_size": float(costs.buffer_bytes), "channels": costs.channels, "slices": costs.slices}
     more = {
-        "call": costs.call_s,
+        "call_overhead": costs.call_s,
         "ring_latencies": costs.ring_latencies,
         "chain_latencies": costs.chain_latencies,
         "stored": costs.stored_part,

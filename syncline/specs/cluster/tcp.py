@@ -19,8 +19,8 @@ class TcpDescription(Description):
     """The TCP connections of a link.
 
     ``window``: bytes in flight of one connection. ``connections``: number of parallel connections. ``slow_start``:
-    whether windows begin small after idling. ``loss``: share of lost packets. ``segment``: payload of a segment in
-    bytes. ``flow``: largest rate of one connection in the network.
+    whether windows begin small after idling. ``loss``: share of lost packets. ``mss``: maximum segment size, the
+    payload of a segment in bytes. ``max_flow_rate``: largest rate of one connection in the network.
     """
 
     needs: ClassVar[str] = TCP_EXAMPLE
@@ -29,8 +29,8 @@ class TcpDescription(Description):
     connections: Annotated[int | None, count_validator("TCP connections")] = None
     slow_start: bool | None = None
     loss: Number | None = None
-    segment: Annotated[int | None, count_validator("bytes")] = None
-    flow: Bandwidth | None = None
+    mss: Annotated[int | None, count_validator("bytes")] = None
+    max_flow_rate: Bandwidth | None = None
 
 
 def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
@@ -59,8 +59,8 @@ def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
         "connections": described.connections,
         "slow_start": described.slow_start,
         "loss": described.loss,
-        "segment_bytes": described.segment,
-        "flow_bytes_per_s": described.flow,
+        "segment_bytes": described.mss,
+        "flow_bytes_per_s": described.max_flow_rate,
     }
     try:
         return Tcp(**{name: field_value for name, field_value in fields.items() if field_value is not None})
@@ -75,7 +75,7 @@ def tcp_fields(tcp: Tcp) -> dict[str, Any]:
         "connections": tcp.connections,
         "slow_start": tcp.slow_start,
         "loss": float(tcp.loss) or None,
-        "segment": tcp.segment_bytes,
-        "flow": float(tcp.flow_bytes_per_s) if math.isfinite(tcp.flow_bytes_per_s) else None,
+        "mss": tcp.segment_bytes,
+        "max_flow_rate": float(tcp.flow_bytes_per_s) if math.isfinite(tcp.flow_bytes_per_s) else None,
     }
     return {name: value for name, value in fields.items() if value is not None}

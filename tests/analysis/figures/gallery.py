@@ -14,6 +14,17 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from replication.figures.alignment import LATE, ON_TIME, Panel, Plot, Scatter, measured_over, swings
+from replication.figures.alignment import trajectory_grid as ways_on_contours
+from replication.figures.layers import measures_by_layer
+from replication.figures.losses import last_losses, last_losses_over_bytes
+from replication.figures.over_steps import Placed, averages_over_steps, measures_over_steps
+from replication.figures.papers import paper_summary
+from replication.figures.rates import loss_over_tails, sign_shares
+from replication.figures.staleness import over_stages
+from replication.figures.trials import TriedTrial, trials_over_knob
+from replication.figures.votes import votes_over_workers
+from replication.figures.wall_clock import time_over_bandwidth
 from syncline.analysis import Curve, SeedSeries, save
 from syncline.analysis.figures import (
     SizePanel,
@@ -23,26 +34,14 @@ from syncline.analysis.figures import (
     landscape_convergence,
     loss_against_clock,
     loss_against_steps,
-    loss_over_tails,
-    sign_shares,
     timeline_strip,
 )
 from syncline.analysis.figures.ages import ages_and_contributions
-from syncline.analysis.figures.alignment import LATE, ON_TIME, Panel, Plot, Scatter, measured_over, swings
-from syncline.analysis.figures.alignment import trajectory_grid as ways_on_contours
-from syncline.analysis.figures.along import Placed, averages_over_steps, measures_over_steps
-from syncline.analysis.figures.layers import measures_by_layer
-from syncline.analysis.figures.papers import paper_summary
 from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
-from syncline.analysis.figures.replication import last_losses, last_losses_over_bytes
 from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
-from syncline.analysis.figures.staleness import over_stages
 from syncline.analysis.figures.step_times import step_times
-from syncline.analysis.figures.trials import TriedTrial, trials_over_knob
 from syncline.analysis.figures.validation import predicted_against_measured
-from syncline.analysis.figures.votes import votes_over_workers
 from syncline.analysis.figures.waits import waiting_matrix
-from syncline.analysis.figures.wall_clock import time_over_bandwidth
 from syncline.costmodel.network.link import Link
 from syncline.sim.pipelines.report import TaskSpan
 

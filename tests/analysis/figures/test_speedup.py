@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from replication.figures.votes import votes_over_workers
+from replication.figures.wall_clock import time_over_bandwidth
 from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
-from syncline.analysis.figures.votes import votes_over_workers
-from syncline.analysis.figures.wall_clock import time_over_bandwidth
 from syncline.errors import SpecError
 
 

@@ -36,7 +36,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
 
 @pytest.mark.parametrize("times_s", [{}, {0: 1.0}, {-1: 1.0}, {float("inf"): 1.0}, {1: -1.0}, {1: float("nan")}])
 def test_sizes_and_times_that_are_none_are_refused(times_s: dict[float, float]) -> None:
-    with pytest.raises(SpecError, match="table"):
+    with pytest.raises(SpecError, match="batch_times"):
         BatchTimes(times_s)
 
 

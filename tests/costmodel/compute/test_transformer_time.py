@@ -19,7 +19,7 @@ from syncline.costmodel.compute.transformer_time import (
     layer_s,
     step_s,
 )
-from syncline.costmodel.layouts.memory import activation_bytes
+from syncline.costmodel.layouts.activations import layer_bytes
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.costmodel.pipeline.closed_form import even_parts
@@ -149,10 +149,9 @@ def test_every_constant_moves_a_step_the_right_way(name):
 
 
 def test_memory_is_that_of_the_memory_model():
-    """Layers of `activation_bytes` beside 16 bytes of each parameter, in one device that keeps everything."""
+    """Layers of `layer_bytes` beside 16 bytes of each parameter, in one device that keeps everything."""
     shape = ModelShape("m", layers=24, width=2048, heads=16, vocabulary=51200, sequence=1024)
-    ends = 1024 * 4 * (2048 + 4 * 51200) + 2 * 2 * 1024 * 4 * 2048
-    layers = activation_bytes(shape, 4) - ends
+    layers = layer_bytes(shape, 4).layers
     assert one(layouts().memory_bytes) == pytest.approx(16 * 1312817152 + layers)
     # Four stages: the first holds as many micro-batches as it has stages behind and itself.
     quarter = layouts(stages=4)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from syncline.costmodel import MODELS, ModelShape, activation_bytes
 from syncline.costmodel.compute.module_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
+from syncline.costmodel.layouts.activations import worker_activation_bytes
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.own_tensors import worker_activation_bytes, worker_tensors
+from syncline.costmodel.layouts.own_tensors import worker_tensors
 from syncline.costmodel.traffic.call import groups_like
 from syncline.errors import SpecError
 
@@ -103,17 +104,20 @@ def test_activations_are_those_of_the_paper() -> None:
     gpt = MODELS["gpt3-175b"]
     s, h, a, layers, v = 2048, 12288, 96, 96, 50257
     ends = s * (h + 4 * v) + 4 * s * h
+    gradients = 10 * s * h  # of one layer's hidden numbers and outputs
     for kept in ("stored", "selective", "recomputed"):
         assert worker_activation_bytes(gpt, Layout(), 4, 4, kept) == activation_bytes(gpt, 1, kept)
     stored = worker_activation_bytes(gpt, Layout(tensor=8), 4, 4, "stored")
     assert stored == pytest.approx((layers * s * h * (34 + 5 * a * s / h) + ends) / 8)  # equation 4
     # k stages of L / k layers, of which the first has k micro-batches: equation 5
     stages = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "selective")
-    assert stages == pytest.approx((layers * s * h * 34 + s * h) / 8)
+    assert stages == pytest.approx((layers * s * h * 34 + 8 * s * h + gradients) / 8)
     again = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "recomputed")
-    layer = s * h * (34 + 5 * a * s / h)
-    assert again == pytest.approx((8 * (12 * 2 * s * h + layer) + s * h) / 8)
+    layer = s * h * 34
+    assert again == pytest.approx((8 * (12 * 2 * s * h + s * h) + layer + gradients) / 8)
     chunks = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8, chunks=2), 64, 64, "selective")
-    assert chunks == pytest.approx(((1 + 7 / 16) * layers * s * h * 34 + s * h) / 8)
+    assert chunks == pytest.approx(((1 + 7 / 16) * (layers * s * h * 34 + 8 * s * h) + gradients) / 8)
     few = worker_activation_bytes(gpt, Layout(pipeline=8), 2, 2, "selective")
-    assert few == pytest.approx(max(2 / 8 * layers * s * h * 34 + s * h, layers / 8 * s * h * 34 + ends))
+    assert few == pytest.approx(
+        max(2 / 8 * layers * s * h * 34 + 2 * s * h + gradients, layers / 8 * s * h * 34 + ends - s * h)
+    )

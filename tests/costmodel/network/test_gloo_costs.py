@@ -92,9 +92,9 @@ def test_a_step_pays_what_its_collectives_take() -> None:
 
 def test_a_user_describes_them() -> None:
     costs = {
-        "message": "0.1 ms",
-        "call": {4: "0.5 ms", "2": "200us"},
-        "byte": {"all_reduce": "0.05 ns", "all_gather": 4e-10},
+        "message_overhead": "0.1 ms",
+        "call_overhead": {4: "0.5 ms", "2": "200us"},
+        "byte_overhead": {"all_reduce": "0.05 ns", "all_gather": 4e-10},
     }
     made = network(GIVEN | {"gloo": costs})
     assert made == KNOWN
@@ -106,7 +106,7 @@ def test_a_user_describes_them() -> None:
 
 
 def test_a_call_of_one_collective_is_described_beside_those_of_all_others() -> None:
-    told = {"call": {2: "0.2 ms", "all_to_all": {4: "0.6 ms", "2": "0.3 ms"}}}
+    told = {"call_overhead": {2: "0.2 ms", "all_to_all": {4: "0.6 ms", "2": "0.3 ms"}}}
     made = network(GIVEN | {"gloo": told}).gloo
     assert made == GlooCosts(call_s=((2, 2e-4),), call_of_s=(("all_to_all", ((2, 3e-4), (4, 6e-4))),))
     assert made.per_call("all_to_all", 4) == 6e-4 and made.per_call("all_reduce", 4) == 2e-4
@@ -152,27 +152,48 @@ def test_what_describes_costs_makes_the_same_ones_again(made: GlooCosts) -> None
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        (GIVEN | {"gloo": 3}, "network.gloo: got 3; expected fields, as in {message: 0.1 ms"),
+        (GIVEN | {"gloo": 3}, "network.gloo: got 3; expected fields, as in {message_overhead: 0.1 ms"),
         (
             GIVEN | {"gloo": {"massage": 1}},
-            "network.gloo.massage: got 1; expected no such field here, but one of 'byte'",
+            "network.gloo.massage: got 1; expected no such field here, but one of 'byte_overhead'",
         ),
-        (GIVEN | {"gloo": {"message": "0.1"}}, "network.gloo.message: got '0.1'; expected a time with its unit"),
-        (GIVEN | {"gloo": {"call": [1]}}, "network.gloo.call: got [1]; expected fields, as in {2: 0.2 ms"),
-        (GIVEN | {"gloo": {"call": {"two": 1}}}, "network.gloo.call.two: got 'two'; expected a number of workers"),
-        (GIVEN | {"gloo": {"call": {0: 1}}}, "network.gloo.call.0: got 0; expected a number of workers"),
-        (GIVEN | {"gloo": {"call": {"gather": 1}}}, "network.gloo.call.gather: got 1; expected fields, as in {2: 0.2"),
-        (GIVEN | {"gloo": {"call": {"gather": {"x": 1}}}}, "network.gloo.call.gather.x: got 'x'; expected a number"),
-        (GIVEN | {"gloo": {"call": {2: -1}}}, "network.gloo.call.2: got -1; expected a time"),
-        (GIVEN | {"gloo": {"byte": {"all_reduc": 1}}}, "network.gloo.byte.all_reduc: got 1; expected no such field"),
-        (GIVEN | {"gloo": {"byte": {"gather": "1 m"}}}, "network.gloo.byte.gather: got '1 m'"),
+        (
+            GIVEN | {"gloo": {"message_overhead": "0.1"}},
+            "network.gloo.message_overhead: got '0.1'; expected a time with its unit",
+        ),
+        (
+            GIVEN | {"gloo": {"call_overhead": [1]}},
+            "network.gloo.call_overhead: got [1]; expected fields, as in {2: 0.2 ms",
+        ),
+        (
+            GIVEN | {"gloo": {"call_overhead": {"two": 1}}},
+            "network.gloo.call_overhead.two: got 'two'; expected a number of workers",
+        ),
+        (
+            GIVEN | {"gloo": {"call_overhead": {0: 1}}},
+            "network.gloo.call_overhead.0: got 0; expected a number of workers",
+        ),
+        (
+            GIVEN | {"gloo": {"call_overhead": {"gather": 1}}},
+            "network.gloo.call_overhead.gather: got 1; expected fields, as in {2: 0.2",
+        ),
+        (
+            GIVEN | {"gloo": {"call_overhead": {"gather": {"x": 1}}}},
+            "network.gloo.call_overhead.gather.x: got 'x'; expected a number",
+        ),
+        (GIVEN | {"gloo": {"call_overhead": {2: -1}}}, "network.gloo.call_overhead.2: got -1; expected a time"),
+        (
+            GIVEN | {"gloo": {"byte_overhead": {"all_reduc": 1}}},
+            "network.gloo.byte_overhead.all_reduc: got 1; expected no such field",
+        ),
+        (GIVEN | {"gloo": {"byte_overhead": {"gather": "1 m"}}}, "network.gloo.byte_overhead.gather: got '1 m'"),
         (
             {"per_node": 2, "inside": "nvlink4", "between": GIVEN | {"gloo": {}}},
             "network.between.gloo: got {}; expected no",
         ),
         (
-            {"sites": 2, "lan": GIVEN | {"gloo": {"message": 1}}, "uplink": "wan"},
-            "network.lan.gloo: got {'message': 1.0}",
+            {"sites": 2, "lan": GIVEN | {"gloo": {"message_overhead": 1}}, "uplink": "wan"},
+            "network.lan.gloo: got {'message_overhead': 1.0}",
         ),
     ],
 )

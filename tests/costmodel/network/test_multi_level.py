@@ -53,7 +53,7 @@ def test_two_levels_are_nodes(inner: Link, outer: Link, size: int, nodes: int, d
     nics = data.draw(st.one_of(st.none(), st.integers(1, size)))
     two = TwoLevel(size, inner, outer, nics)
     for units in (None, nodes):
-        levels = MultiLevel((Level(size, inner), Level(units, outer, nics, through=False)))
+        levels = MultiLevel((Level(size, inner), Level(units, outer, nics, shares_lower_links=False)))
         the_same(levels, two, size * nodes)
     assert levels_of(two) == levels_of(MultiLevel(levels_of(two)))
 
@@ -63,7 +63,7 @@ def test_two_levels_with_one_uplink_are_sites(lan: Link, uplink: Link, size: int
     sites = Sites(count, lan, uplink)
     across = replace(uplink, latency_s=2 * uplink.latency_s)
     for units in (None, size):
-        the_same(MultiLevel((Level(units, lan), Level(count, across, 1, through=True))), sites, size * count)
+        the_same(MultiLevel((Level(units, lan), Level(count, across, 1, shares_lower_links=True))), sites, size * count)
     the_same(MultiLevel(levels_of(sites)), sites, size * count)
 
 
@@ -79,7 +79,9 @@ def test_one_level_is_a_link(link: Link, workers: int) -> None:
 def test_sockets_in_a_node_share_what_is_between_them_and_have_a_card_each() -> None:
     """Two sockets of two workers in a node: their bus is shared, the cards are theirs, and workers leave by them."""
     bus = Link(1e-6, 20.0, "bus")
-    on = MultiLevel((Level(2, NVLINK), Level(2, bus, 1, through=True), Level(None, CARD, 2, through=False)))
+    on = MultiLevel(
+        (Level(2, NVLINK), Level(2, bus, 1, shares_lower_links=True), Level(None, CARD, 2, shares_lower_links=False))
+    )
     ways = on.among(8)
     rates = [ways.bandwidth_bytes_per_s[channels(ways, *pair)].tolist() for pair in [(0, 1), (0, 2), (0, 4)]]
     assert rates == [[400.0] * 2, [400.0, 20.0, 20.0, 400.0], [50.0, 50.0]]
@@ -149,7 +151,7 @@ def test_a_reduction_between_leaves_is_slowed_by_the_oversubscription(k: float) 
 def rail_optimised(cross_rail: str | None, k: float = 1) -> MultiLevel:
     """Two pods of two nodes of four, a card and a rail each."""
     node, pod = Level(4, NVLINK), Level(2, CARD, cross_rail=cross_rail)  # type: ignore[arg-type]
-    return MultiLevel((node, pod, Level(2, SPINE, oversubscription=k, through=True)))
+    return MultiLevel((node, pod, Level(2, SPINE, oversubscription=k, shares_lower_links=True)))
 
 
 def rates_of(on: MultiLevel, sender: int, receiver: int) -> list[float]:
@@ -236,7 +238,7 @@ def test_what_it_is_for_people() -> None:
         ),  # type: ignore[arg-type]
         (
             (Level(2, CARD), Level(2, CARD, 2, cross_rail="inside")),
-            "network.levels.1.through: got None; .*of their own",
+            "network.levels.1.shares_lower_links: got None; .*of their own",
         ),
     ],
 )

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel import MODELS, Call, Exchange, Link, mean_step, ring_all_reduce_s
+from syncline.costmodel import MODELS, Call, Exchange, Link, mean_step, model_fragments, ring_all_reduce_s
 from syncline.costmodel.traffic.overlap import (
     BUCKET_BYTES,
     FIRST_BUCKET_BYTES,
     WHOLE,
     Bucket,
     PricedCall,
+    covered_buckets,
     gradient_buckets,
     worker_after,
 )
@@ -63,8 +64,24 @@ def test_buckets_share_out_the_gradient_in_the_order_of_the_backward_pass(elemen
     assert buckets[-1].ready == pytest.approx(1.0, rel=1e-12)
 
 
+@given(sizes, st.sampled_from([4096.0, 5e6]), st.integers(1, 4), st.integers(1, 3))
+def test_fragments_of_a_gradient_have_its_buckets_between_them(elements, bucket_bytes, fragments, strides):
+    elements = [count for count in elements if count]
+    buckets, total = gradient_buckets(elements, bucket_bytes), sum(elements)
+    sent = dict.fromkeys((bucket.ready for bucket in buckets), 0.0)
+    for fragment in model_fragments(elements, fragments, strides):
+        if fragment.spans:
+            share = sum(elements[index] for index in fragment.tensors) / total
+            parts = covered_buckets(buckets, fragment.spans)
+            assert sum(part.share for part in parts) == pytest.approx(1)
+            for part in parts:
+                sent[part.ready] += share * part.share
+    for bucket in buckets:
+        assert sent[bucket.ready] == pytest.approx(bucket.share, abs=1e-8)
+
+
 def test_arguments_that_cannot_be():
-    with pytest.raises(SpecError, match="bucket: got 0"):
+    with pytest.raises(SpecError, match="bucket_size: got 0"):
         gradient_buckets([1], 0)
     with pytest.raises(SpecError, match="forward_share: got 2"):
         gradient_buckets([1], 1, forward_share=2)

@@ -90,27 +90,33 @@ def test_gradients_of_silent_micro_batches_travel_in_the_last_backward_pass() ->
 
 
 def test_memory_of_the_stages_of_zero() -> None:
-    """ZeRO, Figure 1: 7.5e9 parameters with Adam on 64: 120, 31.4, 16.6 and 1.9 GB of model states."""
-    whole = model_memory(7_500_000_000, 15_000_000_000, precision="mixed")
-    told = [sharded_memory(whole, one, 64, 0.0).total_bytes / 1e9 for one in SHARDINGS]
-    assert [f"{gigabytes:.1f}" for gigabytes in told] == ["120.0", "31.4", "16.6", "1.9"]
+    """ZeRO, Figure 1: 7.5e9 parameters with Adam on 64: 120, 31.4, 16.6 and 1.9 GB of model states.
+
+    Its gradients have 16 bits; ours have 32, of which a shard of the 16-bit weights is as large as what is missing.
+    """
+    parameters = 7_500_000_000
+    whole = model_memory(parameters, 2 * parameters, precision="mixed")
+    told = [sharded_memory(whole, one, 64, 0.0, "mixed").total_bytes for one in SHARDINGS]
+    wider = [2 * parameters, 2 * parameters, 2 * parameters / 64, 0]
+    gigabytes = [(total - extra) / 1e9 for total, extra in zip(told, wider, strict=True)]
+    assert [f"{total:.1f}" for total in gigabytes] == ["120.0", "31.4", "16.6", "1.9"]
 
 
 @pytest.mark.parametrize("workers", [1, 4, 16, 64, 256, 1024])
 @pytest.mark.parametrize("parameters", [7_500_000_000, 128_000_000_000, 10**12])
 def test_memory_of_the_stages_is_zero_s_formulas(workers: int, parameters: int) -> None:
-    """Rajbhandari et al. (2020), Figure 1 and Table 1: of Psi parameters, K = 12 bytes of states of each with Adam."""
+    """Megatron Core's guide: 18 bytes of a parameter, 6 + 12 / d with a distributed optimizer; FSDP: 16 / d."""
     whole = model_memory(parameters, 2 * parameters, precision="mixed")
-    told = {one: sharded_memory(whole, one, workers, 0.0).total_bytes / parameters for one in SHARDINGS}
+    told = {one: sharded_memory(whole, one, workers, 0.0, "mixed").total_bytes / parameters for one in SHARDINGS}
     k, n = 12, workers
     assert told == pytest.approx(
-        {"none": 4 + k, "optimizer": 4 + k / n, "gradients": 2 + (2 + k) / n, "full": (4 + k) / n}, rel=1e-12
+        {"none": 6 + k, "optimizer": 6 + k / n, "gradients": 2 + (4 + k) / n, "full": (4 + k) / n}, rel=1e-12
     )
 
 
 def test_what_is_whole_beside_a_share() -> None:
     whole = model_memory(1_000, 2_000, precision="mixed", wire_bytes=7.0)
-    wire = {one: sharded_memory(whole, one, 4, 100.0).wire_bytes for one in SHARDINGS}
+    wire = {one: sharded_memory(whole, one, 4, 100.0, "mixed").wire_bytes for one in SHARDINGS}
     assert wire == {"none": 7.0, "optimizer": 7.0, "gradients": 100.0, "full": 300.0}
 
 

@@ -313,8 +313,8 @@ def test_exit_codes(command: Callable, tmp_path: Path) -> None:
         done = command("launch", "tiny.yaml", option, value)
         assert (done.code, done.err.splitlines()[-1]) == (2, f"error: {line}")
     # Found by the processes alone, which build the problem: a batch that is not in the table.
-    done = command("launch", "tiny.yaml", "--workers", "2", "--set", "compute.table={1: 1 ms}")
-    assert done.code == 2 and done.err.splitlines()[-1].startswith("error: compute.table: ")
+    done = command("launch", "tiny.yaml", "--workers", "2", "--set", "compute.batch_times={1: 1 ms}")
+    assert done.code == 2 and done.err.splitlines()[-1].startswith("error: compute.batch_times: ")
     assert [path.name for path in (tmp_path / "runs").glob("*")] == []
 
 
@@ -343,7 +343,7 @@ def test_what_is_the_simulators_alone_is_warned_about() -> None:
     assert launch_warnings(spec_of(), cores=WORKERS) == []
     (line,) = launch_warnings(spec_of(), cores=1)
     assert line.startswith(f"{WORKERS} processes share 1 cores")
-    odd = spec_of(compute={"jitter": 0.1}, faults={"slow_links": [{"worker": 0, "factor": 2}]})
+    odd = spec_of(compute={"jitter": 0.1}, faults={"slow_links": [{"worker": 0, "bandwidth_divisor": 2}]})
     assert [line.partition(":")[0] for line in launch_warnings(odd, cores=WORKERS)] == ["compute", "faults"]
 
 
@@ -356,6 +356,6 @@ def test_workers_that_do_not_fill_their_processes_are_refused(tmp_path: Path) ->
 
 
 def test_absent_workers_are_for_the_simulator(tmp_path: Path) -> None:
-    spec = spec_of(method="ddp-adam", faults={"absences": [{"worker": 0, "leaves": 3}]})
+    spec = spec_of(method="ddp-adam", faults={"absences": [{"worker": 0, "first_step": 3}]})
     with pytest.raises(SpecError, match=r"faults.absences: .* real processes do not leave"):
         launch(spec, tmp_path / "out")

@@ -175,7 +175,13 @@ def test_a_worker_that_dies_is_started_again_and_goes_on(
     end: Callable[[], object], how_it_ended: str, tmp_path: Path
 ) -> None:
     """A quorum of two goes on without it; its steps since its model are lost, and anybody's again."""
-    how = {"buffer": 2, "waits": True, "grace": "1 ms", "weights": "tokens", "discount": 0.5}
+    how = {
+        "buffer_size": 2,
+        "synchronous": True,
+        "grace_period": "1 ms",
+        "update_weights": "tokens",
+        "staleness_exponent": 0.5,
+    }
     told = launched(spec_of(how, problem=dying(tmp_path, (1, 4), end=end)), tmp_path / "out")
     (gone,) = told["departures"]
     assert gone["worker"] == 1 and gone["returns"] and gone["how"] == how_it_ended
@@ -191,7 +197,7 @@ def test_a_worker_that_dies_is_started_again_and_goes_on(
 
 
 def test_who_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
-    how = {"buffer": 3, "waits": True}
+    how = {"buffer_size": 3, "synchronous": True}
     told = launched(spec_of(how, problem=dying(tmp_path, (2, 3))), tmp_path / "out", rejoins=0)
     assert [one["returns"] for one in told["departures"]] == [False] and told["joins"] == []
     assert told["failed"] is None and told["rows"][0]["steps"] == STEPS
@@ -212,7 +218,7 @@ def test_where_nobody_is_left_it_ends_and_says_since_when(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("fields", "how", "line"),
     [
-        ({"how": {"above": {"groups": 2}}}, {}, "method.asynchronous.above: .*; expected none in a launch"),
+        ({"how": {"hierarchy": {"groups": 2}}}, {}, "method.asynchronous.hierarchy: .*; expected none in a launch"),
         ({"how": {}, "failures": {"rates": []}}, {}, "failures: got 'given'; expected none"),
         ({"how": {}}, {"workers_per_process": 3}, "workers_per_process: got 3; expected 1"),
         ({"how": {}}, {"reproducible": True}, "reproducible: got True; expected false"),

@@ -71,7 +71,12 @@ def test_messages_and_levels_have_their_links() -> None:
         *(RankRecord([Computed(0), Stepped()], [((1e9, 0.0),)]) for _ in range(3)),
     ]
     three = network(
-        {"levels": [{"units": 2, "link": "nvlink3"}, {"units": 2, "link": "ib-hdr", "through": True, "rails": 1}]}
+        {
+            "levels": [
+                {"units": 2, "link": "nvlink3"},
+                {"units": 2, "link": "ib-hdr", "shares_lower_links": True, "rails": 1},
+            ]
+        }
     )
     rows = links(TraceRecord("a", told), three)
     assert {name: (row["channels"], row["bytes"]) for name, row in rows.items()} == {

@@ -21,7 +21,7 @@ from syncline.measure.validation.cross_validation import STAGES, fitted_p3, nvli
 from syncline.measure.validation.measured_steps import Point, layouts
 from tests.test_docs import documented
 
-QUICK = ("validate", "clusters", "--set", "left_out=false")
+QUICK = ("validate", "clusters", "--set", "cross_validation=false")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,10 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
     assert done.code == 0, done.err
     result = json.loads(done.out)
     assert len(result["rows"]) == 158 + 8 + 288 + 720 + 54
-    assert set(result) == {"spec", "rows", "summary", "constants", "left_out", "folder"} and result["left_out"] == []
+    assert (
+        set(result) == {"spec", "rows", "summary", "constants", "cross_validation", "folder"}
+        and result["cross_validation"] == []
+    )
     own = {key for path in BUNDLED for key in read_table(path)[1][0]}
     assert {key for row in result["rows"] + result["summary"] for key in row} - own <= documented("validate clusters")
     assert "nccl all_reduce, shaped" in done.err and "l40s_steps.csv" in done.err
@@ -88,8 +91,8 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
 def test_constants_without_a_group_are_told(command, monkeypatch) -> None:
     monkeypatch.setattr("syncline.measure.validation.cross_validation.GROUPS_LEFT_OUT", ("megabytes",))
     done = command("validate", "clusters", "--json")
-    told = json.loads(done.out)["left_out"]
-    assert {row["left_out"] for row in told} == {"nothing", "megabytes", "gpus"}
+    told = json.loads(done.out)["cross_validation"]
+    assert {row["held_out"] for row in told} == {"nothing", "megabytes", "gpus"}
     ring = [row for row in told if row["stage"].startswith("NCCL all-reduce")]
     assert [row["value"] for row in ring] == ["fit", "128", "256"]
     assert all(row["median"] < 0.01 and row["worst"] < 0.02 for row in ring)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from syncline.analysis.theory import momentum_information_nats, momentum_noise_variance
+from replication.theory import momentum_information_nats, momentum_noise_variance
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import method_of

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncline.costmodel.scaling.equal_loss import more_tokens
 from syncline.costmodel.scaling.inverse import tokens_for_loss
 from syncline.costmodel.scaling.predict import TrainingAtScale
 from syncline.costmodel.scaling.published import TOKEN_LAWS
 from syncline.costmodel.scaling.relative import relative_loss
 from syncline.methods import method_of
-from syncline.planner.advice.equal_loss import NO_FIT, more_tokens, tokens_needed
+from syncline.planner.advice.equal_loss import NO_FIT, tokens_needed
 from syncline.planner.advice.question import AdviceQuestion
 
 DILOCO = method_of({"kind": "diloco", "lr": 0.003, "period": 30})

@@ -17,7 +17,7 @@ PLANS = [
     TrainingPlan(method_of("ddp-adam"), Layout(data=32)),
     TrainingPlan(method_of("ddp-adam"), Layout(tensor=4, data=8, pipeline=2), overlap="none"),
     TrainingPlan(method_of({"kind": "diloco", "lr": 0.003, "period": 30}), Layout(data=32)),
-    TrainingPlan(method_of({"kind": "diloco", "lr": 0.003, "wire": "bf16"}), Layout(tensor=8), "recomputed"),
+    TrainingPlan(method_of({"kind": "diloco", "lr": 0.003, "wire": "bf16"}), Layout(tensor=8), sharding="full"),
     TrainingPlan(method_of("streaming-diloco"), Layout(data=32)),
 ]
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.scaling.hyperparameters import best_batch_tokens
+from syncline.costmodel.scaling.hyperparameters import best_batch_tokens, default_batch
 from syncline.errors import SpecError
-from syncline.planner.advice.question import advice_question, default_batch
+from syncline.planner.advice.question import advice_question
 
 FULL: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100"}
 
 
 def test_what_nobody_says_is_told_with_its_source() -> None:
     question = advice_question(**FULL)
-    told = "\n".join(question.defaults)
+    told = "\n".join(f"{assumption.text} {assumption.source}" for assumption in question.assumptions)
     assert "20 per parameter (Hoffmann" in told and "Tables 9 and 10" in told and "LLaMA (2023)" in told
     assert question.tokens == 20 * question.model.parameters
     assert (question.sequence, question.batch_tokens, question.tokens_per_worker) == (2048, 2**19, 8192)
@@ -32,7 +32,7 @@ def test_what_somebody_says_is_not_told() -> None:
 
 def test_a_batch_is_of_whole_sequences() -> None:
     question = advice_question(**FULL, batch_tokens="4M")
-    assert question.batch_tokens == 30 * 64 * 2048 and "nearest to 4,000,000" in question.defaults[-1]
+    assert question.batch_tokens == 30 * 64 * 2048 and "nearest to 4,000,000" in question.assumptions[-1].origin
 
 
 @given(st.floats(1e7, 1e12), st.integers(1, 4096), st.sampled_from([1024, 2048, 8192]))

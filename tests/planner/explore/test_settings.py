@@ -100,7 +100,7 @@ def test_the_spec_gives_the_pages_numbers(settings, tmp_path):
 def test_the_default_is_the_bundled_cluster():
     settings = PageSettings()
     rows = sl.project(
-        model="llama-7b", cluster="two-sites-a100", layout="data=32", steps=settings.steps,
+        model="llama-7b", cluster="two-sites-a100", layout="data=32", tokens=settings.tokens,
         methods=[BASELINE, *settings.methods],
     ).rows  # fmt: skip
     told = {row["method"]: row["step_time_s"] for row in ranking_of(settings).rows}

@@ -52,9 +52,12 @@ def rows_alike(some, others):
         {"networks": [PIECES, WINDOWS, OPENED]},
         {"algorithm": "nccl", "overlap": "ddp", "networks": [PIECES, WINDOWS, OPENED]},
         {"algorithm": "auto", "overlap": "async", "networks": [WINDOWS], "methods": ["ddp-adam", "streaming-mt-dao"]},
-        {"algorithm": "auto", "rule": "rendezvous", "methods": ["ddp-adam", "one-bit-adam"]},
+        {"algorithm": "auto", "protocol": "rendezvous", "methods": ["ddp-adam", "one-bit-adam"]},
         {"networks": [NODES, "wan"], "methods": ["ddp-adam", "diloco", "local-adam"], "workers": 8},
-        {"memory": {"activations": "stored"}, "compute": {"hardware": "a100", "encode": "2 GB/s", "readback": "1 ms"}},
+        {
+            "memory": {"activations": "stored"},
+            "compute": {"hardware": "a100", "encode_bandwidth": "2 GB/s", "readback_latency": "1 ms"},
+        },
     ],
     ids=str,
 )

@@ -28,8 +28,8 @@ def spec(**changed: object) -> ProjectSpec:
 @pytest.mark.parametrize("number", range(len(METHODS)))
 @pytest.mark.parametrize("factor", [0.7, 1.9])
 def test_factors_are_those_of_a_slower_machine_and_a_slower_link(overlap: str, number: int, factor: float) -> None:
-    one = spec(overlap=overlap, compute={"seconds": 0.2, "encode": "1 GB/s"})
-    slower = spec(overlap=overlap, compute={"seconds": 0.2 * factor, "encode": 1e9 / factor})
+    one = spec(overlap=overlap, compute={"seconds": 0.2, "encode_bandwidth": "1 GB/s"})
+    slower = spec(overlap=overlap, compute={"seconds": 0.2 * factor, "encode_bandwidth": 1e9 / factor})
     line = Link(5e-3, 1e8)
     longer = Link(5e-3 * factor, 1e8 / factor)
     plan, slow = ProjectionPlan([one]), ProjectionPlan([slower])

@@ -27,7 +27,7 @@ SHARED = {
     "workers": WORKERS,
     "steps": STEPS,
     "networks": ["wan", "10gbe"],
-    "compute": {"hardware": "cpu-core", "optimizer": "counted"},
+    "compute": {"hardware": "cpu-core", "optimizer_time": "counted"},
     "overlap": "none",
     "algorithm": "ring",
 }
@@ -42,7 +42,7 @@ VARIANTS = {
     "momenta of outer layers": {"kind": "lion-cub", "vote": "direct", "ties": "zero", "lr": 0.0005, "wire": "bf16",
                                 "momentum_layers": "first-and-last", "momentum_period": 6},
     "nodes": {"kind": "demo", "per_node": 3, "lr": 0.001},
-    "an outer optimizer": {"kind": "mt-dao", "lr": 0.003, "period": 8, "outer": {"lr": 0.7}},
+    "an outer optimizer": {"kind": "mt-dao", "lr": 0.003, "period": 8, "outer_optimizer": {"lr": 0.7}},
 }  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_the_closed_form_is_the_ledger_and_the_clock_of_a_real_training(method, 
 @pytest.mark.parametrize("method", METHODS)
 def test_so_it_is_with_what_nobody_says(method, text):
     """Gradients in buckets beside the backward pass, the fastest algorithm of each size, four workers."""
-    how = {"overlap": "ddp", "algorithm": None, "workers": 4, "steps": 8, "bucket": 1024}
+    how = {"overlap": "ddp", "algorithm": None, "workers": 4, "steps": 8, "bucket_size": 1024}
     fields = named(method)
     spec = training(text, [fields], **how)
     trained = train_method(spec, spec.methods[0])
@@ -145,7 +145,7 @@ def test_a_step_of_ddp_is_computing_and_one_ring_all_reduce():
     spec = load_spec("project-gpt-160m", ["methods=[ddp-adam, diloco]", "networks=[10gbe]", *plain])
     ddp, diloco = project(spec)
     machine = spec.compute.hardware
-    compute_s = spec.model.flops_per_token * spec.tokens_per_worker / (machine.mfu * machine.peak_flops)
+    compute_s = spec.model.flops_per_token * spec.worker_tokens / (machine.mfu * machine.peak_flops)
     sync_s = float(ring_all_reduce_s(4, 4 * spec.model.parameters, spec.networks[0]))
     assert ddp["step_time_s"] == pytest.approx(compute_s + sync_s, rel=1e-12)
     assert diloco["step_time_s"] == pytest.approx(compute_s + sync_s / 32, rel=1e-12)
@@ -203,12 +203,12 @@ def test_a_volume_of_nothing_has_no_deviation_and_no_error():
 
 
 MORE = [
-    {"kind": "mt-dao", "lr": 0.003, "outer": "fedadam"},
+    {"kind": "mt-dao", "lr": 0.003, "outer_optimizer": "fedadam"},
     {"kind": "mt-dao", "base": "muon", "betas": [0.9, 0.99], "omegas": [0.5, 0.4], "lr": 0.003},
-    {"kind": "curvadion", "other": "lion", "threshold": 0.0, "lr": 0.003},
+    {"kind": "curvadion", "other_rule": "lion", "threshold": 0.0, "lr": 0.003},
     {"kind": "sign-sgd", "momentum": 0.9, "lr": 0.003},
     {"kind": "streaming-diloco", "rule": "muon", "lr": 0.003},
-    {"kind": "powersgd", "rule": "adam", "rank": 1, "always": True, "lr": 0.003},
+    {"kind": "powersgd", "rule": "adam", "rank": 1, "compress_all_matrices": True, "lr": 0.003},
 ]
 
 

@@ -102,7 +102,7 @@ def test_rows_are_those_of_every_combination():
         for method in ("ddp-adam", "diloco")
     }
     assert {row["overlap"] for row in rows} == {"ddp"}
-    by_hand = spec("model=olmo-1b", "workers=64", "compute.hardware=a100", "methods=[ddp-adam, diloco]", "overlap=ddp",
+    by_hand = spec("model=olmo-1b", "workers=64", "compute.hardware=a100", "methods=[ddp-adam, {kind: diloco, lr: 0.003, period: 30}]", "overlap=ddp",
                    "algorithm=auto")  # fmt: skip
     assert project(by_hand) == rows[-2:]
 

@@ -36,11 +36,11 @@ def test_what_the_fit_has_not_seen_is_named() -> None:
 @pytest.mark.parametrize(
     ("more", "headings"),
     [
-        ({}, "method time waiting speedup memory training loss"),
-        ({"prices": "aws-p4de-2026-11"}, "method speedup memory training loss cost energy"),
+        ({}, "method every time waiting speedup training loss"),
+        ({"prices": "aws-p4de-2026-11"}, "method every speedup training loss cost energy"),
         (
             {"tokens": None, "target_loss": 2.3, "extrapolate": True},
-            "method time speedup memory training tokens loss",
+            "method every time speedup training tokens loss",
         ),
     ],
 )

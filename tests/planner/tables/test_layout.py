@@ -106,8 +106,7 @@ def drawn(renderable, width):
 
 
 def sheet_of(group):
-    (sheet,) = (part for part in group.renderables if isinstance(part, Sheet))
-    return sheet
+    return next((part for part in group.renderables if isinstance(part, Sheet)), None)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +128,8 @@ def test_every_command_s_tables_fit(name, width, tables):
     for group in tables(name):
         assert isinstance(group, Group)
         assert max(map(len, drawn(group, width))) <= width
-        fits(sheet_of(group), width)
+        if (sheet := sheet_of(group)) is not None:  # assumptions are lines of text
+            fits(sheet, width)
 
 
 def fits(sheet, width):

@@ -60,7 +60,7 @@ REFUSED = [
     (["steps.x=5"], "--grid steps.x: got 5; expected a path into fields"),
     (["method=[{kind: local, lr: 1, period: 2}, {kind: local, lr: 2, period: 2}]"], "--grid method: got"),
     (["schedule.warmup_steps=0,7"], "--grid schedule.warmup_steps: got 7; expected at most 6"),
-    (["compute.starts=[[0, 1, 2]]", "workers=3,4"], r"--grid compute.starts: got \(0.0, 1.0, 2.0\); expected one time"),
+    (["compute.start_offsets=[[0, 1, 2]]", "workers=3,4"], r"start_offsets: got \(0.0, 1.0, 2.0\); expected one time"),
     (["compute.slow_workers=[[{worker: 2, factor: 2}]]", "steps=5,6"], None),
 ]  # fmt: skip
 
@@ -75,8 +75,10 @@ def test_what_cannot_be_is_refused_by_the_grid_s_name(texts, line):
 
 
 def test_a_field_that_no_grid_names_is_told_with_the_configuration():
-    with pytest.raises(SpecError, match=r"compute.starts: got .*expected one time per worker \(4\) \(with workers=4\)"):
-        made("workers=3,4", overrides=["compute.starts=[0, 1, 2]"])
+    with pytest.raises(
+        SpecError, match=r"compute.start_offsets: got .*expected one time per worker \(4\) \(with workers=4\)"
+    ):
+        made("workers=3,4", overrides=["compute.start_offsets=[0, 1, 2]"])
 
 
 def test_what_is_set_below_a_grid_s_field_is_to_blame_itself():
@@ -188,8 +190,15 @@ def test_only_the_clock_s_fields_share_a_training():
         (one,) = made(overrides=overrides)
         return training_name(one.spec)
 
-    clock = ["network=10gbe", "compute.seconds=2", "overlap=async", "rule=rendezvous", "algorithm=ring", "bucket=1MB"]
+    clock = [
+        "network=10gbe",
+        "compute.seconds=2",
+        "overlap=async",
+        "protocol=rendezvous",
+        "algorithm=ring",
+        "bucket_size=1MB",
+    ]
     assert {training(one) for one in [*clock, "timeline_steps=3", "seeds=[7]"]} == {training()}
     others = ["workers=2", "steps=5", "eval_every=3", "threads=2", "schedule.warmup_steps=1", "method.lr=0.5",
-              "problem.noise_std=0.2", "faults.absences=[{worker: 0, leaves: 1, returns: 2}]"]  # fmt: skip
+              "problem.noise_std=0.2", "faults.absences=[{worker: 0, first_step: 1, end_step: 2}]"]  # fmt: skip
     assert len({training(), *(training(one) for one in others)}) == len(others) + 1

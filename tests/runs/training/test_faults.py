@@ -26,12 +26,12 @@ def plain():
 @pytest.mark.parametrize(
     "fault",
     [
-        "faults.stragglers.exponential=1",
-        "faults.stragglers.pareto=2",
+        "faults.stragglers.exponential_scale=1",
+        "faults.stragglers.pareto_shape=2",
         "faults.stragglers.slowdowns={probability: 0.5, factor: 3}",
-        "faults.slow_links=[{worker: 1, factor: 1000000}]",
+        "faults.slow_links=[{worker: 1, bandwidth_divisor: 1000000}]",
         "faults.slow_links=[{worker: 1, latency_factor: 2}]",
-        "faults.latency_jitter={mean: 20 ms}",
+        "faults.latency_jitter={mean_delay: 20 ms}",
     ],
 )
 def test_faults_of_the_clock_cost_time_and_change_no_loss(plain, fault):
@@ -42,7 +42,7 @@ def test_faults_of_the_clock_cost_time_and_change_no_loss(plain, fault):
 
 
 def test_a_worker_that_is_away_is_away_in_the_loss_the_ledger_and_the_clock(plain):
-    one, timed = trained("faults.absences=[{worker: 2, leaves: 10, returns: 20}]")
+    one, timed = trained("faults.absences=[{worker: 2, first_step: 10, end_step: 20}]")
     assert np.array_equal(one.history.loss[:10], plain[0].history.loss[:10])
     assert not np.array_equal(one.history.loss[10:], plain[0].history.loss[10:])
     assert [call.group_size for call in one.ledger] == [3, 3, 2, 2, 3, 3]
@@ -52,6 +52,6 @@ def test_a_worker_that_is_away_is_away_in_the_loss_the_ledger_and_the_clock(plai
 
 
 def test_with_one_worker_left_nothing_is_sent():
-    one, timed = trained("faults.absences=[{worker: 0, leaves: 5}, {worker: 2, leaves: 5}]")
+    one, timed = trained("faults.absences=[{worker: 0, first_step: 5}, {worker: 2, first_step: 5}]")
     assert [call.step for call in one.calls()] == [4]
     assert timed.step_end_s[-1] - timed.step_end_s[4] == pytest.approx(25 * 10e-3)

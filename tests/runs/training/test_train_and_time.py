@@ -50,7 +50,10 @@ def timed(spec: RunSpec) -> tuple[Any, Any]:
 def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], overlap: str) -> None:
     """What is sent, when it is needed and what is encoded are told twice: from the ledger, and by the spec alone."""
     spec = spec_of(
-        method, overlap=overlap, bucket=512, compute={"seconds": 1e-3, "encode": "1 MB/s", "optimizer": 2e-4}
+        method,
+        overlap=overlap,
+        bucket_size=512,
+        compute={"seconds": 1e-3, "encode_bandwidth": "1 MB/s", "optimizer_time": 2e-4},
     )
     trained, clock = timed(spec)
     tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
@@ -65,7 +68,7 @@ def test_the_clock_of_equal_workers_is_the_closed_form(method: dict[str, Any], o
 
 def test_buckets_are_filled_by_gradients_of_the_precision() -> None:
     """As a projection fills them: of 16-bit gradients twice as many make a bucket."""
-    spec = spec_of({"kind": "ddp"}, overlap="ddp", bucket=512, precision="bf16")
+    spec = spec_of({"kind": "ddp"}, overlap="ddp", bucket_size=512, precision="bf16")
     trained, clock = timed(spec)
     tensors = task_tensors(spec.problem.build(Rows.whole_group(spec.workers)))
     elements = [one.elements for one in trained.tensors]
@@ -86,7 +89,7 @@ def test_one_training_under_two_names_has_one_clock() -> None:
         "seeds=[0]",
         "problem.skew=0",
         "compute.seconds=0.001",
-        "compute.encode=1 MB/s",
+        "compute.encode_bandwidth=1 MB/s",
         "algorithm=ring",
     ]
     shared = "lr: 0.003, period: 8, wire: bf16"
@@ -102,7 +105,7 @@ def test_one_training_under_two_names_has_one_clock() -> None:
 def test_buckets_shorten_a_step_and_change_no_loss() -> None:
     fast = {"network": LINK | {"latency": 0.0}}
     (plain, without), (bucketed, with_it) = (
-        timed(spec_of({"kind": "ddp"}, overlap=overlap, bucket=512, **fast)) for overlap in ("none", "ddp")
+        timed(spec_of({"kind": "ddp"}, overlap=overlap, bucket_size=512, **fast)) for overlap in ("none", "ddp")
     )
     assert with_it.step_time_s < without.step_time_s
     assert with_it.communication_s == pytest.approx(without.communication_s)
@@ -122,13 +125,13 @@ def test_streamed_averages_are_waited_for_when_they_are_merged() -> None:
 
 
 def test_a_trigger_reads_a_number_of_each_matrix_in_every_step() -> None:
-    spec = spec_of({"kind": "curvadion"}, compute={"seconds": 1e-3, "readback": "20 us"})
+    spec = spec_of({"kind": "curvadion"}, compute={"seconds": 1e-3, "readback_latency": "20 us"})
     trained, clock = timed(spec)
     assert trained.readbacks_by_step().tolist() == [1] * 12  # of the hidden layer; the output layer is no matrix to it
     assert clock.trigger_s == pytest.approx(20e-6)
     _, free = timed(spec_of({"kind": "curvadion"}))
     assert clock.step_time_s == pytest.approx(free.step_time_s + clock.trigger_s)
-    assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "readback": "20 us"}))[1].trigger_s == 0
+    assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "readback_latency": "20 us"}))[1].trigger_s == 0
 
 
 MUON = {"kind": "ddp", "rule": "muon", "other_lr": 0.01}
@@ -136,18 +139,18 @@ MUON = {"kind": "ddp", "rule": "muon", "other_lr": 0.01}
 
 def test_updates_are_counted_at_the_speed_of_the_step() -> None:
     """Of Muon the iterations of its one matrix; nothing of Adam, whose update multiplies nothing."""
-    trained, clock = timed(spec_of(MUON, compute={"seconds": 1e-3, "optimizer": "counted"}))
+    trained, clock = timed(spec_of(MUON, compute={"seconds": 1e-3, "optimizer_time": "counted"}))
     share = newton_schulz_flops(16, 64) / trained.flops_per_step
     assert clock.optimizer_s == pytest.approx(1e-3 * share) and share > 0.1
-    on_core = timed(spec_of(MUON, compute={"hardware": "cpu-core", "optimizer": "counted"}))[1]
+    on_core = timed(spec_of(MUON, compute={"hardware": "cpu-core", "optimizer_time": "counted"}))[1]
     assert on_core.optimizer_s == pytest.approx(share * on_core.compute_s)
     _, free = timed(spec_of(MUON))
     assert clock.step_time_s == pytest.approx(free.step_time_s + clock.optimizer_s)
-    assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "optimizer": "counted"}))[1].optimizer_s == 0
+    assert timed(spec_of({"kind": "ddp"}, compute={"seconds": 1e-3, "optimizer_time": "counted"}))[1].optimizer_s == 0
 
 
 def test_updates_take_what_is_given_and_longer_where_computing_does() -> None:
-    given = {"seconds": 1e-3, "optimizer": {"ddp-muon": "4 ms", "another": "1 s"}}
+    given = {"seconds": 1e-3, "optimizer_time": {"ddp-muon": "4 ms", "another": "1 s"}}
     assert timed(spec_of(MUON, compute=given))[1].optimizer_s == pytest.approx(4e-3)
     slow = given | {"slow_workers": [{"worker": 1, "factor": 2}]}
     assert timed(spec_of(MUON, compute=slow))[1].optimizer_s == pytest.approx(4e-3 * 4 / 3)
@@ -156,9 +159,9 @@ def test_updates_take_what_is_given_and_longer_where_computing_does() -> None:
 
 
 def test_updates_that_cannot_be_counted_are_refused_before_anything_is_trained() -> None:
-    spec = spec_of({"kind": "ddp"}, problem="rosenbrock", compute={"seconds": 1e-3, "optimizer": "counted"})
+    spec = spec_of({"kind": "ddp"}, problem="rosenbrock", compute={"seconds": 1e-3, "optimizer_time": "counted"})
     with pytest.raises(
-        SpecError, match=r"compute.optimizer: got 'counted'; expected a time, as rosenbrock has no FLOPs"
+        SpecError, match=r"compute.optimizer_time: got 'counted'; expected a time, as rosenbrock has no FLOPs"
     ):
         train_method(spec, spec.method)
 

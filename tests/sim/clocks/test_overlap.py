@@ -17,6 +17,7 @@ from tests.sim.strategies import kinds, links, sizes
 FIELDS = ("step_end_s", "end_s", "step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s",
           "communication_s", "exposed_communication_s", "wall_s")  # fmt: skip
 BUCKETS = gradient_buckets([5, 1, 3], 8.0)
+SPANS = ((), ((0.0, 0.25),), ((0.1, 0.3), (0.6, 1.0)))
 LINK = Link(0.0, 1.0)  # two workers: an all-reduce of n bytes takes n seconds
 
 
@@ -29,7 +30,7 @@ def overlapping(draw):
         st.integers(0, steps - 1), kinds, sizes, st.sampled_from([None, range(workers)]) | parts, st.none(),
         st.sampled_from([0.0, 0.01]), st.integers(0, 3), st.booleans(),
         st.sampled_from([0.0, 0.3, 0.7, 1.0, 1.0]), st.sampled_from(["", "x"]),
-        st.sampled_from([0.0, 0.5, 0.7, 1.0, 1.0]),
+        st.sampled_from([0.0, 0.5, 0.7, 1.0, 1.0]), st.sampled_from(SPANS),
     )  # fmt: skip
     calls = [Call(*each) for each in draw(st.lists(fields, max_size=5))]
     calls = [call._replace(needed=max(call.ready, call.needed)) for call in calls]
@@ -77,6 +78,7 @@ exchanges = st.lists(
         offset=st.integers(0, 3), joins=st.booleans(), start=st.integers(0, 5),
         stop=st.one_of(st.none(), st.integers(5, 30)), wait_steps=st.integers(0, 4), in_backward=st.booleans(),
         encoded_bytes=sizes, ready=st.sampled_from([0.0, 0.4, 1.0]), needed=st.sampled_from([1.0, 1.0, 1.0]),
+        spans=st.sampled_from(SPANS),
     ) | st.builds(
         Exchange, sizes, st.integers(1, 4), st.just("x"), st.just("all_gather"), joins=st.booleans(),
         ready=st.sampled_from([0.0, 0.2]), needed=st.sampled_from([0.2, 0.6]),
@@ -100,6 +102,18 @@ def test_equal_workers_take_what_the_closed_form_says(
     timed = clock(calls_of(sent, steps), compute_s, link, workers, steps, keep_steps=0, **options)
     for name in FIELDS[2:-1]:
         np.testing.assert_allclose(getattr(told, name), getattr(timed, name), rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("evaluator", ["lockstep", "events"])
+def test_a_strided_fragment_by_hand(evaluator):
+    """The 1st and 3rd quarter of a gradient, 4 s each, ready at 6 and 10 of 12 s, and needed at the end of step 1."""
+    quarters = [Bucket(0.25, ready) for ready in (0.5, 2 / 3, 5 / 6, 1.0)]
+    fragment = Call(0, "all_reduce", 8.0, wait_steps=1, in_backward=True, label="f", spans=((0.0, 0.25), (0.5, 0.75)))
+    told = clock([fragment], 12.0, LINK, 2, 2, overlap="ddp", buckets=quarters, evaluator=evaluator)
+    assert spans(told) == [("f 1/2", 6.0, 10.0), ("f 2/2", 10.0, 14.0)]
+    assert (told.wall_s, told.exposed_communication_s) == (24.0, 0.0)
+    slow = clock([fragment], 1.0, LINK, 2, 2, overlap="ddp", buckets=quarters, evaluator=evaluator)
+    assert slow.step_end_s.tolist() == pytest.approx([1.0, 0.5 + 8.0])
 
 
 def gradients(steps, nbytes=12.0):

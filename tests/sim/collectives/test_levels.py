@@ -62,7 +62,13 @@ def test_bytes_sent_are_those_of_the_rounds(joined, algorithm, nbytes) -> None:
 def test_three_levels_by_hand() -> None:
     """2 x 3 x 2 workers, 72 bytes: 36 a block inside, 12 of 36 at the second level, 6 of 12 at the third."""
     inside, middle, across = Link(0.5, 8.0), Link(2.0, 4.0), Link(10.0, 2.0)
-    on = MultiLevel((Level(2, inside), Level(3, middle, through=False, rails=2), Level(2, across, 1, through=False)))
+    on = MultiLevel(
+        (
+            Level(2, inside),
+            Level(3, middle, shares_lower_links=False, rails=2),
+            Level(2, across, 1, shares_lower_links=False),
+        )
+    )
     seconds = 2 * (0.5 + 36 / 8) + 2 * 2 * (2 + 12 / 4) + 2 * (10 + 6 / (2 / 6))  # six share the uplink
     assert collective_s("all_reduce", 12, 72, on, "hierarchical") == pytest.approx(seconds, rel=1e-14)
     leaders = 2 * (0.5 + 72 / 8) + 2 * 2 * (2 + 72 / 4) + (10 + 72 / 2)
@@ -71,6 +77,6 @@ def test_three_levels_by_hand() -> None:
 
 def test_rails_that_are_shared_unevenly_have_no_closed_form() -> None:
     link = Link(1e-6, 1e9)
-    on = MultiLevel((Level(3, link), Level(2, link, 2, through=True)))
+    on = MultiLevel((Level(3, link), Level(2, link, 2, shares_lower_links=True)))
     with pytest.raises(NoClosedForm, match=r"network.levels.1.rails: got 2; .*divides the workers"):
         collective_s("all_reduce", 6, 1e6, on, "hierarchical")

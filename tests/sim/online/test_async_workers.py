@@ -90,7 +90,7 @@ def test_what_arrives_together_is_taken_by_worker_and_before_any_reply() -> None
 def test_messages_take_latency_and_share_the_servers_way() -> None:
     """Two updates of 1 MB meet on the server's 100 MB/s: each takes 20 ms and 5 ms of latency; so do the models."""
     link = Link(latency_s=5e-3, bandwidth_bytes_per_s=100e6)
-    out = played(ServerSettings(2, 4, [1, 1], buffer=2, update_bytes=1e6, model_bytes=1e6), [1.0, 1.0], link)
+    out = played(ServerSettings(2, 4, [1, 1], buffer_size=2, update_bytes=1e6, model_bytes=1e6), [1.0, 1.0], link)
     assert [one.arrived_s for one in out.contributions] == pytest.approx([1.025, 1.025, 2.075, 2.075])
     assert out.wait_s.tolist() == pytest.approx([0.1, 0.1])
     alone = played(ServerSettings(2, 4, [1, 1], update_bytes=1e6, model_bytes=1e6), [1.0, 1.5], link)
@@ -99,7 +99,7 @@ def test_messages_take_latency_and_share_the_servers_way() -> None:
 
 def test_who_waits_goes_on_with_the_version_that_its_update_is_in() -> None:
     """K-async: of three, the first two make a version, and the third waits for one of them."""
-    out = played(ServerSettings(3, 6, [1, 1, 1], buffer=2, waits=True), [1.0, 2.0, 3.0])
+    out = played(ServerSettings(3, 6, [1, 1, 1], buffer_size=2, synchronous=True), [1.0, 2.0, 3.0])
     assert [(one.worker, one.arrived_s, one.version, one.replied_s) for one in out.contributions] == [
         (0, 1.0, 1, 2.0), (1, 2.0, 1, 2.0), (0, 3.0, 2, 3.0), (2, 3.0, 2, 3.0), (0, 4.0, 3, 4.0), (1, 4.0, 3, 4.0),
     ]  # fmt: skip
@@ -133,20 +133,24 @@ def test_order_and_ages_are_those_of_the_public_toy() -> None:
     seconds=st.lists(st.sampled_from([0.5, 1.0, 1.7, 4.0]), min_size=1, max_size=4),
     local=st.integers(1, 3),
     steps=st.integers(1, 25),
-    buffer=st.integers(1, 4),
-    waits=st.booleans(),
+    buffer_size=st.integers(1, 4),
+    synchronous=st.booleans(),
 )
-def test_what_holds_in_all_cases(seconds: list[float], local: int, steps: int, buffer: int, waits: bool) -> None:
+def test_what_holds_in_all_cases(
+    seconds: list[float], local: int, steps: int, buffer_size: int, synchronous: bool
+) -> None:
     workers = len(seconds)
-    buffer = min(buffer, workers) if waits else buffer
-    served = ServerSettings(workers, steps, [local] * workers, buffer, waits, update_bytes=3e8, model_bytes=1e8)
+    buffer_size = min(buffer_size, workers) if synchronous else buffer_size
+    served = ServerSettings(
+        workers, steps, [local] * workers, buffer_size, synchronous, update_bytes=3e8, model_bytes=1e8
+    )
     out = played(served, seconds, Link(latency_s=0.01, bandwidth_bytes_per_s=1e9))
     columns = out.columns()
     assert columns["steps"].sum() == len(out.step_end_s) == steps
     assert (np.diff(out.step_end_s) >= 0).all() and (np.diff(columns["arrived_s"]) >= 0).all()
     assert (columns["age"] == columns["version"] - 1 - columns["model"]).all() and columns["age"].min() >= 0
-    assert out.versions == columns["version"][-1] and np.bincount(columns["version"])[1:].max() <= buffer
-    assert (np.bincount(columns["version"])[1:-1] == buffer).all() or waits
+    assert out.versions == columns["version"][-1] and np.bincount(columns["version"])[1:].max() <= buffer_size
+    assert (np.bincount(columns["version"])[1:-1] == buffer_size).all() or synchronous
     assert out.end_s == max(columns["arrived_s"][-1], out.step_end_s[-1])
     for worker in range(workers):
         own = columns["worker"] == worker
@@ -177,8 +181,8 @@ def test_where_the_server_is() -> None:
     whole, place = with_server(sites, 4)
     assert (whole.workers, place) == (4, 0)
     served = ServerSettings(4, 8, [1] * 4, update_bytes=1e6, model_bytes=1e6)
-    waits = played(served, [1.0] * 4, sites).wait_s
-    assert waits[0] == 0.0 < waits[1] < waits[2] == waits[3]
+    synchronous = played(served, [1.0] * 4, sites).wait_s
+    assert synchronous[0] == 0.0 < synchronous[1] < synchronous[2] == synchronous[3]
 
 
 def test_who_begins_late() -> None:
@@ -202,10 +206,10 @@ def test_late_messages_are_late_between_places() -> None:
     [
         ({"workers": 0, "local_steps": []}, "workers: got 0"),
         ({"steps": 0}, "steps: got 0"),
-        ({"buffer": 0}, "buffer: got 0"),
+        ({"buffer_size": 0}, "buffer_size: got 0"),
         ({"local_steps": [1]}, r"local_steps: got \[1\]"),
         ({"local_steps": [1, 0]}, r"local_steps: got \[1, 0\]"),
-        ({"buffer": 3, "waits": True}, "buffer: got 3; expected at most 2"),
+        ({"buffer_size": 3, "synchronous": True}, "buffer_size: got 3; expected at most 2"),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], line: str) -> None:

@@ -69,41 +69,43 @@ def test_who_had_no_steps_left_makes_those_that_a_failure_gives_back() -> None:
 
 
 def test_where_a_version_is_of_all_all_wait_for_who_is_away() -> None:
-    out = played(ServerSettings(3, 9, [1, 1, 1], buffer=3, waits=True), [1.0] * 3, [Outage(1.5, 2, 3, 6.0)])
+    out = played(ServerSettings(3, 9, [1, 1, 1], buffer_size=3, synchronous=True), [1.0] * 3, [Outage(1.5, 2, 3, 6.0)])
     assert [one.arrived_s for one in out.contributions] == [1, 1, 1, 2, 2, 7.5, 8.5, 8.5, 8.5]
     assert out.versions == 3 and out.ages().tolist() == [9]
 
 
 def test_where_a_quorum_is_enough_nobody_waits() -> None:
-    out = played(ServerSettings(3, 9, [1, 1, 1], buffer=2, waits=True), [1.0, 1.0, 1.0], [Outage(1.5, 2, 3, 6.0)])
+    out = played(
+        ServerSettings(3, 9, [1, 1, 1], buffer_size=2, synchronous=True), [1.0, 1.0, 1.0], [Outage(1.5, 2, 3, 6.0)]
+    )
     assert out.end_s <= 5.0 and out.steps_of(3)[2] == 1
 
 
 def test_a_gone_worker_is_not_waited_for() -> None:
-    out = played(ServerSettings(3, 9, [1, 1, 1], buffer=3, waits=True), [1.0] * 3, [Outage(1.5, 2, 3)])
+    out = played(ServerSettings(3, 9, [1, 1, 1], buffer_size=3, synchronous=True), [1.0] * 3, [Outage(1.5, 2, 3)])
     assert out.failed is not None and out.failed.stuck is None and out.steps_of(3).tolist() == [4, 4, 1]
 
 
-PART: dict[str, Any] = {"participants": 2, "buffer": 2}
+PART: dict[str, Any] = {"participants": 2, "buffer_size": 2}
 
 
 def test_of_those_who_take_part_others_take_the_place_of_who_fails() -> None:
     """Two of four work at a time, for 12 s; who is drawn while away is waited for where a version is of both."""
     late = played(ServerSettings(4, 24, [1] * 4, **PART), [1.0] * 4, [Outage(2.5, 1, 2)])
     assert late.steps_of(4).tolist() == [5, 1, 9, 9] and late.end_s == 12.5 and late.versions == 12
-    together = played(ServerSettings(4, 24, [1] * 4, waits=True, **PART), [1.0] * 4, [Outage(2.5, 1, 2)])
+    together = played(ServerSettings(4, 24, [1] * 4, synchronous=True, **PART), [1.0] * 4, [Outage(2.5, 1, 2)])
     assert together.steps_of(4).sum() == 24 and together.steps_of(4)[1] == 1 and together.versions == 12
-    for waits in (True, False):
-        alone = played(ServerSettings(4, 24, [1] * 4, waits=waits, **PART), [1.0] * 4, [Outage(2.5, 1, 4)])
+    for synchronous in (True, False):
+        alone = played(ServerSettings(4, 24, [1] * 4, synchronous=synchronous, **PART), [1.0] * 4, [Outage(2.5, 1, 4)])
         assert alone.steps_of(4).tolist() == [21, 1, 1, 1] and alone.failed is not None and alone.failed.stuck is None
-        ends = played(ServerSettings(4, 24, [1] * 4, waits=waits, **PART), [1.0] * 4, [Outage(2.5, 0, 4)])
+        ends = played(ServerSettings(4, 24, [1] * 4, synchronous=synchronous, **PART), [1.0] * 4, [Outage(2.5, 0, 4)])
         assert len(ends.step_end_s) == 4 and ends.failed is not None
         assert ends.failed.stuck == "no progress possible since 2.5 s: nobody comes back"
 
 
 def test_a_group_of_a_local_server_that_fails_leaves_its_steps_to_the_others() -> None:
     """Two local servers of two workers each; a version of both is sent above."""
-    fields: dict[str, Any] = {"buffer": 2, "above": UpperServer((2, 2), 1)}
+    fields: dict[str, Any] = {"buffer_size": 2, "hierarchy": UpperServer((2, 2), 1)}
     served = ServerSettings(4, 24, [1] * 4, **fields)
     gone = played(served, [1.0] * 4, [Outage(2.5, 0, 2)])
     assert gone.steps_of(4).tolist() == [2, 2, 10, 10] and gone.end_s == 10.0
@@ -119,14 +121,14 @@ def test_a_group_of_a_local_server_that_fails_leaves_its_steps_to_the_others() -
 
 def test_a_local_server_without_workers_ends_with_the_others() -> None:
     """One has an update of the two that a version takes, and nobody is left to send another."""
-    served = ServerSettings(4, 24, [1] * 4, buffer=2, above=UpperServer((2, 2), 2))
+    served = ServerSettings(4, 24, [1] * 4, buffer_size=2, hierarchy=UpperServer((2, 2), 2))
     out = played(served, [1.0] * 4, [Outage(0.5, 2, 3), Outage(1.51, 3, 4)])
     assert out.steps_of(4).tolist() == [12, 11, 0, 1] and len(out.step_end_s) == 24
     assert out.failed is not None and out.failed.stuck is None
 
 
 def test_no_outage_changes_nothing() -> None:
-    served, over = ServerSettings(3, 30, [2, 1, 3], buffer=2), server_topology(AT_ONCE, 3)
+    served, over = ServerSettings(3, 30, [2, 1, 3], buffer_size=2), server_topology(AT_ONCE, 3)
     plain = play_async_workers(served, lambda worker, _: [1.0, 0.7, 0.3][worker], over)
     watched = played(served, [1.0, 0.7, 0.3], [])
     assert watched.contributions == plain.contributions and watched.end_s == plain.end_s
@@ -140,12 +142,14 @@ def test_no_outage_changes_nothing() -> None:
         st.tuples(st.floats(0, 12), st.integers(0, 2), st.sampled_from([0.0, 0.4, 3.0, math.inf])), max_size=6
     ),
     local=st.lists(st.integers(1, 3), min_size=3, max_size=3),
-    buffer=st.integers(1, 3),
-    waits=st.booleans(),
+    buffer_size=st.integers(1, 3),
+    synchronous=st.booleans(),
 )
-def test_every_step_is_made_once_whoever_fails(times, local, buffer, waits):
+def test_every_step_is_made_once_whoever_fails(times, local, buffer_size, synchronous):
     outages = sorted(Outage(at, who, who + 1, at + away) for at, who, away in times)
-    out = played(ServerSettings(3, 20, local, buffer=buffer, waits=waits), [1.0, 0.8, 0.5], outages)
+    out = played(
+        ServerSettings(3, 20, local, buffer_size=buffer_size, synchronous=synchronous), [1.0, 0.8, 0.5], outages
+    )
     assert out.failed is not None
     leave = {who for _, who, away in times if math.isinf(away)}
     assert out.failed.stuck is None or len(leave) == 3

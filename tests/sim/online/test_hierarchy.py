@@ -39,7 +39,7 @@ def test_two_local_servers_by_hand() -> None:
     """Workers of 1 s and 1.5 s, each with a server of its own, which sends every second version. Messages take 0.25 s
     between servers; the second worker's is on the machine of the server above's lane at 0.75 s more each way."""
     told = Told()
-    served = ServerSettings(2, 6, [1, 1], above=UpperServer((1, 1), 2))
+    served = ServerSettings(2, 6, [1, 1], hierarchy=UpperServer((1, 1), 2))
     out = played(served, lambda m, _: [1.0, 1.5][m], Link(latency_s=0.25, bandwidth_bytes_per_s=1e9), observer=told)
     assert [(one.worker, one.arrived_s, one.version) for one in out.contributions] == [
         (0, 1.0, 1), (1, 1.5, 1), (0, 2.0, 2), (0, 3.0, 3), (1, 3.0, 2), (0, 4.0, 4),
@@ -77,7 +77,7 @@ def test_order_and_times_are_those_of_the_public_event_loop() -> None:
     def pace(worker: int, number: int) -> float:
         return STEP_S / speeds[worker] + (worker * TIE_S if number % local[worker] == 0 else 0.0)
 
-    out = played(ServerSettings(16, 20_000, local, above=UpperServer(tuple(groups), every)), pace)
+    out = played(ServerSettings(16, 20_000, local, hierarchy=UpperServer(tuple(groups), every)), pace)
     ours = out.contributions[: len(rounds)]
     assert [(one.worker, one.model, one.age) for one in ours] == [(m, v, age) for m, _, v, age in rounds]
     assert [one.arrived_s for one in ours] == pytest.approx([at for _, at, _, _ in rounds], rel=1e-9, abs=1e-6)
@@ -88,7 +88,7 @@ def test_order_and_times_are_those_of_the_public_event_loop() -> None:
 
 def test_local_servers_are_on_the_machine_of_the_first_of_each_group() -> None:
     sites = Sites((2, 2), Link(1e-4, 1e9), Link(1e-2, 1e8))
-    served = ServerSettings(4, 16, [1] * 4, update_bytes=1e6, model_bytes=1e6, above=UpperServer((2, 2), 2))
+    served = ServerSettings(4, 16, [1] * 4, update_bytes=1e6, model_bytes=1e6, hierarchy=UpperServer((2, 2), 2))
     out = played(served, lambda m, _: 1.0, sites)
     assert out.wait_s[0] == out.wait_s[2] == 0.0 and 0 < out.wait_s[1] < 0.2
     far = [one.merged_s - one.sent_s for one in out.merges if one.server == 1]
@@ -104,18 +104,20 @@ def test_local_servers_are_on_the_machine_of_the_first_of_each_group() -> None:
     steps=st.integers(1, 25),
     local=st.integers(1, 2),
     groups=st.integers(1, 3),
-    buffer=st.integers(1, 3),
-    waits=st.booleans(),
+    buffer_size=st.integers(1, 3),
+    synchronous=st.booleans(),
     every=st.integers(1, 3),
 )
 def test_what_holds_in_all_cases(
-    seconds: list[float], steps: int, local: int, groups: int, buffer: int, waits: bool, every: int
+    seconds: list[float], steps: int, local: int, groups: int, buffer_size: int, synchronous: bool, every: int
 ) -> None:
     """All steps are made and sent up in the end, whatever was on its way when they ran out."""
     workers = len(seconds)
     sizes = tuple(len(range(s, workers, groups)) for s in range(groups))
-    buffer = min(buffer, *sizes, workers) if waits else buffer
-    served = ServerSettings(workers, steps, [local] * workers, buffer, waits, 3e8, 1e8, above=UpperServer(sizes, every))
+    buffer_size = min(buffer_size, *sizes, workers) if synchronous else buffer_size
+    served = ServerSettings(
+        workers, steps, [local] * workers, buffer_size, synchronous, 3e8, 1e8, hierarchy=UpperServer(sizes, every)
+    )
     out = played(served, lambda m, _: seconds[m], Link(latency_s=0.01, bandwidth_bytes_per_s=1e9))
     columns = out.columns()
     assert columns["steps"].sum() == len(out.step_end_s) == steps
@@ -131,9 +133,13 @@ def test_what_holds_in_all_cases(
 
 
 @pytest.mark.parametrize(
-    ("above", "line"),
-    [(((2, 0), 1), r"groups: got \(2, 0\)"), (((2, 2), 0), "every: got 0"), (((1, 2), 1), "above.groups: got")],
+    ("hierarchy", "line"),
+    [
+        (((2, 0), 1), r"groups: got \(2, 0\)"),
+        (((2, 2), 0), "merge_period: got 0"),
+        (((1, 2), 1), "hierarchy.groups: got"),
+    ],
 )
-def test_what_cannot_be(above: tuple[tuple[int, ...], int], line: str) -> None:
+def test_what_cannot_be(hierarchy: tuple[tuple[int, ...], int], line: str) -> None:
     with pytest.raises(SpecError, match=line):
-        ServerSettings(4, 4, [1] * 4, above=UpperServer(*above))
+        ServerSettings(4, 4, [1] * 4, hierarchy=UpperServer(*hierarchy))

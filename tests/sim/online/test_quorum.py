@@ -27,8 +27,8 @@ def told(out: AsyncResult) -> list[tuple[int, float, int, int, float]]:
     return [(one.worker, one.arrived_s, one.version, one.age, one.replied_s) for one in out.contributions]
 
 
-def quorum(grace_s: float) -> ServerSettings:
-    return ServerSettings(3, 6, [1, 1, 1], buffer=2, waits=True, grace_s=grace_s)
+def quorum(grace_period_s: float) -> ServerSettings:
+    return ServerSettings(3, 6, [1, 1, 1], buffer_size=2, synchronous=True, grace_period_s=grace_period_s)
 
 
 def test_a_grace_window_by_hand() -> None:
@@ -43,7 +43,7 @@ def test_who_waited_for_whom_by_hand() -> None:
     """Half a second for the second of a version, and half for the third; the grace after that is nobody's."""
     waited_s = played(quorum(1.0), [1.0, 1.5, 4.0]).waited_for_s(3)
     assert waited_s.tolist() == [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    at_once = ServerSettings(3, 6, [1, 1, 1], buffer=2)
+    at_once = ServerSettings(3, 6, [1, 1, 1], buffer_size=2)
     assert not played(at_once, [1.0, 1.5, 4.0]).waited_for_s(3).any()
 
 
@@ -62,7 +62,7 @@ def test_without_grace_it_is_the_quorum_alone() -> None:
 
 def test_grace_of_a_server_that_nobody_waits_for() -> None:
     """The version of the update at 1 s is made at 1.7 s, with that of 1.5 s; both had gone on with the model before."""
-    out = played(ServerSettings(2, 4, [1, 1], grace_s=0.7), [1.0, 1.5])
+    out = played(ServerSettings(2, 4, [1, 1], grace_period_s=0.7), [1.0, 1.5])
     assert [(one.worker, one.arrived_s, one.version, one.age) for one in out.contributions] == [
         (0, 1.0, 1, 0), (1, 1.5, 1, 0), (0, 2.0, 2, 1), (1, 3.0, 3, 2)
     ]  # fmt: skip
@@ -71,7 +71,9 @@ def test_grace_of_a_server_that_nobody_waits_for() -> None:
 def test_rounds_of_those_who_are_drawn() -> None:
     """Two of four in each round, who wait for each other; each draw is one of the six pairs, as often as the others."""
     rounds = 600
-    out = played(ServerSettings(4, rounds * 2, [1] * 4, buffer=2, waits=True, participants=2), [1.0, 1.0, 1.0, 2.0])
+    out = played(
+        ServerSettings(4, rounds * 2, [1] * 4, buffer_size=2, synchronous=True, participants=2), [1.0, 1.0, 1.0, 2.0]
+    )
     columns = out.columns()
     pairs = [frozenset(columns["worker"][columns["version"] == v]) for v in range(1, rounds + 1)]
     assert out.versions == rounds and {len(pair) for pair in pairs} == {2} and not columns["age"].any()
@@ -102,27 +104,41 @@ def test_a_seed_draws_the_same_again_and_another_does_not() -> None:
     seconds=st.lists(st.sampled_from([0.5, 1.0, 1.7, 4.0]), min_size=1, max_size=4),
     local=st.integers(1, 3),
     steps=st.integers(1, 25),
-    buffer=st.integers(1, 4),
-    waits=st.booleans(),
-    grace_s=st.sampled_from([0.0, 0.3, 1.0]),
+    buffer_size=st.integers(1, 4),
+    synchronous=st.booleans(),
+    grace_period_s=st.sampled_from([0.0, 0.3, 1.0]),
     participants=st.integers(1, 4),
 )
 def test_what_holds_in_all_cases(
-    seconds: list[float], local: int, steps: int, buffer: int, waits: bool, grace_s: float, participants: int
+    seconds: list[float],
+    local: int,
+    steps: int,
+    buffer_size: int,
+    synchronous: bool,
+    grace_period_s: float,
+    participants: int,
 ) -> None:
     workers = len(seconds)
     participants = min(participants, workers)
-    buffer = min(buffer, participants) if waits else buffer
+    buffer_size = min(buffer_size, participants) if synchronous else buffer_size
     served = ServerSettings(
-        workers, steps, [local] * workers, buffer, waits, 3e8, 1e8, grace_s=grace_s, participants=participants
+        workers,
+        steps,
+        [local] * workers,
+        buffer_size,
+        synchronous,
+        3e8,
+        1e8,
+        grace_period_s=grace_period_s,
+        participants=participants,
     )
     out = played(served, seconds, Link(latency_s=0.01, bandwidth_bytes_per_s=1e9))
     columns = out.columns()
     assert columns["steps"].sum() == len(out.step_end_s) == steps
     assert (columns["age"] == columns["version"] - 1 - columns["model"]).all() and columns["age"].min() >= 0
     sizes = np.bincount(columns["version"])[1:]
-    assert len(sizes) == out.versions and (waits or (sizes[:-1] >= buffer).all())
-    assert grace_s or (sizes <= buffer).all()
+    assert len(sizes) == out.versions and (synchronous or (sizes[:-1] >= buffer_size).all())
+    assert grace_period_s or (sizes <= buffer_size).all()
     # At no time do more work, or have updates or models under way, than take part at a time.
     begun, ended = np.sort(columns["begun_s"]), np.sort(columns["arrived_s"])
     assert max((begun <= t).sum() - (ended < t).sum() for t in begun) <= participants
@@ -136,8 +152,11 @@ def test_what_holds_in_all_cases(
     [
         ({"participants": 0}, "participants: got 0"),
         ({"participants": 3}, "participants: got 3"),
-        ({"grace_s": -1.0}, "grace: got -1.0"),
-        ({"participants": 1, "buffer": 2, "waits": True}, "buffer: got 2; expected at most 1, the participants"),
+        ({"grace_period_s": -1.0}, "grace_period: got -1.0"),
+        (
+            {"participants": 1, "buffer_size": 2, "synchronous": True},
+            "buffer_size: got 2; expected at most 1, the participants",
+        ),
     ],
 )
 def test_what_cannot_be(options: dict[str, Any], line: str) -> None:

@@ -48,7 +48,7 @@ def pipelines(draw):
     name, stages, groups = draw(st.sampled_from(NAMES)), draw(st.integers(1, 6)), draw(st.integers(1, 4))
     microbatches = stages * groups
     limit = draw(st.integers(1, 7)) if name == "greedy" and draw(st.booleans()) else None
-    made = made_of(name, stages, microbatches, in_flight=limit)
+    made = made_of(name, stages, microbatches, max_in_flight=limit)
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     shape = (3, stages, microbatches)
     seconds = draw(st.sampled_from([np.ones(shape), rng.integers(0, 4, shape) / 2, rng.uniform(0.1, 3.0, shape)]))

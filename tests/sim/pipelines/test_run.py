@@ -142,7 +142,7 @@ def test_greedy_by_hand():
     Stage 2: F1 [1, 2], B1 [2, 3], F2 [3, 4], B2 [4, 5]. Stage 1 ends forward 3 at 3 s, takes backward 1 till 4.5 s, and
     as backward 2 is not there then, forward 4.
     """
-    timeline = play(schedule("greedy", 2, 4, in_flight=3), Durations(1.0, [[1.5], [1.0]]))
+    timeline = play(schedule("greedy", 2, 4, max_in_flight=3), Durations(1.0, [[1.5], [1.0]]))
     assert [span[:2] for span in history(timeline, 0)] == [
         ("forward", 0), ("forward", 1), ("forward", 2), ("backward", 0), ("forward", 3), ("backward", 1),
         ("backward", 2), ("backward", 3),
@@ -207,7 +207,7 @@ def timeline_streams(timeline):
 @pytest.mark.parametrize("stages, microbatches", [(2, 5), (8, 16)])
 def test_with_a_limit_of_one_nothing_overlaps(name, stages, microbatches):
     """Each micro-batch goes to the end and back alone: M K (F + B), utilisation 1 / K, and no delay."""
-    told = told_of(schedule(name, stages, microbatches, in_flight=1), Durations(1.0, 2.0))
+    told = told_of(schedule(name, stages, microbatches, max_in_flight=1), Durations(1.0, 2.0))
     assert told.makespan_s == 3 * stages * microbatches
     for stage in told.stages:
         assert stage.utilisation == pytest.approx(1 / stages)
@@ -222,7 +222,7 @@ def test_smaller_limits_are_slower(name, limit):
     In a fixed order backward i of stage k comes after forward i + n - 1, and so after backward i - 1 of stage 1: a
     micro-batch each (K - n + 1)(F + B).
     """
-    made = [schedule(name, 8, count, in_flight=limit) for count in (32, 64)]
+    made = [schedule(name, 8, count, max_in_flight=limit) for count in (32, 64)]
     times = [play(of, Durations(1.0, 2.0)).makespan_s for of in made]
     assert (times[1] - times[0]) / 32 == (24 / limit if name == "greedy" else 3 * (8 - limit + 1))
 

@@ -101,11 +101,15 @@ def test_the_zero_bubble_schedule(stages, microbatches, times):
         (("interleaved", 4, 6, 2), "microbatches", "a multiple of the 4 stages"),
         (("interleaved", 4, 8), "chunks", "at least 2"),
         (("1f1b", 4, 8, 2), "chunks", "1f1b does not interleave"),
-        (("gpipe", 4, 8, 1, 2), "in_flight", "a limit is for 1f1b, async-1f1b, greedy"),
-        (("1f1b", 4, 8, 1, [4, 3, 2]), "in_flight", "one for each of the 4 stages"),
-        (("1f1b", 3, 8, 1, [1, 2, 1]), "in_flight", "it waits for forward 2 of stage 1, which with the limit 1 waits"),
-        (("async-1f1b", 8, 8, 1, [7 - k for k in range(8)]), "in_flight", "stage 8 never runs forward 1"),
-        (("greedy", 8, 8, 1, 0), "in_flight", "stage 1 never runs forward 1"),
+        (("gpipe", 4, 8, 1, 2), "max_in_flight", "a limit is for 1f1b, async-1f1b, greedy"),
+        (("1f1b", 4, 8, 1, [4, 3, 2]), "max_in_flight", "one for each of the 4 stages"),
+        (
+            ("1f1b", 3, 8, 1, [1, 2, 1]),
+            "max_in_flight",
+            "it waits for forward 2 of stage 1, which with the limit 1 waits",
+        ),
+        (("async-1f1b", 8, 8, 1, [7 - k for k in range(8)]), "max_in_flight", "stage 8 never runs forward 1"),
+        (("greedy", 8, 8, 1, 0), "max_in_flight", "stage 1 never runs forward 1"),
     ],
 )
 def test_what_cannot_be(arguments, field, expected):
@@ -117,11 +121,11 @@ def test_what_cannot_be(arguments, field, expected):
 @pytest.mark.parametrize("name", ["1f1b", "async-1f1b"])
 def test_a_limit_of_its_own(name):
     """One less than the limit ahead, then in turn; the usual limits are K - k."""
-    assert [short(order) for order in schedule(name, 3, 4, in_flight=2).orders] == [
+    assert [short(order) for order in schedule(name, 3, 4, max_in_flight=2).orders] == [
         "F0 F1 B0 F2 B1 F3 B2 B3",
         "F0 F1 B0 F2 B1 F3 B2 B3",
         "F0 B0 F1 B1 F2 B2 F3 B3",
     ]
     for same in (5, 99, [5, 4, 3, 2, 1]):
-        assert schedule(name, 5, 9, in_flight=same) == schedule(name, 5, 9)
-    assert schedule("greedy", 3, 4, in_flight=9).limits == (9, 9, 9)
+        assert schedule(name, 5, 9, max_in_flight=same) == schedule(name, 5, 9)
+    assert schedule("greedy", 3, 4, max_in_flight=9).limits == (9, 9, 9)

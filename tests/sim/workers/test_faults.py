@@ -127,11 +127,11 @@ def test_the_seed_decides_and_jitter_with_mean_one_costs_time():
     ("make", "line"),
     [
         (lambda: SlowLink(-1), "slow_link.worker: got -1"),
-        (lambda: SlowLink(0, 0.0), "slow_link.factor: got 0.0"),
+        (lambda: SlowLink(0, 0.0), "slow_link.bandwidth_divisor: got 0.0"),
         (lambda: SlowLink(0, 1.0, -1.0), "slow_link.latency_factor: got -1.0"),
         (lambda: with_slow_links(topology(LINK, 4), [SlowLink(4)]), "a worker from 0 to 3"),
         (lambda: LatencyJitter(-1.0), "latency_jitter.sigma: got -1.0"),
-        (lambda: LatencyJitter(0.0, float("inf")), "latency_jitter.mean_s: got inf"),
+        (lambda: LatencyJitter(0.0, float("inf")), "latency_jitter.mean_delay_s: got inf"),
         (lambda: step_ends(LINK, delay=lambda s, r: 0.0, evaluator="lockstep"), "clock.evaluator: got 'lockstep'"),
     ],
 )

@@ -14,7 +14,7 @@ from syncline.specs import hardware, hardware_fields, network
 CLUSTER = """
 name: my-cluster
 measured: {date: 2026-01-01, command: anything, torch: 2.13.0}
-network: {latency: 1.02 ms, bandwidth: 0.99 Gbit/s, gloo: {message: 0.1 ms}}
+network: {latency: 1.02 ms, bandwidth: 0.99 Gbit/s, gloo: {message_overhead: 0.1 ms}}
 hardware: {peak_flops: 4.1e10, mfu: 0.31, precision: fp32, memory_bytes_per_s: 9.1e9}
 collectives: [{kind: all_reduce, workers: 4}]
 """

@@ -30,10 +30,10 @@ def test_the_example_is_a_cluster_of_two_sites() -> None:
 def test_a_preset_of_nodes_begins_the_levels() -> None:
     nodes = NETWORKS["dgx-a100"].network
     assert isinstance(nodes, TwoLevel)
-    inner, outer = Level(8, nodes.inner), Level(None, nodes.outer, through=False)
+    inner, outer = Level(8, nodes.inner), Level(None, nodes.outer, shares_lower_links=False)
     assert network({"levels": ["dgx-a100"]}) == MultiLevel((inner, outer))
     two_sites = network({"levels": [{"preset": "dgx-a100", "units": 4, "name": "rack"}, {"link": "wan", "rails": 1}]})
-    racks = Level(4, nodes.outer, through=False, name="rack")
+    racks = Level(4, nodes.outer, shares_lower_links=False, name="rack")
     assert two_sites == MultiLevel((inner, racks, Level(None, WAN, 1)))
     for workers in (8, 64):
         for algorithm in ("hierarchical", "leader"):
@@ -52,7 +52,7 @@ def test_nodes_take_links_by_name() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"levels": ["dgx-a100", {"units": 2, "link": "wan", "rails": 1, "through": True, "name": "sites"}]},
+        {"levels": ["dgx-a100", {"units": 2, "link": "wan", "rails": 1, "shares_lower_links": True, "name": "sites"}]},
         {"levels": ["p4d.24xlarge"], "name": "mine"},
         {
             "levels": [
@@ -87,7 +87,10 @@ def test_written_and_read_again_it_is_the_same(given: dict[str, object]) -> None
             [{"units": 2, "link": "wan"}, {"link": "wan", "oversubscription": 0.5}],
             "network.levels.1.oversubscription: got 0.5; expected a number, at least 1: 2 is 2:1",
         ),
-        ([{"units": 2, "link": "wan", "through": "yes"}], "network.levels.0.through: got 'yes'; expected"),
+        (
+            [{"units": 2, "link": "wan", "shares_lower_links": "yes"}],
+            "network.levels.0.shares_lower_links: got 'yes'; expected",
+        ),
         ([], "network.levels: got []; expected a level at least: {units, link}"),
     ],
 )

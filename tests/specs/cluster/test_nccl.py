@@ -13,7 +13,7 @@ GIVEN = {"latency": "1 ms", "bandwidth": "1 Gbit/s"}
 
 
 def test_fields_say_what_they_say_and_come_back() -> None:
-    of = {**GIVEN, "nccl": {"buffer": "2 MiB", "channels": 4, "slices": 1, "call": "20 us"}}
+    of = {**GIVEN, "nccl": {"buffer_size": "2 MiB", "channels": 4, "slices": 1, "call_overhead": "20 us"}}
     link = network(of)
     assert link == Link(1e-3, 125e6, nccl=NcclCosts(2 * 2**20, 4, 1, 20e-6))
     assert network(network_fields(link)) == link and "NCCL's pieces" in link.describe()
@@ -29,10 +29,10 @@ def test_fields_say_what_they_say_and_come_back() -> None:
 @pytest.mark.parametrize(
     ("nccl", "said"),
     [
-        ({"bufer": "2 MiB"}, "network.nccl.bufer: .*did you mean 'buffer'"),
+        ({"bufer_size": "2 MiB"}, "network.nccl.bufer_size: .*did you mean 'buffer_size'"),
         ({"channels": 0}, "network.nccl.channels: got 0; expected a number of channels, at least 1"),
-        ({"buffer": "0 MiB"}, "network.nccl.buffer: got 0"),
-        ({"call": "fast"}, "network.nccl.call: got 'fast'"),
+        ({"buffer_size": "0 MiB"}, "network.nccl.buffer_size: got 0"),
+        ({"call_overhead": "fast"}, "network.nccl.call_overhead: got 'fast'"),
         ("yes", "network.nccl: got 'yes'; expected true"),
     ],
 )
@@ -43,6 +43,6 @@ def test_what_cannot_be_is_refused(nccl: object, said: str) -> None:
 
 def test_it_is_of_one_link_to_everybody_and_of_one_library() -> None:
     with pytest.raises(SpecError, match=r"nccl: .*none beside gloo"):
-        network({**GIVEN, "nccl": True, "gloo": {"message": "1 ms"}})
+        network({**GIVEN, "nccl": True, "gloo": {"message_overhead": "1 ms"}})
     with pytest.raises(SpecError, match=r"between.nccl: .*known of one link to everybody alone"):
         network({"per_node": 2, "inside": GIVEN, "between": {**GIVEN, "nccl": True}})

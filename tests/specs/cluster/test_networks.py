@@ -149,7 +149,7 @@ def test_windows_bound_what_tcp_carries() -> None:
     )
     assert network({"preset": "ib-ndr", "tcp": {"slow_start": False}}) == network("ib-ndr")  # nothing is far there
     assert network({"preset": "wan", "tcp": {"slow_start": False}}) == replace(one, tcp=None)
-    small = network({"preset": "wan", "tcp": {"window": "1 MiB", "flow": "100 Mbit/s"}})
+    small = network({"preset": "wan", "tcp": {"window": "1 MiB", "max_flow_rate": "100 Mbit/s"}})
     assert small.goodput_bytes_per_s == pytest.approx(12.5e6)
     lossy = network({"preset": "wan", "tcp": {"loss": 0.01}})
     assert replace(lossy, tcp=None) == network({"preset": "wan", "loss": 0.01, "streams": 1})

@@ -58,12 +58,12 @@ def check_served(spec: RunSpec, options: Launch) -> None:
     check_available(spec.problem)
     asynchronous = asynchronous_of(spec.method)
     assert asynchronous is not None
-    if asynchronous.above is not None:
+    if asynchronous.hierarchy is not None:
         expected = "none in a launch, whose workers have one server"
-        raise SpecError("method.asynchronous.above", asynchronous.above.model_dump(), expected)
+        raise SpecError("method.asynchronous.hierarchy", asynchronous.hierarchy.model_dump(), expected)
     travels_as = spec.method.in_precision(spec.number_format).travels_as
-    if asynchronous.start == "server" and travels_as != "dense":
-        expected = "dense beside start: server, as workers send their whole models"
+    if asynchronous.reference == "server" and travels_as != "dense":
+        expected = "dense beside reference: server, as workers send their whole models"
         raise SpecError("method.wire", travels_as, expected)
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")

@@ -25,7 +25,7 @@ class DelayedTraining:
         stages: K, the number of stages.
         steps: number of updates of each stage.
         remedy: correction for late gradients, in addition to the method's own.
-        weights: weights that backward passes use.
+        backward_weights: weights that backward passes use.
         delay: ``per-stage``, or ``uniform``: K - 1 for all.
         schedule: schedule of the learning rate.
         eval_every: steps between evaluations; 0: only before and after.
@@ -37,7 +37,7 @@ class DelayedTraining:
     stages: int
     steps: int
     remedy: RemedySpec | None = None
-    weights: BackwardWeights = "stashed"
+    backward_weights: BackwardWeights = "stashed"
     delay: str = "per-stage"
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     eval_every: int = 0

@@ -74,7 +74,9 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
         if stage == 0 and on_step and done < training.steps:
             on_step(done)
 
-    math = PipelineMath(pipeline_schedule, parts, inputs, loss, optimizers, training.weights, after_update=after_update)
+    math = PipelineMath(
+        pipeline_schedule, parts, inputs, loss, optimizers, training.backward_weights, after_update=after_update
+    )
     interrupted = False
     try:
         if on_step:

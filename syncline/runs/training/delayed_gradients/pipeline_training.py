@@ -37,7 +37,7 @@ def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
         spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1,
         spec.steps,
         remedy_of(method),
-        spec.pipeline.weights,
+        spec.pipeline.backward_weights,
         schedule=spec.schedule,
         eval_every=spec.eval_every,
         device=training_device(spec.device),
@@ -46,7 +46,7 @@ def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
 
 def goes_by_events(spec: Training) -> bool:
     """Return whether a training runs stage by stage, because the delay line only supports stashed weights."""
-    return spec.pipeline is not None and spec.pipeline.weights != "stashed" and spec.pipeline.stages > 1
+    return spec.pipeline is not None and spec.pipeline.backward_weights != "stashed" and spec.pipeline.stages > 1
 
 
 def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None) -> Trained:

@@ -52,7 +52,7 @@ class AsyncPlan:
             self.pace(factors),
             ServerTopology(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
             watching,
-            starts_s=spec.compute.starts or None,
+            starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
             keep_steps=spec.timeline_steps,
             absences=self._absences(),
@@ -97,14 +97,14 @@ def async_plan(
         spec.workers,
         spec.steps * spec.workers,
         asynchronous.local_steps(period, speeds),
-        buffer=asynchronous.of_a_version,
-        waits=asynchronous.waits,
-        grace_s=asynchronous.grace,
+        buffer_size=asynchronous.of_a_version,
+        synchronous=asynchronous.synchronous,
+        grace_period_s=asynchronous.grace_period,
         participants=asynchronous.participants,
         seed=spec.seeds[0],
-        above=None
-        if asynchronous.above is None
-        else UpperServer(asynchronous.above.groups_of(spec.workers), asynchronous.above.every),
+        hierarchy=None
+        if asynchronous.hierarchy is None
+        else UpperServer(asynchronous.hierarchy.groups_of(spec.workers), asynchronous.hierarchy.merge_period),
         update_bytes=update_bytes,
         model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
     )

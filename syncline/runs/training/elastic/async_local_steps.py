@@ -78,7 +78,7 @@ class LocalWorker:
         """
         if self.optimizer is None:
             return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
-        if self.how.start == "server":
+        if self.how.reference == "server":
             return [p.detach() for p in self.params]
         return [begin - p for begin, p in zip(self.begin, self.params, strict=True)]
 

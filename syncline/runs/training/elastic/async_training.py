@@ -90,7 +90,7 @@ def batch_work(
         build: builds the task of some rows of a problem.
     """
     asynchronous = asynchronous_of(method)
-    if asynchronous is None or asynchronous.adapt != "batch":
+    if asynchronous is None or asynchronous.dynamic_local_updates != "batch":
         return None
     batches = batches_of(spec, asynchronous)
     if spec.compute.seconds is not None:

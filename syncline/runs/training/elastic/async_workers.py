@@ -85,12 +85,14 @@ class AsyncWorkers:
         self.params: list[Tensor] = list(self.server_task.params.values())
         self.wire = WIRE_FORMATS[method.travels_as]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
-        groups = () if asynchronous.above is None else asynchronous.above.groups_of(spec.workers)
+        groups = () if asynchronous.hierarchy is None else asynchronous.hierarchy.groups_of(spec.workers)
         self.of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
         self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
         self.servers, self.optimizers = self._parts(method)
         self.above = (
-            GlobalServer(asynchronous.above, self.params, self.models) if asynchronous.above is not None else None
+            GlobalServer(asynchronous.hierarchy, self.params, self.models)
+            if asynchronous.hierarchy is not None
+            else None
         )
         self.factors = lr_factors(spec)
         self.rates = {id(optimizer): [group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers}
@@ -138,7 +140,7 @@ class AsyncWorkers:
         for arrival in self.arrived[server]:
             team = self.team[arrival.worker]
             if self.local:
-                begins = self.models[server] if self.how.start == "server" else self.begins[arrival.worker]
+                begins = self.models[server] if self.how.reference == "server" else self.begins[arrival.worker]
                 ends = [team.worker_rows(p, arrival.worker) for p in team.params]
                 update = list(torch._foreach_sub(begins, ends))
             else:
@@ -161,7 +163,7 @@ class AsyncWorkers:
             or len({arrival[1:] for arrival in arrived}) > 1
         ):
             return False
-        begins = self.models[server] if self.how.start == "server" else self.begins[arrived[0].worker]
+        begins = self.models[server] if self.how.reference == "server" else self.begins[arrived[0].worker]
         if any(self.begins[arrival.worker] is not self.begins[arrived[0].worker] for arrival in arrived) and self.local:
             return False
         return self.servers[server].take_all(team.mean(begins if self.local else None), arrived[0].weight)
@@ -278,9 +280,9 @@ def batches_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float, ...
     """
     batch = getattr(spec.problem, "batch_size", None)
     if batch is None:
-        if async_spec.adapt == "batch":
+        if async_spec.dynamic_local_updates == "batch":
             expected = f"yes or no, as {spec.problem.name} has no batch_size"
-            raise SpecError("method.asynchronous.adapt", async_spec.adapt, expected)
+            raise SpecError("method.asynchronous.dynamic_local_updates", async_spec.dynamic_local_updates, expected)
         return (1.0,) * spec.workers
     return async_spec.batches(batch, spec.relative_speeds or (1.0,) * spec.workers)
 

@@ -28,8 +28,8 @@ class GlobalServer:
     """
 
     def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
-        self.alpha, self.params, self.models = spec.merge, list(params), models
-        self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer)
+        self.alpha, self.params, self.models = spec.merge_weight, list(params), models
+        self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
         self.merged = [[x.clone() for x in model] for model in models]
         self.sent: list[list[Tensor]] = [[] for _ in models]
         self.came: list[list[Tensor]] = [[] for _ in models]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from syncline.comm import Absence, Membership
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.topology import Floats
+from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.errors import SynclineError
 from syncline.methods.parts.method_spec import FP32_BYTES
@@ -88,9 +89,9 @@ class ReformedGroup:
             if present.tobytes() not in works:
                 ends_s = np.concatenate([[0.0], self._alike(present.copy(), factors).step_end_s])
                 if not saving:  # the first call is for all workers, which begin the training
-                    saving.append(
-                        failures.checkpoint_costs(float(ends_s[-1]) / spec.steps, spec.workers, self.state_bytes)
-                    )
+                    fetch_s = rejoin_s(self.network, spec.workers, spec.workers, self.state_bytes)
+                    step_s = float(ends_s[-1]) / spec.steps
+                    saving.append(failures.checkpoint_costs(step_s, spec.workers, self.state_bytes, rejoin_s=fetch_s))
                 works[present.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])
             return works[present.tobytes()]
 

@@ -30,7 +30,10 @@ def outer_rules(
     """Return the rule that updates each server's model by pseudo-gradients."""
     lr, momentum = method.outer_lr, method.outer_momentum
     if async_spec.momentum == "delayed":
-        return [DelayedNesterov(model, lr, momentum, async_spec.buffer, async_spec.activation) for model in models]
+        return [
+            DelayedNesterov(model, lr, momentum, async_spec.buffer_size, async_spec.momentum_activation)
+            for model in models
+        ]
     return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
 
 
@@ -56,7 +59,7 @@ class SingleServer:
             raise SpecError("problem", spec.problem.name, expected)
         self.wire = WIRE_FORMATS[method.travels_as]
         self.params: list[Tensor] = list(task.params.values())
-        self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.start == "server"
+        self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
         self.rates: Rates | None = None
         self.taken = 0
         self.rule: ServerRule

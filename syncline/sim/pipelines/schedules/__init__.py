@@ -107,7 +107,7 @@ def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
 
 
 def schedule(
-    name: str, stages: int, microbatches: int, chunks: int = 1, in_flight: int | Sequence[int] | None = None
+    name: str, stages: int, microbatches: int, chunks: int = 1, max_in_flight: int | Sequence[int] | None = None
 ) -> Schedule:
     """Return the schedule of this name for these stages and micro-batches.
 
@@ -116,9 +116,9 @@ def schedule(
         stages: K, at least 1.
         microbatches: M, at least 1.
         chunks: v, of a schedule that takes chunks, at least 2 there; 1 for all others.
-        in_flight: for schedules that take limits, the largest number of micro-batches between forward and backward at a
-            stage: one per stage, or one for all (in a fixed order at most the usual limit); by default K - k at stage k
-            from 0.
+        max_in_flight: for schedules that take limits, the largest number of micro-batches between forward and backward
+            at a stage: one per stage, or one for all (in a fixed order at most the usual limit); by default K - k at
+            stage k from 0.
 
     Raises:
         SpecError: an argument that cannot be used.
@@ -132,13 +132,15 @@ def schedule(
             raise SpecError("chunks", chunks, f"at least 2 for the {name} schedule; with 1 it is 1f1b")
     elif chunks != 1:
         raise SpecError("chunks", chunks, f"1, as {name} does not interleave; the interleaved schedule does")
-    if in_flight is None:
+    if max_in_flight is None:
         return _checked(
             _built(kind, name, stages, microbatches, *([chunks] if kind.takes_chunks else [])), name, stages
         )
     if not kind.takes_limits:
-        raise SpecError("in_flight", in_flight, f"nothing with {name}; a limit is for {', '.join(limited_schedules())}")
-    return kind.build(stages, microbatches, _limits(in_flight, stages, microbatches, kind.fixed_order))
+        raise SpecError(
+            "max_in_flight", max_in_flight, f"nothing with {name}; a limit is for {', '.join(limited_schedules())}"
+        )
+    return kind.build(stages, microbatches, _limits(max_in_flight, stages, microbatches, kind.fixed_order))
 
 
 def limited_schedules() -> tuple[str, ...]:
@@ -165,22 +167,22 @@ def _checked(result: object, name: str, stages: int) -> Schedule:
     return result
 
 
-def _limits(in_flight: int | Sequence[int], stages: int, microbatches: int, fixed: bool) -> tuple[int, ...]:
+def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, fixed: bool) -> tuple[int, ...]:
     """Return the checked limit of each stage: with a limit that is too small a stage would wait for ever."""
-    if isinstance(in_flight, Sequence):
-        limits = tuple(in_flight)
+    if isinstance(max_in_flight, Sequence):
+        limits = tuple(max_in_flight)
     else:  # a fixed order gains nothing from a limit above the usual one
-        limits = tuple(min(in_flight, usual) if fixed else in_flight for usual in usual_limits(stages))
+        limits = tuple(min(max_in_flight, usual) if fixed else max_in_flight for usual in usual_limits(stages))
     if len(limits) != stages:
-        raise SpecError("in_flight", in_flight, f"one limit, or one for each of the {stages} stages")
+        raise SpecError("max_in_flight", max_in_flight, f"one limit, or one for each of the {stages} stages")
     for stage, limit in enumerate(limits):
         if limit < 1:
-            raise SpecError("in_flight", limit, f"at least 1: stage {stage + 1} never runs forward 1 otherwise")
+            raise SpecError("max_in_flight", limit, f"at least 1: stage {stage + 1} never runs forward 1 otherwise")
     for stage in range(1, stages if fixed else 0):
         before, limit = (min(limit_, microbatches) for limit_ in limits[stage - 1 : stage + 1])
         if limit > before:
             raise SpecError(
-                "in_flight",
+                "max_in_flight",
                 limit,
                 f"at most {before} at stage {stage + 1}: before its backward 1 it waits for forward {before + 1} of "
                 f"stage {stage}, which with the limit {before} waits for that backward first",

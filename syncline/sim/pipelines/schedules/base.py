@@ -66,7 +66,8 @@ class ScheduleKind:
     """A schedule that a spec can name.
 
     Args:
-        build: function of ``(stages, microbatches)``, and of ``chunks`` or ``in_flight`` if the schedule takes them.
+        build: function of ``(stages, microbatches)``, and of ``chunks`` or ``max_in_flight`` if the schedule takes
+            them.
         takes_chunks: whether a stage has several parts of the model, 2 by default.
         takes_limits: whether an in-flight limit changes the schedule.
         fixed_order: whether its orders are known beforehand; a limit above the usual one then changes nothing.

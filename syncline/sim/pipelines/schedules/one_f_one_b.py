@@ -10,10 +10,10 @@ from syncline.sim.pipelines.schedules.base import Schedule, ScheduleKind, altern
 from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 
 
-def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
+def one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
     """n - 1 forwards at a stage with the limit n, then a forward and a backward in turn, then the remaining backwards.
 
-    At most n micro-batches are in flight: K - k at stage k, unless ``in_flight`` gives the limit of each stage.
+    At most n micro-batches are in flight: K - k at stage k, unless ``max_in_flight`` gives the limit of each stage.
 
     Source: D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training" (2021), PipeDream-Flush.
 
@@ -22,17 +22,17 @@ def one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None 
     """
     tasks = Numbering(microbatches)
     forwards, backwards = tasks.all("forward"), tasks.all("backward")
-    limits = usual_limits(stages) if in_flight is None else in_flight
+    limits = usual_limits(stages) if max_in_flight is None else max_in_flight
     orders = [alternating(forwards, backwards, limit - 1) for limit in limits]
     return Schedule("1f1b", Orders(np.stack(orders), tasks), microbatches)
 
 
-def async_one_f_one_b(stages: int, microbatches: int, in_flight: Sequence[int] | None = None) -> Schedule:
+def async_one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
     """1F1B that never flushes: each stage updates its weights after each backward, and goes on with the next forward.
 
     Source: D. Narayanan et al., "PipeDream" (2019), section 3.2.
     """
-    return one_f_one_b(stages, microbatches, in_flight)._replace(name="async-1f1b", updates="every")
+    return one_f_one_b(stages, microbatches, max_in_flight)._replace(name="async-1f1b", updates="every")
 
 
 ONE_F_ONE_B = ScheduleKind(one_f_one_b, takes_limits=True)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replication.studies.staleness import StalenessSpec
+from replication.studies.staleness.training import train_late
 from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.errors import SpecError
@@ -19,8 +21,6 @@ from syncline.runs.training.delayed_gradients.updates import updates_of
 from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.runs.training.trained import Trained
 from syncline.specs import CompareSpec, PipelineSpec, ProjectSpec, RunSpec, validate
-from syncline.studies.staleness import StalenessSpec
-from syncline.studies.staleness.training import train_late
 
 ADAM = {"kind": "ddp", "rule": "adam", "lr": 0.01}
 GPT = {"kind": "text-gpt", "layers": 4, "width": 8, "heads": 2, "context": 8, "batch_size": 2, "tied": False,
@@ -57,9 +57,14 @@ def test_a_run_trains_as_the_study_does(remedy):
 
 @pytest.mark.parametrize("weights", ["current", "corrected"])
 def test_so_it_does_without_a_stash(weights):
-    fields = {"kind": "staleness", "name": "study", "stages": [4], "methods": [{"method": ADAM, "weights": weights}]}
+    fields = {
+        "kind": "staleness",
+        "name": "study",
+        "stages": [4],
+        "methods": [{"method": ADAM, "backward_weights": weights}],
+    }
     study = validate(StalenessSpec, SHARED | fields)
-    own = trained({"stages": 4, "weights": weights})
+    own = trained({"stages": 4, "backward_weights": weights})
     same(own.history, train_late(study, study.methods[0], 4))
     assert own.facts["corpus"] and not np.array_equal(own.history.loss, trained({"stages": 4}).history.loss)
 
@@ -125,20 +130,21 @@ def test_runs_and_comparisons_of_stages_have_folders(tmp_path):
     assert both["rows"][0]["loss"] == pytest.approx(np.median([one["loss"] for one in told["rows"]]))
 
 
-SERVED = {"asynchronous": {"buffer": 1}}
+SERVED = {"asynchronous": {"buffer_size": 1}}
 REFUSED = [
     ({"workers": 2}, {"stages": 2}, "workers: got 2; expected 1 beside pipeline"),
     ({}, {"stages": 8}, "pipeline.stages: got 8; expected at most 4, as many as the problem has blocks"),
     ({"problem": GPT | {"tied": True}}, {"stages": 2}, "problem.tied: got True; expected false in a pipeline"),
     ({"problem": "digits"}, {"stages": 2}, "pipeline.stages: got 2; expected a problem of blocks"),
-    ({"faults": {"stragglers": {"exponential": 0.1}}}, {"stages": 2}, "faults: got "),
+    ({"faults": {"stragglers": {"exponential_scale": 0.1}}}, {"stages": 2}, "faults: got "),
     ({"speeds": [0.5]}, {"stages": 2}, "speeds: got (0.5,); expected none beside pipeline"),
     ({"compute": {"seconds": 1, "jitter": 0.1}}, {"stages": 2}, "compute.jitter: got 0.1; expected none beside"),
-    ({"dtype": "float64"}, {"stages": 2, "weights": "current"}, "dtype: got 'float64'; expected float32 where"),
-    ({}, {"stages": 2, "schedule": "1f1b", "weights": "current"}, "pipeline.weights: got 'current'; expected stashed"),
+    ({"dtype": "float64"}, {"stages": 2, "backward_weights": "current"}, "dtype: got 'float64'; expected float32 wh"),
+    ({}, {"stages": 2, "schedule": "1f1b", "backward_weights": "current"},
+     "pipeline.backward_weights: got 'current'; expected stashed"),
     ({"method": ADAM | SERVED}, {"stages": 2}, "method.asynchronous: got 'async-ddp-adam'; expected none beside"),
-    ({"method": ADAM | {"remedy": "look-ahead"}}, {"stages": 2, "weights": "current"},
-     "method.remedy: got 'look-ahead'; expected none, or a discount, where weights are current"),
+    ({"method": ADAM | {"remedy": "look-ahead"}}, {"stages": 2, "backward_weights": "current"},
+     "method.remedy: got 'look-ahead'; expected none, or a discount, where backward_weights are current"),
     ({"method": ADAM | {"remedy": "look-ahead"}}, None, "method.remedy: got 'look-ahead'; expected none without"),
 ]  # fmt: skip
 

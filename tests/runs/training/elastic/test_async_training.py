@@ -52,7 +52,7 @@ SCHEDULE = {"warmup_steps": 4, "cooldown_steps": 8}
 @pytest.mark.parametrize("schedule", [{}, SCHEDULE])
 def test_where_nobody_is_late_it_is_the_synchronous_method(method: dict[str, Any], schedule: dict[str, Any]) -> None:
     """Equal workers, on links that are alike, and a version of all their updates."""
-    late = trained(method, {"buffer": 4}, schedule=schedule)
+    late = trained(method, {"buffer_size": 4}, schedule=schedule)
     check_same_math(late, trained(method, schedule=schedule))
     assert late.apart and late.apart.played.ages().tolist() == [4 * (24 if method["kind"] == "ddp" else 4)]
 
@@ -61,24 +61,25 @@ def test_where_nobody_is_late_it_is_the_synchronous_method(method: dict[str, Any
 def test_who_waits_for_all_is_synchronous_at_any_pace(method: dict[str, Any]) -> None:
     """Only the order of steps differs, so only the last model is compared."""
     own = {"speeds": [1.0, 0.4, 2.0, 0.7], "compute": {"seconds": 1.0, "jitter": 0.3}}
-    late = trained(method, {"buffer": 4, "waits": True}, **own)
+    late = trained(method, {"buffer_size": 4, "synchronous": True}, **own)
     check_same_math(late, trained(method), ends_alone=True)
 
 
 def test_delayed_momentum_is_dilocos_where_nobody_is_late() -> None:
-    check_same_math(trained(DILOCO, {"buffer": 4, "momentum": "delayed"}), trained(DILOCO))
+    check_same_math(trained(DILOCO, {"buffer_size": 4, "momentum": "delayed"}), trained(DILOCO))
 
 
 def test_one_worker_alone_is_the_serial_method() -> None:
     check_same_math(trained(ADAM, {}, workers=1), trained(ADAM, workers=1))
 
 
-@pytest.mark.parametrize("discount", [0.0, 0.5])
-def test_fedbuff_with_sgd_is_its_loop(discount: float) -> None:
+@pytest.mark.parametrize("staleness_exponent", [0.0, 0.5])
+def test_fedbuff_with_sgd_is_its_loop(staleness_exponent: float) -> None:
     """The order is that of SECONDS; each of K = 3 updates is weighted by ``1 / (1 + age)^a``, and divided by K."""
     seconds, steps, k, lr = [1.0, 1.7, 2.9], 5, 3, 0.05
     spec = spec_of(
-        LOCAL_SGD | {"period": 2, "lr": lr, "outer_lr": 0.8}, {"buffer": k, "discount": discount},
+        LOCAL_SGD | {"period": 2, "lr": lr, "outer_lr": 0.8},
+        {"buffer_size": k, "staleness_exponent": staleness_exponent},
         workers=3, steps=steps * 2, seeds=[0], speeds=[1 / s for s in seconds],
         network={"latency": 0, "bandwidth": "100 Gbit/s"}, eval_every=0,
     )  # fmt: skip
@@ -95,7 +96,7 @@ def test_fedbuff_with_sgd_is_its_loop(discount: float) -> None:
         for _ in range(2):
             local = local - lr * gradient_of(spec, worker, made[worker], local)
             made[worker] += 1
-        buffer.append((1 + version - took[worker]) ** -discount * (begins[worker] - local))
+        buffer.append((1 + version - took[worker]) ** -staleness_exponent * (begins[worker] - local))
         if len(buffer) == k:
             x, version, buffer = x - 0.8 * sum(buffer) / k, version + 1, []
         begins[worker], took[worker] = x.clone(), version
@@ -120,7 +121,7 @@ def test_asynchronous_sgd_by_hand() -> None:
 
 
 def test_slower_workers_make_fewer_local_steps_if_they_adapt() -> None:
-    out = trained(DILOCO, {"adapt": True}, speeds=[1.0, 0.5, 0.5, 0.2])
+    out = trained(DILOCO, {"dynamic_local_updates": True}, speeds=[1.0, 0.5, 0.5, 0.2])
     assert out.apart is not None
     columns = out.apart.played.columns()
     first = {m: int(columns["steps"][columns["worker"] == m][0]) for m in range(4)}
@@ -131,7 +132,7 @@ def test_slower_workers_make_fewer_local_steps_if_they_adapt() -> None:
 
 
 def test_a_run_is_the_same_again_and_its_parts_say_who_came_when(tmp_path: Any) -> None:
-    method = DILOCO | {"asynchronous": {"buffer": 2, "discount": 0.5}}
+    method = DILOCO | {"asynchronous": {"buffer_size": 2, "staleness_exponent": 0.5}}
     fields = {name: value for name, value in SHARED.items() if name not in ("kind", "name")}
     fields |= {"method": method, "speeds": [1.0, 0.5, 0.5, 0.2], "faults": {"latency_jitter": 0.2}}
     fields["compute"] = {"seconds": 1.0, "jitter": 0.1}
@@ -168,7 +169,8 @@ def out_of(row: dict[str, Any]) -> list[str]:
 def test_a_comparison_trains_once_on_each_network() -> None:
     result = sl.compare(
         problem=SHARED["problem"], workers=4, steps=12, jobs=1, compute={"seconds": "20 ms"},
-        methods=[DILOCO, DILOCO | {"asynchronous": {"buffer": 2}}], networks=["10gbe", "wan"], speeds=[1, 1, 1, 0.25],
+        methods=[DILOCO, DILOCO | {"asynchronous": {"buffer_size": 2}}], networks=["10gbe", "wan"],
+        speeds=[1, 1, 1, 0.25],
     )  # fmt: skip
     assert [(row["method"], row["network"]) for row in result.rows] == [
         ("diloco", "10gbe"), ("async-diloco on 10gbe", "10gbe"), ("diloco", "wan"), ("async-diloco on wan", "wan"),
@@ -197,7 +199,7 @@ def test_a_training_that_is_stopped_has_what_was_until_then() -> None:
         if done >= 7:
             raise KeyboardInterrupt
 
-    spec = spec_of(DDP, {"buffer": 2}, steps=500)
+    spec = spec_of(DDP, {"buffer_size": 2}, steps=500)
     out = train_method(spec, spec.method, stop)
     assert out.history.interrupted and 0 < out.history.steps < 500
     clock = time_method(spec, out, spec.network)
@@ -212,18 +214,30 @@ def test_a_training_that_diverges_ends() -> None:
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"method": DDP | {"asynchronous": {"buffer": 0}}}, "method.asynchronous.buffer: got 0"),
-        ({"method": DDP | {"asynchronous": {"buffer": 9, "waits": True}}}, "buffer: got 9; expected at most 4"),
-        ({"method": DDP | {"asynchronous": {"momentum": "delayed"}}}, "momentum: got 'delayed'"),
-        ({"method": DDP | {"asynchronous": {"adapt": True}}}, "adapt: got True; expected batch or no"),
-        ({"method": DILOCO | {"asynchronous": {"activation": 0.1}}}, "activation: got 0.1; expected 0"),
+        ({"method": DDP | {"asynchronous": {"buffer_size": 0}}}, "method.asynchronous.buffer_size: got 0"),
         (
-            {"method": DILOCO | {"asynchronous": {"momentum": "delayed", "buffer": 4, "activation": 0.5}}},
-            "activation: got 0.5; expected at most 1 / buffer",
+            {"method": DDP | {"asynchronous": {"buffer_size": 9, "synchronous": True}}},
+            "buffer_size: got 9; expected at most 4",
+        ),
+        ({"method": DDP | {"asynchronous": {"momentum": "delayed"}}}, "momentum: got 'delayed'"),
+        (
+            {"method": DDP | {"asynchronous": {"dynamic_local_updates": True}}},
+            "dynamic_local_updates: got True; expected batch or no",
         ),
         (
-            {"method": DILOCO | {"asynchronous": {"momentum": "delayed", "waits": True}}},
-            "waits: got True; expected no",
+            {"method": DILOCO | {"asynchronous": {"momentum_activation": 0.1}}},
+            "momentum_activation: got 0.1; expected 0",
+        ),
+        (
+            {
+                "method": DILOCO
+                | {"asynchronous": {"momentum": "delayed", "buffer_size": 4, "momentum_activation": 0.5}}
+            },
+            "momentum_activation: got 0.5; expected at most 1 / buffer_size",
+        ),
+        (
+            {"method": DILOCO | {"asynchronous": {"momentum": "delayed", "synchronous": True}}},
+            "synchronous: got True; expected no",
         ),
         ({"method": DDP | {"asynchronous": {}, "compressor": "top-k"}}, "method.compressor: got 'top-k'"),
         ({"method": DILOCO | {"asynchronous": {}, "in_backward": True}}, "method.in_backward: got True"),
@@ -233,7 +247,7 @@ def test_a_training_that_diverges_ends() -> None:
             "speeds.3: got 0.0; expected a speed from 1e-06",
         ),
         (
-            {"method": DDP | {"asynchronous": {}}, "faults": {"absences": [{"worker": 0, "leaves": 2}]}},
+            {"method": DDP | {"asynchronous": {}}, "faults": {"absences": [{"worker": 0, "first_step": 2}]}},
             "faults.absences",
         ),
         ({"method": {"kind": "local", "lr": 0.1, "asynchronous": {}}}, "method.asynchronous"),

@@ -27,7 +27,12 @@ def check_same_bits(one: Trained, other: Trained) -> None:
 
 @pytest.mark.parametrize("method", [DDP, ADAM, DILOCO, LOCAL_SGD])
 @pytest.mark.parametrize(
-    "how", [{"buffer": 4}, {"buffer": 4, "waits": True}, {"buffer": 2, "waits": True, "grace": "1 s"}]
+    "how",
+    [
+        {"buffer_size": 4},
+        {"buffer_size": 4, "synchronous": True},
+        {"buffer_size": 2, "synchronous": True, "grace_period": "1 s"},
+    ],
 )
 @pytest.mark.parametrize("fields", [{}, {"problem": DIGITS, "dtype": "float32", "schedule": SCHEDULE}])
 def test_where_nobody_is_late_it_has_the_bits_of_the_synchronous_method(
@@ -64,5 +69,5 @@ ALONE = ((0,), (1,), (2,), (3,))
     ids=str,
 )
 def test_who_is_not_in_step_steps_alone(fields: dict[str, Any], teams: tuple[tuple[int, ...], ...]) -> None:
-    late = trained(DILOCO, {"buffer": 4}, **fields)
+    late = trained(DILOCO, {"buffer_size": 4}, **fields)
     assert late.apart and teams_of(late.apart.plan) == teams

@@ -24,7 +24,7 @@ from tests.runs.training.elastic.late import ADAM, DDP, DILOCO, gradient_of, los
 NOBODY: dict[str, Any] = {"rates": []}
 
 
-@pytest.mark.parametrize(("method", "how"), [(DILOCO, None), (DDP, {"buffer": 2}), (DILOCO, {"buffer": 2})])
+@pytest.mark.parametrize(("method", "how"), [(DILOCO, None), (DDP, {"buffer_size": 2}), (DILOCO, {"buffer_size": 2})])
 def test_where_nothing_fails_every_bit_is_the_same(method, how):
     one, other = trained(method, how), trained(method, how, failures=NOBODY)
     assert np.array_equal(one.history.loss, other.history.loss)
@@ -111,7 +111,7 @@ def compared(tmp_path: Any, **failures: Any) -> sl.Result:
     return sl.compare(
         problem={"kind": "quadratic", "spectrum": [1.0, 0.3], "noise_std": 0.1}, workers=4, steps=40, eval_every=10,
         compute="1 s", failures=FAILING | failures, networks=["wan"], jobs=1, out=tmp_path / "out", exact=True,
-        methods=[DDP, DILOCO, DILOCO | {"asynchronous": {"buffer": 2}}],
+        methods=[DDP, DILOCO, DILOCO | {"asynchronous": {"buffer_size": 2}}],
     )  # fmt: skip
 
 
@@ -142,8 +142,8 @@ def test_no_progress_is_told_in_one_line(tmp_path) -> None:
         compared(tmp_path, rates={"mtbf": "4 s", "shape": 0.9}, restart="4 s")
 
 
-ASYNCHRONOUS = DILOCO | {"asynchronous": {"buffer": 2}}
-WAITING = DILOCO | {"asynchronous": {"buffer": 3, "waits": True}}
+ASYNCHRONOUS = DILOCO | {"asynchronous": {"buffer_size": 2}}
+WAITING = DILOCO | {"asynchronous": {"buffer_size": 3, "synchronous": True}}
 
 
 @pytest.mark.parametrize(

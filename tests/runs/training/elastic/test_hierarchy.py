@@ -13,7 +13,7 @@ from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, validate
 from tests.runs.training.elastic.late import DDP, DILOCO, LOCAL_SGD, SHARED, gradient_of, loss_at, spec_of, trained
 
-ABOVE = {"groups": 2, "every": 3, "merge": 0.25, "lr": 0.3, "momentum": 0.5, "buffer": 2}
+ABOVE = {"groups": 2, "merge_period": 3, "merge_weight": 0.25, "lr": 0.3, "momentum": 0.5, "buffer_size": 2}
 
 
 def delayed(
@@ -35,7 +35,7 @@ def test_halos_is_its_loop() -> None:
     """
     seconds, period, lr, one_way_s = [1.0, 1.43, 1.91, 0.83], 2, 0.05, 1.0
     method = LOCAL_SGD | {"period": period, "lr": lr, "outer_lr": 0.8, "outer_momentum": 0.9}
-    how = {"buffer": 4, "momentum": "delayed", "above": ABOVE}
+    how = {"buffer_size": 4, "momentum": "delayed", "hierarchy": ABOVE}
     network = {"sites": [2, 2], "lan": {"latency": 0, "bandwidth": "100 Tbit/s"},
                "uplink": {"latency": one_way_s / 2, "bandwidth": "100 Tbit/s"}}  # fmt: skip
     spec = spec_of(
@@ -96,12 +96,12 @@ def test_halos_is_its_loop() -> None:
     assert out.history.last_evaluation()["loss"][0] == pytest.approx(loss_at(spec, z), rel=1e-6)
 
 
-@pytest.mark.parametrize("how", [{}, {"buffer": 4}, {"buffer": 4, "waits": True, "grace": 0.2}])
+@pytest.mark.parametrize("how", [{}, {"buffer_size": 4}, {"buffer_size": 4, "synchronous": True, "grace_period": 0.2}])
 def test_one_local_server_that_passes_all_on_is_the_server(how: dict[str, Any]) -> None:
     """Every version up, taken whole (lr 1, no momentum), merged whole (alpha 1); no two workers end together."""
-    whole = {"groups": 1, "every": 1, "merge": 1.0, "lr": 1.0, "momentum": 0.0, "buffer": 1}
+    whole = {"groups": 1, "merge_period": 1, "merge_weight": 1.0, "lr": 1.0, "momentum": 0.0, "buffer_size": 1}
     own = {"speeds": [1.0, 0.93, 0.57, 0.31], "network": {"latency": 0, "bandwidth": "100 Tbit/s"}}
-    below, alone = trained(DILOCO, how | {"above": whole}, **own), trained(DILOCO, how, **own)
+    below, alone = trained(DILOCO, how | {"hierarchy": whole}, **own), trained(DILOCO, how, **own)
     np.testing.assert_allclose(below.history.loss, alone.history.loss, rtol=1e-6)
     ends = [each.history.last_evaluation()["loss"] for each in (below, alone)]
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6)
@@ -110,17 +110,20 @@ def test_one_local_server_that_passes_all_on_is_the_server(how: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"method": DILOCO | {"asynchronous": {"above": {"groups": 5}}}}, "above.groups: got 5; expected at most 4"),
-        ({"method": DILOCO | {"asynchronous": {"above": {"groups": 0}}}}, "above.groups: got 0"),
-        ({"method": DILOCO | {"asynchronous": {"above": {"groups": 2, "merge": 0}}}}, "above.merge: got 0"),
-        ({"method": DDP | {"asynchronous": {"above": {"groups": 2}}}}, "asynchronous.above: got"),
+        ({"method": DILOCO | {"asynchronous": {"hierarchy": {"groups": 5}}}}, "hierarchy.groups: got 5; expected at"),
+        ({"method": DILOCO | {"asynchronous": {"hierarchy": {"groups": 0}}}}, "hierarchy.groups: got 0"),
         (
-            {"method": DILOCO | {"asynchronous": {"participants": 2, "above": {"groups": 2}}}},
-            "participants: got 2; expected none beside above",
+            {"method": DILOCO | {"asynchronous": {"hierarchy": {"groups": 2, "merge_weight": 0}}}},
+            "hierarchy.merge_weight: got 0",
+        ),
+        ({"method": DDP | {"asynchronous": {"hierarchy": {"groups": 2}}}}, "asynchronous.hierarchy: got"),
+        (
+            {"method": DILOCO | {"asynchronous": {"participants": 2, "hierarchy": {"groups": 2}}}},
+            "participants: got 2; expected none beside hierarchy",
         ),
         (
-            {"method": DILOCO | {"asynchronous": {"buffer": 3, "waits": True, "above": {"groups": 2}}}},
-            "buffer: got 3; expected at most 2, the workers of a local server, who wait",
+            {"method": DILOCO | {"asynchronous": {"buffer_size": 3, "synchronous": True, "hierarchy": {"groups": 2}}}},
+            "buffer_size: got 3; expected at most 2, the workers of a local server, who wait",
         ),
     ],
 )  # fmt: skip

@@ -31,7 +31,13 @@ def test_federated_averaging_is_its_loop() -> None:
     Clients make as many steps as their speed allows them (E of their own), so their n_k differ.
     """
     method = LOCAL_SGD | {"period": 4, "lr": 0.05}
-    how = {"participants": 3, "buffer": 3, "waits": True, "weights": "tokens", "adapt": True}
+    how = {
+        "participants": 3,
+        "buffer_size": 3,
+        "synchronous": True,
+        "update_weights": "tokens",
+        "dynamic_local_updates": True,
+    }
     spec = spec_of(method, how, workers=5, steps=12, speeds=[1.0, 0.5, 0.75, 1.0, 0.25], **SLOW)
     out = train_method(spec, spec.method)
     assert out.apart is not None
@@ -56,7 +62,14 @@ def test_decoupled_diloco_is_its_loop() -> None:
     """
     seconds, local, k, grace, lr = [1.0, 1.1, 1.6, 5.0], [4, 3, 2, 1], 2, 0.7, 0.05
     method = LOCAL_SGD | {"period": 4, "lr": lr, "outer_lr": 0.6, "outer_momentum": 0.5}
-    how = {"buffer": k, "waits": True, "grace": grace, "weights": "token-rate", "start": "server", "adapt": True}
+    how = {
+        "buffer_size": k,
+        "synchronous": True,
+        "grace_period": grace,
+        "update_weights": "token-rate",
+        "reference": "server",
+        "dynamic_local_updates": True,
+    }
     spec = spec_of(method, how, steps=20, speeds=[1 / s for s in seconds], **SLOW)
     out = train_method(spec, spec.method)
     assert out.apart is not None
@@ -96,7 +109,7 @@ def test_decoupled_diloco_is_its_loop() -> None:
 
 
 def test_token_rate_is_tokens_squared_by_steps() -> None:
-    method = DILOCO | {"asynchronous": {"buffer": 2, "weights": "token-rate"}}
+    method = DILOCO | {"asynchronous": {"buffer_size": 2, "update_weights": "token-rate"}}
     how = spec_of(method).method.asynchronous  # type: ignore[attr-defined]
     assert how.share(6, 32.0) == (6 * 32.0) * (6 * 32.0) / 6
 
@@ -106,15 +119,15 @@ def test_token_rate_is_tokens_squared_by_steps() -> None:
     [
         ({"method": DILOCO | {"asynchronous": {"participants": 5}}}, "participants: got 5; expected at most 4, the w"),
         (
-            {"method": DILOCO | {"asynchronous": {"participants": 2, "buffer": 3, "waits": True}}},
-            "asynchronous.buffer: got 3; expected at most 2, the participants, who wait until it is full",
+            {"method": DILOCO | {"asynchronous": {"participants": 2, "buffer_size": 3, "synchronous": True}}},
+            "asynchronous.buffer_size: got 3; expected at most 2, the participants, who wait until it is full",
         ),
-        ({"method": DILOCO | {"asynchronous": {"weights": "tokens"}}}, "weights: got 'tokens'; expected equal"),
-        ({"method": DDP | {"asynchronous": {"start": "server"}}}, "start: got 'server'; expected own"),
-        ({"method": DILOCO | {"asynchronous": {"grace": -1}}}, "grace: got -1"),
+        ({"method": DILOCO | {"asynchronous": {"update_weights": "tokens"}}}, "weights: got 'tokens'; expected equal"),
+        ({"method": DDP | {"asynchronous": {"reference": "server"}}}, "reference: got 'server'; expected worker"),
+        ({"method": DILOCO | {"asynchronous": {"grace_period": -1}}}, "grace_period: got -1"),
         (
-            {"method": DILOCO | {"asynchronous": {"buffer": 2, "momentum": "delayed", "grace": "1 s"}}},
-            "grace: got 1.0; expected 0 beside delayed",
+            {"method": DILOCO | {"asynchronous": {"buffer_size": 2, "momentum": "delayed", "grace_period": "1 s"}}},
+            "grace_period: got 1.0; expected 0 beside delayed",
         ),
     ],
 )

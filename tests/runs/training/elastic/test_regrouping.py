@@ -61,7 +61,9 @@ def test_a_worker_that_misses_an_average_is_not_in_it() -> None:
 
 
 def test_who_is_back_before_the_next_step_has_lost_what_it_knew_all_the_same() -> None:
-    spec, late, clock = reformed(LOCAL_SGD, [{"worker": 2, "leaves": "8.5 s", "returns": "8.9 s"}], timeout="1 s")
+    spec, late, clock = reformed(
+        LOCAL_SGD, [{"worker": 2, "leaves": "8.5 s", "returns": "8.9 s"}], timeout="1 s", rejoin_time=0
+    )
     x = by_hand(spec, {}, adopts=8)
     assert late.history.last_evaluation()["loss"][0] == pytest.approx(loss_at(spec, x), rel=1e-12)
     assert clock.wall_s == pytest.approx(25.5)
@@ -110,3 +112,39 @@ def test_what_cannot_form_anew_is_refused_and_no_progress_told() -> None:
 def test_who_joins_without_having_missed_a_step() -> None:
     membership = Membership(3, [Absence(2, 4, 6)], {3: [1], 6: [0]})
     assert [membership.joining(step) for step in (2, 3, 4, 6)] == [(), (1,), (), (0, 2)]
+
+
+def test_a_worker_is_back_when_its_state_has_come_over_its_link() -> None:
+    """Three more seconds for the state are three more seconds away, whether the spec says so or the network."""
+    outage = {"worker": 2, "leaves": "8.5 s", "returns": "11.2 s"}
+    _, longer, clock = reformed(LOCAL_SGD, [outage | {"returns": "14.2 s"}])
+    _, fetched, of_spec = reformed(LOCAL_SGD, [outage], rejoin_time="3 s")
+    assert np.array_equal(fetched.history.loss, longer.history.loss)
+    assert of_spec.wall_s == pytest.approx(clock.wall_s, rel=1e-9)
+    slow = {"seeds": [0], "network": f"0 s,{fetched.state_bytes / 3} B/s"}
+
+    def clock_on_slow_line(**fields: Any) -> Any:
+        changed = slow | {"failures": {"recovery": "reform", "outages": [outage]} | fields}
+        spec, late = spec_of(LOCAL_SGD, **changed), trained(LOCAL_SGD, **changed)
+        return time_method(spec, late, spec.network)
+
+    of_network, said, at_once = (
+        clock_on_slow_line(),
+        clock_on_slow_line(rejoin_time="3 s"),
+        clock_on_slow_line(rejoin_time=0),
+    )
+    assert np.array_equal(of_network.step_end_s, said.step_end_s)
+    assert of_network.failed.goodput < at_once.failed.goodput
+
+
+def test_a_restart_waits_for_the_state_of_the_replaced_worker() -> None:
+    outages = [{"worker": 2, "leaves": "8.5 s", "returns": "9 s"}]
+
+    def clock(**fields: Any) -> Any:
+        changed: dict[str, Any] = AT_ONCE | {"failures": {"outages": outages} | fields}
+        spec, late = spec_of(DDP, **changed), trained(DDP, **changed)
+        return time_method(spec, late, spec.network)
+
+    loaded = {"checkpoint": {"seconds": 0, "load": "2 s"}}
+    assert clock(rejoin_time="5 s").wall_s == pytest.approx(clock().wall_s + 5, rel=1e-9)
+    assert clock(rejoin_time="5 s", **loaded).wall_s == pytest.approx(clock(**loaded).wall_s + 3, rel=1e-9)

@@ -48,7 +48,7 @@ TEACHER = {"kind": "teacher-student", "batch_size": 8}
 def test_batches_as_large_as_workers_are_fast_end_together_and_weigh_by_their_samples() -> None:
     """A server's step with everybody's gradient is one with ``sum b_m g_m / sum b_m``, of batches of b_m."""
     speeds, batches, lr = [1.0, 0.5, 0.25, 1.0], [8, 4, 2, 8], 0.05
-    how = {"buffer": 4, "waits": True, "weights": "tokens", "adapt": "batch"}
+    how = {"buffer_size": 4, "synchronous": True, "update_weights": "tokens", "dynamic_local_updates": "batch"}
     method = {"kind": "ddp", "rule": {"kind": "sgdm", "momentum": 0.0}, "lr": lr}
     spec = spec_of(method, how, problem=TEACHER, speeds=speeds, steps=5, seeds=[0], eval_every=0, network=INSTANT)
     out = train_method(spec, spec.method)
@@ -75,10 +75,12 @@ def test_what_a_batch_takes_is_what_compute_says_of_it() -> None:
     """Of a table, by its sizes; of hardware, by operations."""
     own = {"problem": TEACHER, "speeds": [1.0, 0.5, 0.25, 1.0], "steps": 2, "seeds": [0], "eval_every": 0}
     for compute, expected in (
-        ({"table": {"2": 0.5, "4": 0.6, "8": 1.0}}, (1.0, 0.6, 0.5, 1.0)),
+        ({"batch_times": {"2": 0.5, "4": 0.6, "8": 1.0}}, (1.0, 0.6, 0.5, 1.0)),
         ({"hardware": "h100"}, (1.0, 0.5, 0.25, 1.0)),
     ):
-        spec = spec_of(DILOCO | {"period": 1}, {"adapt": "batch"}, compute=compute, network=INSTANT, **own)
+        spec = spec_of(
+            DILOCO | {"period": 1}, {"dynamic_local_updates": "batch"}, compute=compute, network=INSTANT, **own
+        )
         out = train_method(spec, spec.method)
         assert out.apart is not None and out.apart.plan.work == pytest.approx(expected)
 
@@ -87,7 +89,10 @@ def test_what_a_batch_takes_is_what_compute_says_of_it() -> None:
     ("fields", "line"),
     [
         ({"method": DDP, "speeds": ["h10", 1, 1, 1]}, r"speeds.0: got 'h10'; expected .*'h100'"),
-        ({"method": DDP | {"asynchronous": {"adapt": "bach"}}}, "asynchronous.adapt: got 'bach'"),
+        (
+            {"method": DDP | {"asynchronous": {"dynamic_local_updates": "bach"}}},
+            "asynchronous.dynamic_local_updates: got 'bach'",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(fields: dict[str, Any], line: str) -> None:
@@ -97,6 +102,8 @@ def test_what_cannot_be_is_told_in_one_line(fields: dict[str, Any], line: str) -
 
 
 def test_batches_adapt_only_where_there_are_some() -> None:
-    spec = spec_of(DDP, {"adapt": "batch"})
-    with pytest.raises(SpecError, match=r"asynchronous.adapt: got 'batch'; expected yes or no, as .* no batch_size"):
+    spec = spec_of(DDP, {"dynamic_local_updates": "batch"})
+    with pytest.raises(
+        SpecError, match=r"asynchronous.dynamic_local_updates: got 'batch'; expected yes or no, as .* no batch_size"
+    ):
         train_method(spec, spec.method)

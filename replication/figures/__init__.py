@@ -1,0 +1,1 @@
+"""Figures of the papers' evidence: each function takes data and returns a ``matplotlib.figure.Figure``."""

@@ -1,0 +1,105 @@
+"""The rule that chooses a method's knobs: a replication fixes it before its first training."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from replication.replications.spec import ReplicationSpec, SearchedMethod
+from syncline import SynclineError
+from syncline.specs.load import with_overrides
+
+Trial = Mapping[str, Any]
+"""A row with ``method``, ``trial`` from 1, ``seed``, ``loss`` (infinite if it diverged), ``knobs`` as JSON by path."""
+
+DIGITS_KEPT = 3
+"""Number of significant digits of a chosen knob; more digits carry no information."""
+
+
+def to_three_digits(value: float) -> float:
+    """Return a value with three significant digits; for a value a bit below 1, three digits of its distance to 1.
+
+    >>> to_three_digits(1.26543), to_three_digits(0.0123456), to_three_digits(0.9912345)
+    (1.27, 0.0123, 0.99123)
+    """
+    if 0.5 < value < 1:
+        lacking = f"{1 - value:.{DIGITS_KEPT}g}"
+        digits = -math.floor(math.log10(float(lacking))) + DIGITS_KEPT - 1
+        return round(1 - float(lacking), digits)
+    return float(f"{value:.{DIGITS_KEPT}g}")
+
+
+def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, int]:
+    """Return the number of trials by method.
+
+    Raises:
+        SynclineError: the methods do not all have the number of trials of the spec.
+    """
+    counts = {label: len({trial["trial"] for trial in trials if trial["method"] == label}) for label in spec.labels}
+    if set(counts.values()) != {spec.search.trials}:
+        shown = ", ".join(f"{label} {count}" for label, count in counts.items())
+        raise SynclineError(
+            f"search: {shown} trials of {spec.search.trials} can be trained; choose ranges of which every value can"
+        )
+    return counts
+
+
+def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> list[int]:
+    """Return the numbers of a method's best trials, the best first: the lowest means over the search's seeds."""
+    losses = _losses(trials, label)
+    return sorted(losses, key=lambda number: (fmean(losses[number]), number))[
+        : spec.rerun.top_trials if spec.rerun else 1
+    ]
+
+
+def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial], label: str) -> int:
+    """Return the repeated trial with the lowest mean of all losses; ties go to the better trial of the search.
+
+    Without repeated trials it is the search's best.
+
+    Raises:
+        SynclineError: none of the trials ends with a loss.
+    """
+    best = best_trials(spec, trials, label)
+    first, second = _losses(trials, label), _losses(repeated, label)
+    means = {number: fmean([*first[number], *second.get(number, ())]) for number in best}
+    chosen = min(best, key=lambda number: (means[number], best.index(number)))
+    if not math.isfinite(means[chosen]):
+        stage = "rerun" if spec.rerun else "search"
+        raise SynclineError(f"{stage}: all of the {len(best)} best trials of {label} diverged; choose lower rates")
+    return chosen
+
+
+def chosen_trials(
+    spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial]
+) -> dict[str, dict[str, Any]]:
+    """Return ``trial`` and ``knobs`` of each method, by the rule of `chosen_trial`."""
+    chosen = {label: chosen_trial(spec, trials, repeated, label) for label in spec.labels}
+    return {label: {"trial": number, "knobs": knobs_of(trials, label, number)} for label, number in chosen.items()}
+
+
+def knobs_of(trials: Sequence[Trial], label: str, number: int) -> dict[str, float]:
+    """Return the knobs of a trial, with three digits, by path below the method."""
+    knobs = next(trial["knobs"] for trial in trials if trial["method"] == label and trial["trial"] == number)
+    return {
+        path: value if isinstance(value, int) else to_three_digits(value) for path, value in json.loads(knobs).items()
+    }
+
+
+def method_with(searched: SearchedMethod, knobs: Mapping[str, float], label: str = "") -> dict[str, Any]:
+    """Return a method's fields with searched knobs, and with another label if there is one."""
+    fields = with_overrides({"method": searched.method}, {f"method.{path}": value for path, value in knobs.items()})
+    method: dict[str, Any] = fields["method"]
+    return method | {"label": label or searched.label}
+
+
+def _losses(trials: Sequence[Trial], label: str) -> dict[int, list[float]]:
+    losses: dict[int, list[float]] = {}
+    for trial in trials:
+        if trial["method"] == label:
+            loss = trial["loss"]
+            losses.setdefault(trial["trial"], []).append(math.inf if loss is None or math.isnan(loss) else loss)
+    return losses

@@ -1,0 +1,236 @@
+"""The command ``syncline replicate``: runs the stages in order, within its allowance, and stores each as a table."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from replication.replications.averages import averages_rows, keep_averages, read_averages
+from replication.replications.choosing import check_effort, chosen_trials, method_with
+from replication.replications.expected import Expected, expected
+from replication.replications.measured import MEASURED, measured_rows
+from replication.replications.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
+from replication.replications.networks_page import draw_networks
+from replication.replications.replicated import NOBODY, Replicated
+from replication.replications.spec import CPU, ReplicationSpec
+from replication.replications.stage_tables import (
+    CompletedStage,
+    StageRows,
+    keep_stage,
+    read_stage,
+    stage_in,
+    stage_table,
+)
+from replication.replications.stages import (
+    ReplicationStage,
+    check_stages,
+    final_rows,
+    final_stages,
+    rerun_stage,
+    search_stage,
+    seconds_trained,
+    trial_rows,
+)
+from replication.replications.verdicts import verdict_rows
+from syncline import SpecError, SynclineError
+from syncline.runs.folders.folder import environment
+from syncline.runs.folders.manifest import remove_manifest, write_manifest
+from syncline.runs.sweep.allowance import Allowance
+from syncline.runs.sweep.identity import code_version
+from syncline.runs.sweep.listener import Listener
+from syncline.runs.sweep.swept import Swept
+
+TRAININGS = "trainings"
+"""Folder inside a replication's folder with the sources of its tables: a sweep's folder per stage."""
+
+
+StageListener = Callable[[ReplicationStage], AbstractContextManager[Listener]]
+
+
+def default_folder(spec: ReplicationSpec, scale: str | None) -> Path:
+    """Return the folder of a replication if the user names none."""
+    return Path("results") / "replication" / (spec.name if scale in (None, CPU) else f"{spec.name}-{scale}")
+
+
+def command_of(spec: str, scale: str | None, seeds: Sequence[int] | None) -> str:
+    """Return the command that makes a replication, without the limits of one piece."""
+    parts = ["syncline", "replicate", spec, *(["--scale", scale] if scale else [])]
+    if seeds is not None:
+        counted = list(seeds) == list(range(len(seeds)))
+        parts += ["--seeds", str(len(seeds)) if counted else str(list(seeds))]
+    return shlex.join(parts)
+
+
+def replicate(
+    spec: ReplicationSpec,
+    out: Path,
+    *,
+    command: str = "",
+    claims: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    allowance: Allowance | None = None,
+    on_stage: StageListener | None = None,
+    on_expected: Callable[[Expected], None] | None = None,
+) -> Replicated:
+    """Search, choose, train the finals and the extras, and compare, as far as the allowance permits.
+
+    A second call continues where the last one ended, however it ended: each training is stored when it is done, and
+    each completed stage as a table. Completed stages stay valid when the code changes; other code repeats the trainings
+    of an incomplete stage.
+
+    Args:
+        spec: the replication.
+        out: its folder.
+        command: the command that the page names to make the replication.
+        claims: texts of the claims, by the names in the spec.
+        jobs: number of processes side by side; one per core if None. It changes no number.
+        allowance: limit of the trainings of this call; no limit by default.
+        on_stage: function that gives the listener of a stage's trainings.
+        on_expected: function that is called with the expected effort before anything is trained.
+
+    Raises:
+        SpecError: the spec cannot be trained, or the folder has something else; raised before anything is trained.
+        SynclineError: trainings failed, or methods have different numbers of trials.
+    """
+    result = Replicated(spec, out, spec.num_trainings_by_stage())
+    check_folder(out)
+    search = search_stage(spec)
+    completed = partial(
+        _train_stage, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener()))
+    )
+    if read_stage(stage_table(out, search.name), search.identity) is None:
+        check_stages(spec)
+    if on_expected is not None and (remaining := expected(spec, out)) is not None:
+        on_expected(remaining)
+    trials = completed(search)
+    if trials is not None:
+        result.effort = check_effort(spec, trials.rows)
+        repeated = completed(rerun_stage(spec, trials.rows)) if spec.rerun else NOBODY
+        if repeated is not None:
+            result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
+            chosen = {
+                method.label: method_with(method, result.chosen[method.label]["knobs"]) for method in spec.methods
+            }
+            finished_stages: list[ReplicationStage] = []
+            for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
+                if completed(stage) is None:
+                    break
+                finished_stages.append(stage)
+            result.networks = over_networks(
+                result, [stage for stage in finished_stages if not stage.name.startswith(MEASURED)]
+            )
+    result.verdicts = verdict_rows(spec.claims, result.losses(), spec.min_seeds)
+    if result.kept:
+        from replication.replications.readme import write_readme
+
+        write_readme(result, command, claims or {})
+    write_manifest(out)
+    return result
+
+
+def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> StageRows:
+    """Return the losses over time and bytes on other networks, and write them as a table and figures.
+
+    An existing table is read instead. The result is empty until the finals are complete.
+    """
+    if not stages:
+        return []
+    path, identity = result.folder / NETWORKS_TABLE, networks_identity(result.spec, stages, code_version())
+    if path.is_file():
+        digest, stage = stage_in(path)
+        if digest == identity:
+            return list(stage.rows)
+
+    cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
+    prepare_folder(result.folder)
+    draw_networks(result, cells)
+    return list(keep_stage(path, rows_over_networks(cells, result.spec.network_names), identity, {}).rows)
+
+
+def _train_stage(
+    result: Replicated, jobs: int | None, allowance: Allowance, on_stage: StageListener, stage: ReplicationStage
+) -> CompletedStage | None:
+    """Train a stage as far as the allowance permits, and return it; None if it is not complete."""
+    path = stage_table(result.folder, stage.name)
+    completed = read_stage(path, stage.identity)
+    if completed is None and not result.interrupted:
+        trained: list[TrainedPart] = []
+        prepare_folder(result.folder)
+        for part in stage.parts():
+            folder = result.folder / TRAININGS / part.file_name
+            with on_stage(part) as listener:
+                swept = part.train(folder, jobs, allowance, listener)
+            if swept.interrupted:
+                result.finished[stage.name] = sum(len(done.swept.rows) for done in trained) + len(swept.rows)
+                result.interrupted = not allowance.spent
+                return None
+            trained.append(TrainedPart(part, swept, folder / "runs"))
+        completed = _store_stage(stage, trained, path)
+    if completed is not None:
+        result.kept[stage.name] = completed
+        result.finished[stage.name] = stage.trainings
+    return completed
+
+
+class TrainedPart(NamedTuple):
+    """A sweep of a stage, and the folder of its runs."""
+
+    stage: ReplicationStage
+    swept: Swept
+    runs: Path
+
+
+def _store_stage(stage: ReplicationStage, trained: Sequence[TrainedPart], path: Path) -> CompletedStage:
+    swept_rows = [row for part in trained for row in part.swept.rows]
+    failed = [row for row in swept_rows if row["error"] is not None]
+    if failed:
+        raise SynclineError(
+            f"{stage.name}: {len(failed)} of {len(swept_rows)} trainings failed, the first with: {failed[0]['error']}"
+        )
+    rows = [row for part in trained for row in _rows(stage, part)]
+    about = environment() | {
+        "code": code_version(),
+        "day": datetime.now(UTC).date().isoformat(),
+        "trainings": len(swept_rows),
+        "seconds": math.ceil(sum(seconds_trained(part.swept, part.runs) for part in trained)),
+    }
+    keep_averages(path, [row for part in trained for row in averages_rows(part.swept, part.runs)], about)
+    return keep_stage(path, rows, stage.identity, about)
+
+
+def _rows(stage: ReplicationStage, part: TrainedPart) -> StageRows:
+    if stage.name.startswith(MEASURED):
+        return measured_rows(part.swept, part.runs)
+    if stage.name in ("search", "rerun"):
+        return trial_rows(part.stage, part.swept)
+    return final_rows(part.stage, part.swept, part.runs)
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder in which a subfolder has the name of an output file, before anything is computed.
+
+    Raises:
+        SpecError: such a subfolder exists.
+    """
+    for path in out.iterdir() if out.is_dir() else ():
+        if path.suffix in (".parquet", ".json", ".md", ".png") and path.is_dir():
+            raise SpecError("--out", str(out), f"a folder as it was written: {path.name} is a folder")
+
+
+def prepare_folder(out: Path) -> None:
+    """Make the folder, and remove the manifest, because the files will change.
+
+    Raises:
+        SpecError: the place cannot be written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        remove_manifest(out)
+    except OSError as error:
+        raise SpecError("--out", str(out), f"a place that can be written to ({error.strerror})") from None

@@ -1,0 +1,117 @@
+"""Results of replications, as ``sl.replicate`` and ``sl.load`` return them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import syncline as sl
+from replication.replications import bundled_replications
+from replication.replications.expected import Expected
+from replication.replications.reading import command_in, read_replication
+from replication.replications.replicate import StageListener, command_of, default_folder, replicate
+from replication.replications.spec import CPU, ReplicationSpec, load_replication, scales_of
+from replication.replications.tables import replication_tables
+from replication.scoreboard.claim_register import claims_of
+from replication.scoreboard.rows import PAPERS
+from syncline.errors import one_of
+from syncline.planner.tables.columns import Column, count_of, table, text_of
+from syncline.runs.sweep.allowance import Allowance
+from syncline.runs.sweep.grid import seeds_of
+from syncline.units import parse_seconds
+
+
+def replication_result(
+    name: str | Path,
+    *,
+    scale: str | None,
+    seeds: int | Sequence[int] | None,
+    max_trainings: int | None,
+    time: float | str | None,
+    jobs: int | None,
+    out: str | Path | None,
+    on_stage: StageListener | None,
+    on_expected: Callable[[Expected], None] | None,
+) -> sl.Result:
+    """Train a replication as far as the limits permit, and return its result, as `sl.replicate` describes.
+
+    Raises:
+        SynclineError: an argument is wrong, or trainings failed.
+    """
+    allowance = Allowance(max_trainings, None if time is None else parse_seconds(time, "--for"))
+    seed_list = seeds_of(seeds)
+    spec = load_replication(name, scale, seed_list)
+    claims = claim_texts(spec)
+    replicated = replicate(
+        spec,
+        Path(out) if out is not None else default_folder(spec, scale),
+        command=command_of(str(name), scale, seed_list),
+        claims=claims,
+        jobs=jobs,
+        allowance=allowance,
+        on_stage=on_stage,
+        on_expected=on_expected,
+    )
+    return sl.Result(
+        "replicate",
+        replicated.json(),
+        spec,
+        tables=lambda: replication_tables(replicated, claims),
+        folder=Path(replicated.folder),
+    )
+
+
+def read_replication_result(folder: Path) -> sl.Result:
+    """Return the result in a replication's folder, as far as its stages are complete.
+
+    Raises:
+        SynclineError: the folder is not a replication's, its files have changed, or its spec is missing.
+    """
+    replicated = read_replication(folder)
+    claims = claim_texts(replicated.spec)
+    answer = replicated.json() | {"command": command_in(folder)}
+    return sl.Result(
+        "replicate", answer, replicated.spec, tables=lambda: replication_tables(replicated, claims), folder=folder
+    )
+
+
+def known_replications() -> sl.Result:
+    """Return the bundled replications: a row each, with its scales and the trainings of each stage."""
+    rows = []
+    for name, path in bundled_replications().items():
+        sized = {scale: load_replication(name, scale) for scale in [CPU, *scales_of(path)]}
+        trainings = {scale: sum(spec.num_trainings_by_stage().values()) for scale, spec in sized.items()}
+        spec = sized[CPU]
+        rows.append(
+            {
+                "name": name, "scales": trainings, "methods": len(spec.methods), "claims": len(spec.claims),
+                "trainings": trainings[CPU], "stages": spec.num_trainings_by_stage(), "description": spec.description,
+            }
+        )  # fmt: skip
+    columns: list[Column] = [
+        text_of("name"), ("trainings\nby scale", _trainings_by_scale), count_of("methods"), count_of("claims"),
+        text_of("description"),
+    ]  # fmt: skip
+    return sl.Result(
+        "replicate", {"rows": rows}, tables=lambda: [table("replications", columns, rows, text_columns=(0, 1, 4))]
+    )
+
+
+def _trainings_by_scale(row: Mapping[str, Any]) -> str:
+    return "\n".join(f"{scale} {trainings}" for scale, trainings in row["scales"].items())
+
+
+def claim_texts(spec: ReplicationSpec) -> Mapping[str, str]:
+    """Return the text of a paper's claims, by their ids."""
+    if not spec.paper:
+        return {}
+    if spec.paper not in PAPERS:
+        raise sl.SpecError("paper", spec.paper, one_of(PAPERS, spec.paper))
+    claims: dict[str, Any] = {claim.id: claim.claim for claim in claims_of(spec.paper) if claim.id}
+    for i, comparison in enumerate(spec.claims):
+        if comparison.claim not in claims:
+            raise sl.SpecError(
+                f"claims.{i}.claim", comparison.claim, f"{one_of(claims, comparison.claim)}, of the register of claims"
+            )
+    return claims

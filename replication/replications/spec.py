@@ -1,0 +1,374 @@
+"""Specs of replications: tests of a paper's claims with equal tuning effort, written down before the first training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from replication.replications import bundled_replications
+from syncline import SpecError, SynclineError
+from syncline.errors import one_of
+from syncline.fields import Spec, refusal, validate
+from syncline.specs import Experiment, SeedsField
+from syncline.specs.load import read_fields, with_overrides
+from syncline.specs.stages import TimedModelSpec
+from syncline.yamls import parse_yaml
+
+CPU = "cpu"
+"""Name of the scale that stands for the file's own fields, unless the file has a scale of this name."""
+
+FieldsByName = dict[str, Any]
+SomeNames = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class SearchedMethod(Spec):
+    """A method and the search ranges of its hyperparameters: ``{lr: 1e-4..1e-2, rule.beta1: 1-0.2..1-0.03}``."""
+
+    method: FieldsByName
+    tune: Annotated[dict[str, str], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _has_a_label(self) -> SearchedMethod:
+        if not isinstance(self.method.get("label"), str):
+            raise refusal("method.label", self.method.get("label"), "what the method is called in this replication")
+        return self
+
+    @property
+    def label(self) -> str:
+        """Return the method's label in this replication."""
+        return str(self.method["label"])
+
+
+class SearchStage(Spec):
+    """The search: equally many trials for each method, on the search's own seeds and text.
+
+    The first trial of a method takes the hyperparameters of the spec.
+    """
+
+    trials: int = Field(ge=1, le=10_000)
+    seeds: SeedsField
+    set: FieldsByName = Field(default_factory=dict)
+
+
+class RerunStage(Spec):
+    """The repetition of each method's ``top_trials`` on other seeds; the lowest mean of all losses is chosen."""
+
+    top_trials: int = Field(ge=1)
+    seeds: SeedsField
+
+
+class FinalStage(Spec):
+    """The finals: trainings with the chosen hyperparameters on new seeds, evaluated on text that no search has used.
+
+    ``methods``: labels of the methods in the finals, by default all; a method that is trained only in extras is not
+    listed.
+    """
+
+    seeds: SeedsField
+    set: FieldsByName = Field(default_factory=dict)
+    methods: tuple[str, ...] = ()
+
+
+StageName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
+
+
+class ExtraStage(Spec):
+    """Trainings of some methods with their chosen hyperparameters in another setting, evaluated like the finals.
+
+    ``match_averages_of``: a cell whose method has a trigger. On each seed the methods average as often as the method of
+    that cell did on this seed (``num_averages`` of `placed-dion`), in steps that the seed draws at random.
+    """
+
+    name: StageName
+    methods: SomeNames
+    seeds: SeedsField
+    set: FieldsByName = Field(default_factory=dict)
+    match_averages_of: str = ""
+
+
+class MeasuredStage(Spec):
+    """Trainings of some methods with their chosen hyperparameters, as in the finals, that also record measures.
+
+    ``measures`` and ``record_every`` are the fields of a training's ``watch``.
+    """
+
+    name: StageName
+    methods: SomeNames
+    seeds: SeedsField
+    set: FieldsByName = Field(default_factory=dict)
+    measures: SomeNames
+    record_every: int = Field(default=1, ge=1)
+
+
+class Cell(NamedTuple):
+    """A cell of the results: a method in the finals or, if ``extra`` names one, in an extra."""
+
+    method: str
+    extra: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.method} @ {self.extra}" if self.extra else self.method
+
+
+class Comparison(Spec):
+    """A comparison ``lower + margin < higher + tolerance`` of losses, seed by seed.
+
+    Each side is a cell, or a difference of two cells, as in ``a @ extra - a``. ``margin`` is what the comparison
+    demands; ``tolerance`` is what it grants.
+    """
+
+    lower: str
+    higher: str
+    tolerance: Annotated[float, Field(ge=0)] = 0.0
+    margin: Annotated[float, Field(ge=0)] = 0.0
+
+    def __str__(self) -> str:
+        demanded, granted = (f" + {margin:g}" if margin else "" for margin in (self.margin, self.tolerance))
+        return f"{self.lower}{demanded} < {self.higher}{granted}"
+
+
+class Crossing(Spec):
+    """A pair of cells, for the step of each seed from which ``lower`` stays below ``higher`` at all evaluations."""
+
+    lower: str
+    higher: str
+
+
+def cells_of(side: str) -> list[Cell]:
+    """Return the cells of a comparison's side: one, or two for a difference.
+
+    >>> cells_of("mt-dao @ K128 - mt-dao")
+    [Cell(method='mt-dao', extra='K128'), Cell(method='mt-dao', extra='')]
+    """
+    parts = [term.split(" @ ") for term in side.split(" - ")]
+    return [Cell(*(name.strip() for name in part[:2])) for part in parts]
+
+
+class ReplicatedClaim(Spec):
+    """A claim. It holds if all comparisons hold on every seed, and fails if one comparison is reversed on every seed.
+
+    Args:
+        claim: the claim's ``id`` in the register of claims if the replication is of a paper; else its text.
+        comparisons: comparisons that the claim implies.
+        settled_by: experiment that would settle the claim.
+    """
+
+    claim: str = Field(min_length=1)
+    comparisons: Annotated[tuple[Comparison, ...], Field(min_length=1)]
+    settled_by: str = Field(min_length=1)
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield the cells of all comparisons."""
+        for comparison in self.comparisons:
+            yield from (*cells_of(comparison.lower), *cells_of(comparison.higher))
+
+
+class ReplicationSpec(Experiment):
+    """A replication: search, finals and verdicts on a paper's claims, with equally many trials for every method.
+
+    Args:
+        paper: the paper of the claims in the register; empty if the claims are from no paper.
+        training: fields of a run that all trainings share, without method and seeds.
+        methods: methods to compare, with search ranges of equally many hyperparameters for each method, so that equal
+            numbers of trials are equal effort.
+        search: the search for hyperparameters.
+        rerun: repetition of the best trials on other seeds; None if the search alone chooses.
+        finals: trainings with the chosen hyperparameters.
+        extras: trainings in other settings, see `ExtraStage`.
+        measured: trainings that record measures, see `MeasuredStage`.
+        crossings: pairs of cells whose losses are compared step by step.
+        claims: claims to test.
+        min_seeds: smallest number of seeds for a verdict.
+        networks: networks for the losses over time, by name or fields; they are independent of the network on which
+            trainings were timed.
+        pipeline_clock: model and hardware for the times of a pipeline's stages on these networks; by default the
+            problem's own model.
+    """
+
+    kind: Literal["replication"]
+    paper: str = ""
+    training: FieldsByName
+    methods: Annotated[tuple[SearchedMethod, ...], Field(min_length=2)]
+    search: SearchStage
+    rerun: RerunStage | None
+    finals: FinalStage
+    extras: tuple[ExtraStage, ...] = ()
+    measured: tuple[MeasuredStage, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+    claims: Annotated[tuple[ReplicatedClaim, ...], Field(min_length=1)]
+    min_seeds: int = Field(default=5, ge=1)
+    networks: Annotated[tuple[str | FieldsByName, ...], Field(min_length=1)] = ("infiniband", "10gbe", "wan")
+    pipeline_clock: TimedModelSpec | None = None
+
+    @model_validator(mode="after")
+    def _is_fair(self) -> ReplicationSpec:
+        labels = self.labels
+        for label, next_label in pairwise(sorted(labels)):
+            if label == next_label:
+                raise refusal("methods", label, "labels that differ from each other")
+        knobs = {entry.label: len(entry.tune) for entry in self.methods}
+        if len(set(knobs.values())) > 1:
+            raise refusal("methods", knobs, "as many knobs searched for each method")
+        if self.rerun and self.rerun.top_trials > self.search.trials:
+            raise refusal(
+                "rerun.top_trials", self.rerun.top_trials, f"at most {self.search.trials}, the trials of a method"
+            )
+        self._check_apart()
+        stage_lists: dict[str, Sequence[ExtraStage | MeasuredStage]] = {
+            "extras": self.extras,
+            "measured": self.measured,
+        }
+        for field, stages in stage_lists.items():
+            names = [entry.name for entry in stages]
+            for i, stage in enumerate(stages):
+                if names.index(stage.name) < i:
+                    raise refusal(f"{field}.{i}.name", stage.name, "another name")
+                self._check_labels(f"{field}.{i}.methods", stage.methods)
+        self._check_labels("finals.methods", self.finals.methods)
+        self._check_extras()
+        self._check_claims()
+        return self
+
+    def _check_labels(self, path: str, labels: Sequence[str]) -> None:
+        for label in labels:
+            if label not in self.labels:
+                raise refusal(path, label, one_of(self.labels, label))
+
+    def _check_extras(self) -> None:
+        """Refuse an extra that changes nothing, or that counts averages of a cell not trained before on its seeds."""
+        trained_seeds = {Cell(label): self.finals.seeds for label in self.final_labels}
+        for i, extra in enumerate(self.extras):
+            if not extra.set and not extra.match_averages_of:
+                raise refusal(f"extras.{i}.set", {}, "what is set otherwise, or match_averages_of")
+            if extra.match_averages_of:
+                (counted,) = cells_of(extra.match_averages_of)[:1]
+                if counted not in trained_seeds:
+                    raise refusal(
+                        f"extras.{i}.match_averages_of", str(counted), one_of(map(str, trained_seeds), str(counted))
+                    )
+                if missing := set(extra.seeds) - set(trained_seeds[counted]):
+                    raise refusal(
+                        f"extras.{i}.seeds", sorted(missing), f"seeds of {counted}, whose averages are counted"
+                    )
+            trained_seeds |= {Cell(label, extra.name): extra.seeds for label in extra.methods}
+
+    def _check_apart(self) -> None:
+        """Refuse finals, extras and measured trainings that share seeds or held-out text with the search.
+
+        Losses on seeds or text that chose the hyperparameters are biased.
+        """
+        seen = {"search": self.search.seeds} | ({"rerun": self.rerun.seeds} if self.rerun else {})
+        if shared := set(self.search.seeds) & set(seen.get("rerun", ())):
+            raise refusal("rerun.seeds", sorted(shared), "seeds that the search has not seen")
+        finals = [("finals", self.finals.seeds), *((f"extras.{i}", entry.seeds) for i, entry in enumerate(self.extras))]
+        finals += [(f"measured.{i}", entry.seeds) for i, entry in enumerate(self.measured)]
+        for path, seeds in finals:
+            for stage, used_seeds in seen.items():
+                if shared := set(seeds) & set(used_seeds):
+                    raise refusal(f"{path}.seeds", sorted(shared), f"seeds that {stage} has not seen")
+        problem = self.training.get("problem")
+        if (problem.get("kind") if isinstance(problem, dict) else problem) == "text-gpt":
+            halves = [entry.set.get("problem.held_out") for entry in (self.search, self.finals)]
+            if sorted(map(str, halves)) != ["first-half", "second-half"]:
+                expected = (
+                    "problem.held_out: one half of the held-out text for the search, the other one for the finals"
+                )
+                raise refusal("finals.set", self.finals.set, expected)
+
+    def _check_claims(self) -> None:
+        trained_cells = [Cell(label) for label in self.final_labels]
+        trained_cells += [Cell(label, extra.name) for extra in self.extras for label in extra.methods]
+        named_cells = [
+            (f"claims.{i}.comparisons", cell) for i, claim in enumerate(self.claims) for cell in claim.cells()
+        ]
+        for i, pair in enumerate(self.crossings):
+            named_cells += [(f"crossings.{i}", cell) for side in (pair.lower, pair.higher) for cell in cells_of(side)]
+        for path, cell in named_cells:
+            if cell not in trained_cells:
+                raise refusal(path, str(cell), one_of(map(str, trained_cells), str(cell)))
+
+    @model_validator(mode="after")
+    def _times_stages(self) -> ReplicationSpec:
+        if self.pipeline_clock is not None and not self.training.get("pipeline"):
+            shown = self.pipeline_clock.model_dump(mode="json", exclude_defaults=True)
+            raise refusal("pipeline_clock", shown, "none, as training has no pipeline whose stages could be timed")
+        return self
+
+    @property
+    def network_names(self) -> list[str]:
+        """Return the names of the networks."""
+        return [network if isinstance(network, str) else str(network.get("name")) for network in self.networks]
+
+    @property
+    def labels(self) -> list[str]:
+        """Return the labels of the methods."""
+        return [method.label for method in self.methods]
+
+    @property
+    def final_labels(self) -> tuple[str, ...]:
+        """Return the labels of the methods in the finals."""
+        return self.finals.methods or tuple(self.labels)
+
+    def num_trainings_by_stage(self) -> dict[str, int]:
+        """Return the number of trainings by stage."""
+        methods, repetition = len(self.methods), self.rerun
+        extras = {stage.name: len(stage.methods) * len(stage.seeds) for stage in self.extras}
+        return {
+            "search": methods * self.search.trials * len(self.search.seeds),
+            **(
+                {"rerun": methods * min(repetition.top_trials, self.search.trials) * len(repetition.seeds)}
+                if repetition
+                else {}
+            ),
+            "finals": len(self.final_labels) * len(self.finals.seeds),
+            **{f"extra {name}": number for name, number in extras.items()},
+            **{f"measured {stage.name}": len(stage.methods) * len(stage.seeds) for stage in self.measured},
+        }
+
+
+def load_replication(name: str | Path, scale: str | None = None, seeds: Sequence[int] | None = None) -> ReplicationSpec:
+    """Return a replication by its bundled name or from a YAML file.
+
+    Args:
+        name: bundled name, or path of a YAML file.
+        scale: name of one of the file's ``scales``; ``cpu`` is the file as it is if it has no scale of that name.
+        seeds: seeds of the finals, in place of the file's.
+
+    Raises:
+        SynclineError: one line that names the problem, the field, and what would be accepted.
+    """
+    bundled_files, given_name = bundled_replications(), str(name)
+    if given_name not in bundled_files and not given_name.endswith((".yaml", ".yml")):
+        raise SpecError("NAME", given_name, f"a YAML file, or {one_of(bundled_files, given_name)}")
+    fields = _fields(bundled_files.get(given_name, Path(given_name)), scale)
+    if fields.get("kind") != "replication":
+        raise SpecError("kind", fields.get("kind"), "replication")
+    if seeds is not None:
+        fields = with_overrides(fields, {"finals.seeds": list(seeds)})
+    return validate(ReplicationSpec, fields)
+
+
+def _fields(path: Path, scale: str | None) -> FieldsByName:
+    if scale is not None:
+        scales = scales_of(path)
+        if scale == CPU and CPU not in scales:
+            scale = None
+        elif scale not in scales:
+            raise SpecError("--scale", scale, one_of(sorted({CPU, *scales}), scale))
+    return read_fields(path, scale)
+
+
+def scales_of(path: Path) -> list[str]:
+    """Return the names of a file's scales."""
+
+    try:
+        fields = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        read_fields(path)  # raises an error that names the problem
+        raise SynclineError(f"spec: {path} cannot be read") from None
+    scales = fields.get("scales", {}) if isinstance(fields, dict) else {}
+    return list(scales) if isinstance(scales, dict) else []

@@ -1,0 +1,118 @@
+"""Rows with their verdicts, the counts of verdicts per paper, and tables of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from replication.scoreboard.rows import PAPERS, PaperRow, paper_rows
+from replication.scoreboard.verdicts import DIFFER, VERDICTS, names_in, number_in, verdict_of
+from syncline.planner.tables.columns import Column, four_digits, table, text_of
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+Scored = dict[str, Any]
+
+
+@cache
+def _value(row: PaperRow) -> Any:
+    return row.value()
+
+
+def scored_row(row: PaperRow) -> Scored:
+    """Return a row with our value and its verdict, as ``--json`` prints it."""
+    value = _value(row)
+    paper = number_in(row.printed)
+    return {
+        "paper": row.paper,
+        "where": row.where,
+        "quantity": row.quantity,
+        "paper_value": row.printed if paper is None else float(paper),
+        "ours": value,
+        "unit": row.unit,
+        "kind": row.kind,
+        "tolerance": row.tolerance or ("text" if paper is None else "rounding"),
+        "verdict": verdict_of(row.printed, value, row.tolerance),
+        "finding": row.finding,
+        "command": row.printing_command(),
+        "reason": row.reason,
+        "follows": row.follows,
+    }
+
+
+def board_of(paper: str | None = None) -> list[Scored]:
+    """Return all scored rows of a paper, or of all papers.
+
+    Raises:
+        SpecError: there is no such paper.
+    """
+    return [scored_row(row) for name in ([paper] if paper is not None else PAPERS) for row in paper_rows(name)]
+
+
+def counts(rows: list[Scored]) -> list[dict[str, Any]]:
+    """Return the number of rows with each verdict, per paper and in total."""
+    num_rows = Counter((row["paper"], row["verdict"]) for row in rows)
+    papers = list(dict.fromkeys(row["paper"] for row in rows))
+    table_ = [{"paper": paper, **{verdict: num_rows[paper, verdict] for verdict in VERDICTS}} for paper in papers]
+    if len(papers) > 1:
+        table_.append(
+            {"paper": "all", **{verdict: sum(counted[verdict] for counted in table_) for verdict in VERDICTS}}
+        )
+    return table_
+
+
+def tables_of(rows: list[Scored]) -> list[Group]:
+    """Return a table of counts, then per paper a table of the rows that differ, with links to the explanations."""
+    count_columns: list[Column] = [text_of("paper"), *((name, _count(name)) for name in VERDICTS)]
+    differ = [row for row in rows if row["verdict"] == DIFFER]
+    footnotes = {where: number for number, where in enumerate(dict.fromkeys(row["finding"] for row in differ), 1)}
+    columns: list[Column] = [
+        text_of("where"),
+        text_of("quantity"),
+        ("paper", lambda row: _shown(row["paper_value"])),
+        ("ours", _ours),
+        ("told in", lambda row: f"[{footnotes[row['finding']]}]"),
+    ]
+    footnote_text = "".join(f"[{number}] docs/{where}\n" for where, number in footnotes.items())
+    per_paper = [
+        table(
+            f"{paper}: where we differ",
+            columns,
+            [row for row in differ if row["paper"] == paper],
+            text_columns=(0, 1, 2, 3),
+        )
+        for paper in dict.fromkeys(row["paper"] for row in differ)
+    ]
+    note = "Trend: an order that was fixed beforehand. All rows, with commands and reasons: --json.\n"
+    return [
+        table("verdicts", count_columns, counts(rows), note),
+        *per_paper,
+        *([_lines(footnote_text)] if footnote_text else []),
+    ]
+
+
+def _count(name: str) -> Any:
+    return lambda row: f"{row[name]:,}"
+
+
+def _lines(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)
+
+
+def _ours(row: Scored) -> str:
+    """Return our value as text; for an order only the values of its names."""
+    value = row["ours"]
+    ordered = isinstance(value, dict) and {name: value[name] for name in value if name in names_in(row["paper_value"])}
+    return _shown(ordered or value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items())
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 10_000 else four_digits(value).rstrip(".")
+    return str(value)

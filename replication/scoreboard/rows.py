@@ -1,0 +1,194 @@
+"""Rows of the scoreboard: printed values of papers, the functions that compute ours, and tolerances."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from syncline import SpecError
+from syncline.errors import one_of
+from syncline.registry import import_reference
+
+PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
+KINDS_OF_ROWS = ("formula", "table", "figure", "claim")
+
+_PACKAGE = "replication.scoreboard"
+MEASURED = "measured"
+"""Keyword in place of a function; the name after it is looked up in ``measured/PAPER.csv``."""
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A cell of a table, a plotted point, a formula at a stated point, or a claim.
+
+    Args:
+        paper: name of the paper.
+        where: table, figure, equation or section of the paper.
+        quantity: the compared quantity.
+        printed: the paper's value as it prints it, or an order; see ``verdict_of``.
+        ours: a function and its arguments as in a shell, such as ``speedup_from wan sync_rate=0.01``, or
+            ``measured NAME``. The function is in the paper's module of this package, in another module of this package
+            (``triggers:trigger_wins``), or in any module (``package.module:name``). Empty if nothing can be computed.
+        unit: unit of both values; empty for a pure number.
+        kind: formula, table, figure or claim.
+        tolerance: tolerance of the comparison; see ``verdict_of``.
+        finding: page of docs/ and its anchor that explains the difference.
+        command: command that prints our value; ``syncline reproduce PAPER`` by default.
+        reason: reason why nothing can be computed.
+        follows: reason why the row is not an independent test, for example another row's number over a power of two.
+        covers: items of the paper's inventory that the row answers.
+    """
+
+    paper: str
+    where: str
+    quantity: str
+    printed: str
+    ours: str = ""
+    unit: str = ""
+    kind: str = "table"
+    tolerance: str = ""
+    finding: str = ""
+    command: str = ""
+    reason: str = ""
+    follows: str = ""
+    covers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        row_name = f"{self.paper}, {self.where}, {self.quantity}"
+        if self.kind not in KINDS_OF_ROWS:
+            raise SpecError(f"{row_name}: kind", self.kind, one_of(KINDS_OF_ROWS, self.kind))
+        if bool(self.ours) == bool(self.reason):
+            raise SpecError(f"{row_name}: ours", self.ours, "a function, or a reason why there is none")
+
+    def value(self) -> Any:
+        """Return our value: a number, a text, a number for each name of an order, or None if it cannot be computed."""
+        if not self.ours:
+            return None
+        name, *arguments = shlex.split(self.ours)
+        return _read(stored(self.paper)[arguments[0]]["value"]) if name == MEASURED else computed(self.paper, self.ours)
+
+    def printing_command(self) -> str:
+        """Return the command that prints our value."""
+        name, *arguments = shlex.split(self.ours) or [""]
+        if name == MEASURED and not self.command:
+            line = stored(self.paper)[arguments[0]]
+            return line["command"] or AGAIN.format(paper=self.paper, by=line["by"])
+        return self.command or f"syncline reproduce {self.paper}"
+
+
+AGAIN = """python -c "from replication.scoreboard import computed; print(computed('{paper}', '{by}'))\""""
+"""Command that recomputes a stored value."""
+
+
+def computed(paper: str, call: str) -> Any:
+    """Return the value of a row's ``ours``: a function and its arguments as in a shell.
+
+    >>> round(computed("curvadion", "speedup_from wan sync_rate=0.01"), 3)
+    4.361
+    """
+    name, *arguments = shlex.split(call)
+    options = {key: _read(text) for key, _, text in (item.partition("=") for item in arguments if "=" in item)}
+    value = function_named(paper, name)(*(_read(item) for item in arguments if "=" not in item), **options)
+    return value.item() if hasattr(value, "item") else value
+
+
+def function_named(paper: str, name: str) -> Callable[..., Any]:
+    """Return the function that computes a value, by its name in a row.
+
+    The name is that of a function in the paper's module, or ``module:name`` for another module of this package or any
+    other package.
+    """
+    module, _, attribute = name.rpartition(":")
+    module = module or paper.replace("-", "_")
+    where = module if "." in module else f"{_PACKAGE}.{module}"
+    function: Callable[..., Any] = import_reference(
+        f"{where}:{attribute}", installed=True
+    )  # only Syncline's files name it
+    return function
+
+
+def _read(text: str) -> Any:
+    """Return an argument or a stored value: a number, a tuple (``1, 2``), a dictionary (``a=1; b=2``), or a text."""
+    if "=" in text:
+        return {name.strip(): float(value) for name, _, value in (part.rpartition("=") for part in text.split(";"))}
+    if "," in text:
+        return tuple(_read(part) for part in text.split(","))
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@cache
+def stored(paper: str) -> dict[str, dict[str, str]]:
+    """Return the stored measurements of a paper, by name.
+
+    A measurement has its value, date and environment, and either its command or the call ``by`` which it is computed.
+    """
+    file = resources.files(_PACKAGE) / MEASURED / f"{paper.replace('-', '_')}.csv"
+    with file.open(encoding="utf-8") as lines:
+        return {line["name"]: line for line in csv.DictReader(lines)}
+
+
+@cache
+def paper_rows(paper: str) -> tuple[PaperRow, ...]:
+    """Return the rows of a paper, in the order of its file.
+
+    A file is a list of groups. The fields of a group apply to each of its ``rows``, which may override them. A table
+    has ``columns`` and ``cells`` in place of rows; ``cells`` maps a row's name to a value per column, with ``-`` for no
+    value. In the texts of such a group ``{row}`` and ``{column}`` stand for the names of the row and column, and
+    ``{0}``, ``{1}``, ... for the words of the row's name.
+
+    Raises:
+        SpecError: there is no such paper.
+    """
+    if paper not in PAPERS:
+        raise SpecError("paper", paper, one_of(PAPERS, paper))
+    text = (resources.files(_PACKAGE) / f"{paper.replace('-', '_')}.yaml").read_text(encoding="utf-8")
+    return tuple(_row(paper, row) for group in _texts(text) for row in _ungrouped(group))
+
+
+def _ungrouped(group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    shared = {key: value for key, value in group.items() if key not in ("rows", "columns", "cells")}
+    for row in group.get("rows", ()):
+        yield shared | row
+    for name, values in group.get("cells", {}).items():
+        for column, value in zip(group["columns"], values, strict=True):
+            if value != "-":
+                texts = {key: _filled(text, name, column) for key, text in shared.items()}
+                yield {"quantity": f"{name}, {column}"} | texts | {"paper_value": value}
+
+
+def _filled(text: Any, row: str, column: str) -> Any:
+    return text.format(*row.split(), row=row, column=column) if isinstance(text, str) else text
+
+
+def _texts(text: str) -> list[dict[str, Any]]:
+    """Return the groups of a YAML file with every value as text, so that 1.020 keeps its digits."""
+    import yaml
+
+    reader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # reads values as text and builds no objects
+    groups: list[dict[str, Any]] = reader.get_single_data()
+    return groups
+
+
+def _row(paper: str, values: Mapping[str, Any]) -> PaperRow:
+    names = {field.name for field in fields(PaperRow)} - {"paper", "printed"} | {"paper_value"}
+    for name in values:
+        if name not in names:
+            raise SpecError(f"{paper}, {values.get('where')}: {name}", values[name], one_of(names, name))
+    covers = values.get("covers", ())
+    row_fields = {name: value for name, value in values.items() if name not in ("paper_value", "covers")}
+    return PaperRow(
+        paper,
+        printed=values["paper_value"],
+        covers=(covers,) if isinstance(covers, str) else tuple(covers),
+        **row_fields,
+    )

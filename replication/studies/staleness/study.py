@@ -1,0 +1,306 @@
+"""Pieces and rows of a staleness study: losses under the delays of pipeline stages, and times of both pipelines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from replication.studies.staleness.spec import LateMethod, StalenessSpec
+from replication.studies.staleness.training import check_device, train_late
+from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
+from syncline.costmodel import Network
+from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
+from syncline.methods import MethodBase
+from syncline.runs.training.delayed_gradients.updates import (
+    StageWork,
+    UpdateTimes,
+    asynchronous,
+    stage_work,
+    synchronous,
+)
+from syncline.specs import Piece, Record, Report
+
+if TYPE_CHECKING:
+    from syncline.training import History
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Losses of one method at one depth and learning rate.
+
+    Args:
+        lr: the learning rate.
+        step: evaluated steps, ``(E,)``.
+        loss: losses of S seeds at the evaluated steps, ``(S, E)``.
+        diverged_at: per seed the step at which it diverged, or None.
+    """
+
+    lr: float
+    step: np.ndarray
+    loss: np.ndarray
+    diverged_at: tuple[int | None, ...]
+
+    def final(self) -> tuple[float, float, float]:
+        """Return the median, lowest and highest final loss over the seeds; infinite if most seeds diverged."""
+        return _final(self.loss[:, -1], self.diverged_at)
+
+    def median(self) -> np.ndarray:
+        """Return the median loss over the seeds at each evaluated step, ``(E,)``."""
+        return median_and_range(self.loss)[0]
+
+    def steps_to(self, target: float | None) -> float:
+        """Return the steps until the median loss reaches the target; infinite if it never does.
+
+        Losses between evaluations are interpolated linearly.
+        """
+        return math.inf if target is None else time_to_target_s(self.step, self.median(), target)
+
+
+def _final(loss: np.ndarray, diverged_at: Sequence[int | None]) -> tuple[float, float, float]:
+    lost = np.array([step is not None for step in diverged_at])
+    middle, low, high = median_and_range(np.where(lost, np.nan, loss)[:, None])
+    return float(middle[0]), float(low[0]), float(high[0])
+
+
+BestPaths = dict[tuple[str, int], Path]
+"""The path at the best learning rate, by method and number of stages."""
+
+
+def staleness_pieces(spec: StalenessSpec) -> list[Piece]:
+    """Return a piece per depth and distinct method; lengths are in steps.
+
+    A piece trains at every rate, and at the best rate once more if rates are tuned. It returns a record per rate, seed
+    and evaluation for every method that shares its trainings.
+    """
+    return [
+        Piece(
+            spec.steps * (len(spec.rates_of(lates[0])) + spec.tunes_rate(lates[0])),
+            partial(late_records, spec, lates, stages),
+        )
+        for lates, stages in _trainings(spec)
+    ]
+
+
+def max_processes(spec: StalenessSpec) -> int | None:
+    """Return the number of parallel processes: one on a GPU, otherwise None for the default.
+
+    Raises:
+        SpecError: the spec has ``device: cuda`` but torch finds no GPU.
+    """
+    check_device(spec)
+    return 1 if spec.device == "cuda" else None
+
+
+def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
+    """Return groups of methods with a number of stages, one group per training.
+
+    The longest trainings, which follow the events of the pipeline, come first. Without delay a remedy has no effect,
+    so at one stage methods that differ only in their remedy share a training.
+    """
+    out: dict[Any, tuple[list[LateMethod], int]] = {}
+    for delayed_method in spec.methods:
+        for stages in spec.stages:
+            key = delayed_method.method.model_copy(update={"label": ""}), spec.rates_of(delayed_method)
+            out.setdefault(key if stages == 1 else (delayed_method.name, stages), ([], stages))[0].append(
+                delayed_method
+            )
+    return sorted(out.values(), key=lambda training: training[0][0].backward_weights == "stashed" or training[1] == 1)
+
+
+def late_records(
+    spec: StalenessSpec, delayed_methods: Sequence[LateMethod], stages: int, report: Report
+) -> list[Record]:
+    """Train the first of these methods at one depth, at each of its rates, and record it for all of them.
+
+    If rates are tuned, trainings of the tuning seeds are evaluated only at their ends.
+
+    Returns:
+        A record per method, rate, seed and evaluation; after Ctrl-C the existing records, marked as interrupted.
+    """
+    first, records = delayed_methods[0], []
+    before, finals = 0, dict[float, float]()
+
+    def trained(seeds_spec: StalenessSpec, lr: float) -> History:
+        nonlocal before
+        start, before = before, before + spec.steps
+        history = train_late(seeds_spec, first, stages, lr=lr, on_step=lambda done: report(start + done))
+        for delayed_method in delayed_methods:
+            records.extend(_records(delayed_method, stages, lr, history))
+        return history
+
+    tuning = spec.model_copy(update={"seeds": spec.tuning_seeds, "eval_every": 0}) if spec.tunes_rate(first) else spec
+    for lr in spec.rates_of(first):
+        history = trained(tuning, lr)
+        if history.interrupted:
+            return records
+        finals[lr] = _final(history.evaluation["loss"][-1], history.diverged_at)[0]
+    if tuning is not spec:
+        trained(spec, min(finals, key=finals.__getitem__))
+    return records
+
+
+def _records(delayed_method: LateMethod, stages: int, lr: float, history: History) -> list[Record]:
+    train_losses = _between(history)
+    return [
+        {
+            "method": delayed_method.name,
+            "stages": stages,
+            "lr": lr,
+            "seed": seed,
+            "step": int(step),
+            "loss": float(history.evaluation["loss"][e, s]),
+            "train_loss": None if e == 0 else float(train_losses[e - 1, s]),
+            "diverged_at": history.diverged_at[s],
+            "interrupted": history.interrupted,
+        }
+        for s, seed in enumerate(history.seeds)
+        for e, step in enumerate(history.eval_step)
+    ]
+
+
+def _between(history: History) -> np.ndarray:
+    """Return the mean training loss between evaluations, ``(E - 1, S)``."""
+    steps = history.eval_step.tolist()
+    parts = [history.loss[first:last].mean(0) for first, last in pairwise(steps)]
+    return np.stack(parts) if parts else np.zeros((0, len(history.seeds)))
+
+
+def paths(spec: StalenessSpec, records: Sequence[Record]) -> BestPaths:
+    """Return the path with the lowest median final loss per method and depth, among the finished trainings."""
+    grouped: dict[tuple[str, int, float], list[Record]] = {}
+    for record in records:
+        if record["seed"] in spec.seeds and not record["interrupted"]:
+            grouped.setdefault((record["method"], record["stages"], record["lr"]), []).append(record)
+    best: BestPaths = {}
+    for (method, stages, lr), group in sorted(grouped.items()):
+        path = _path(spec, lr, group)
+        if (method, stages) not in best or path.final()[0] < best[method, stages].final()[0]:
+            best[method, stages] = path
+    return best
+
+
+def _path(spec: StalenessSpec, lr: float, records: list[Record]) -> Path:
+    by_seed_and_step = {(record["seed"], record["step"]): record for record in records}
+    steps = sorted({step for _, step in by_seed_and_step})
+    loss = [[by_seed_and_step[seed, step]["loss"] for step in steps] for seed in spec.seeds]
+    diverged_at = tuple(by_seed_and_step[seed, 0]["diverged_at"] for seed in spec.seeds)
+    return Path(lr, np.array(steps), np.array(loss, dtype=float), diverged_at)
+
+
+def target_of(spec: StalenessSpec, best: BestPaths) -> float | None:
+    """Return the target loss: that of the spec, or one that every method reaches in half of its steps without delay.
+
+    The latter is the highest loss, over the methods, of the trainings without delay at the evaluation nearest to half
+    of the steps. A training whose loss there is not below its initial loss is ignored. Without any, the result is None.
+    """
+    if spec.target_loss is not None:
+        return spec.target_loss
+    losses = []
+    for delayed_method in spec.methods:
+        if plain := best.get((delayed_method.name, 1)):
+            half = 1 + int(abs(plain.step[1:] - spec.steps / 2).argmin())
+            losses += [plain.median()[half]] if plain.median()[half] < plain.median()[0] else []
+    return float(max(losses)) if losses else None
+
+
+def staleness_rows(spec: StalenessSpec, records: list[Record]) -> list[Record]:
+    """Return a row per finished method, depth and network, in the order of the spec.
+
+    Without networks there is a row per method and depth.
+
+    Steps and times to the target are those of the median loss over the seeds.
+    """
+    best = paths(spec, records)
+    target = target_of(spec, best)
+    networks: Sequence[Network | None] = spec.clock.networks if spec.clock else (None,)
+    return [
+        _losses(spec, delayed_method, stages, best, target)
+        | _times(spec, delayed_method, stages, best, target, network)
+        for delayed_method in spec.methods
+        for stages in spec.stages
+        if (delayed_method.name, stages) in best
+        for network in networks
+    ]
+
+
+def _losses(
+    spec: StalenessSpec, delayed_method: LateMethod, stages: int, best: BestPaths, target: float | None
+) -> Record:
+    path, plain = best[delayed_method.name, stages], best.get((delayed_method.name, 1))
+    loss, low, high = path.final()
+    to_target, undelayed_steps = path.steps_to(target), plain.steps_to(target) if plain else math.inf
+    is_finite = math.isfinite(to_target) and math.isfinite(undelayed_steps) and undelayed_steps > 0
+    diverged = [step for step in path.diverged_at if step is not None]
+    return {
+        "method": delayed_method.name,
+        "remedy": delayed_method.remedy.kind if delayed_method.remedy else None,
+        "backward_weights": delayed_method.backward_weights,
+        "stages": stages,
+        "effective_delay": effective_delay(stage_delays(stages)) if spec.delay == "per-stage" else float(stages - 1),
+        "lr": path.lr,
+        "steps": spec.steps,
+        "seeds": len(path.loss),
+        "loss": loss,
+        "loss_min": low,
+        "loss_max": high,
+        "diverged_at": min(diverged) if diverged else None,
+        "diverged_seeds": max(len(diverged), lost_seeds(path.loss)),
+        "target_loss": target,
+        "steps_to_target": to_target,
+        "slowdown": to_target / undelayed_steps if is_finite else None,
+    }
+
+
+def _times(
+    spec: StalenessSpec,
+    delayed_method: LateMethod,
+    stages: int,
+    best: BestPaths,
+    target: float | None,
+    network: Network | None,
+) -> Record:
+    names = ("network", "update_s", "time_to_target_s", "sync_update_s", "sync_time_to_target_s", "speedup")
+    if network is None:
+        return dict.fromkeys(names)
+    late_times, sync_times = clocks(spec, delayed_method, stages, network)
+    late_s = time_to(best[delayed_method.name, stages], late_times, target)
+    plain = best.get((delayed_method.name, 1))
+    sync_s = time_to(plain, sync_times, target) if plain else math.inf
+    is_finite = math.isfinite(late_s) and math.isfinite(sync_s) and late_s > 0
+    values = (
+        network.name,
+        late_times.update_s,
+        late_s,
+        sync_times.update_s,
+        sync_s,
+        sync_s / late_s if is_finite else None,
+    )
+    return dict(zip(names, values, strict=True))
+
+
+def work_of(spec: StalenessSpec, method: MethodBase, stages: int) -> StageWork:
+    """Return the work of a batch in the stages of the pipeline that the clock times."""
+    assert spec.clock is not None
+    model, tokens = spec.clock.model_and_tokens(spec.problem)
+    return stage_work(method, model, tokens, spec.clock.hardware, stages)
+
+
+def clocks(
+    spec: StalenessSpec, delayed_method: LateMethod, stages: int, network: Network
+) -> tuple[UpdateTimes, UpdateTimes]:
+    """Return the times of a method's updates in an asynchronous and in a synchronous pipeline of ``stages`` stages."""
+    assert spec.clock is not None
+    work = work_of(spec, delayed_method.method, stages)
+    return asynchronous(work, network), synchronous(work, network, spec.clock.microbatches)
+
+
+def time_to(path: Path, times: UpdateTimes, target: float | None) -> float:
+    """Return the seconds until the median loss of a path reaches the target; infinite if it never does."""
+    steps = path.steps_to(target)
+    return float(times.seconds_until(steps)) if math.isfinite(steps) else math.inf

@@ -1,0 +1,220 @@
+"""The assumptions of an answer: every value that changes it, and where the value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from syncline.costmodel import ModelShape
+from syncline.costmodel.reliability.rates import REPAIR_S, REPAIR_SOURCE
+from syncline.costmodel.scaling.hyperparameters import batch_source, default_batch
+from syncline.planner.periods import period_of
+from syncline.specs import ProjectSpec
+from syncline.units import format_seconds
+
+GIVEN, DEFAULT, PRESET, FITS = "given", "default", "preset", "published fits"
+"""Origins of a value: the user or the spec, Syncline, a preset that the user or the spec names, fits of losses."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A value that changes the answer.
+
+    Args:
+        name: name of the value.
+        value: the value in the unit, or a list of values if settings differ.
+        unit: unit of the value; empty for words.
+        text: the value for people.
+        origin: `GIVEN`, `DEFAULT`, `PRESET`, `FITS`, or a few words.
+        source: publication behind the value; empty if there is none.
+    """
+
+    name: str
+    value: Any
+    unit: str
+    text: str
+    origin: str
+    source: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields without the text for people."""
+        return {name: value for name, value in asdict(self).items() if name != "text"}
+
+
+def projection_assumptions(
+    specs: Sequence[ProjectSpec], rows: Sequence[Mapping[str, Any]] = (), period_origin: str = GIVEN
+) -> list[Assumption]:
+    """Return the assumptions of projections, each once, with the values of all specs.
+
+    Args:
+        specs: the projections.
+        rows: their rows, which have the memory plan of each method, and the repairs if machines fail.
+        period_origin: origin of the methods' periods.
+    """
+    by_name: dict[str, dict[str, Assumption]] = {}
+    for spec in specs:
+        for assumption in _of_spec(spec):
+            by_name.setdefault(assumption.name, {})[assumption.text] = assumption
+    for assumption in (_periods(specs, period_origin), *_memory_plans(rows), *_repairs(rows)):
+        by_name.setdefault(assumption.name, {})[assumption.text] = assumption
+    return [_joined(list(variants.values())) for variants in by_name.values()]
+
+
+def _of_spec(spec: ProjectSpec) -> Iterable[Assumption]:
+    shape = spec.model
+    text = f"{shape.name}, {shape.parameters:,} parameters"
+    source = getattr(shape, "source", "") or ""
+    yield Assumption("model", shape.name, "", text, PRESET if source else GIVEN, source)
+    yield _batch(spec)
+    if isinstance(spec.model, ModelShape):
+        sequence = spec.model.sequence
+        yield Assumption("sequence", sequence, "tokens", f"{sequence:,} tokens", "the model's, or given")
+    machine = spec.compute.hardware or spec.memory.hardware
+    by_hardware = spec.precision is None and machine is not None
+    yield Assumption(
+        "wire format",
+        spec.number_format,
+        "",
+        f"gradients in {spec.number_format}",
+        f"the format of the peak of {machine.name}" if by_hardware and machine else _given(spec, "precision"),
+    )
+    yield Assumption("overlap", spec.overlap, "", OVERLAP_TEXTS[spec.overlap], _given(spec, "overlap"))
+    algorithm = spec.algorithm or "auto"
+    text = "the fastest for each size" if algorithm == "auto" else algorithm
+    yield Assumption("algorithm", algorithm, "", text, _given(spec, "algorithm"))
+    yield _computing(spec)
+    counted = spec.memory.memory_precision(spec.number_format)
+    activations = ACTIVATION_TEXTS.get(spec.memory.activations, f"{spec.memory.activations} activations")
+    yield Assumption("memory", counted, "", f"{counted} precision, {activations}", _given(spec, "memory"))
+
+
+ACTIVATION_TEXTS = {
+    None: "without activations",
+    "auto": "selective activations, recomputed where nothing fits otherwise",
+}
+"""Phrases for the activations of a spec that are not one policy."""
+
+
+OVERLAP_TEXTS = {
+    "ddp": "gradients travel in buckets during the backward pass",
+    "none": "workers compute, then communicate",
+    "async": "workers wait one step later for what they send after a step",
+}
+"""Phrases for each overlap."""
+
+
+def _given(spec: ProjectSpec, field: str) -> str:
+    info = type(spec).model_fields[field]
+    return DEFAULT if getattr(spec, field) == info.get_default(call_default_factory=True) else GIVEN
+
+
+def _batch(spec: ProjectSpec) -> Assumption:
+    text = f"{spec.batch_tokens:,} tokens in a step, {spec.worker_tokens:,} for each of {spec.workers:,} workers"
+    if spec.tokens_per_worker is not None:
+        return Assumption("batch", spec.batch_tokens, "tokens", text, GIVEN)
+    by_fits = default_batch(spec.model.parameters, spec.workers, spec.model.sequence)
+    origin = FITS if spec.batch_tokens == by_fits else "a sequence for each replica"
+    return Assumption("batch", spec.batch_tokens, "tokens", text, origin, batch_source(spec.model.parameters))
+
+
+def _computing(spec: ProjectSpec) -> Assumption:
+    """Return the utilisation of the hardware, or the seconds of a step if the spec has these."""
+    compute = spec.compute
+    if compute.seconds is not None:
+        return Assumption("computing", compute.seconds, "s", f"{compute.seconds:g} s in a step", GIVEN)
+    if compute.batch_times is not None:
+        return Assumption("computing", dict(compute.batch_times.times_s), "s", "times by batch size", GIVEN)
+    machine = compute.machine
+    share = machine.mfu if compute.mfu is None else compute.mfu
+    text = f"{share:.0%} of {machine.peak_flops / 1e12:.4g} TFLOP/s ({machine.precision}) of {machine.name}"
+    origin, source = (PRESET, machine.source) if compute.mfu is None else (GIVEN, "")
+    return Assumption("utilisation", share, "1", text, origin, source)
+
+
+def _periods(specs: Sequence[ProjectSpec], origin: str) -> Assumption:
+    periods: dict[int, dict[str, None]] = {}
+    for spec in specs:
+        for method in spec.methods:
+            periods.setdefault(period_of(method), {})[method.name] = None
+    texts = [f"{_steps(period)}: {_listed(names)}" for period, names in sorted(periods.items())]
+    values: Any = sorted(periods)
+    return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)
+
+
+MOST_NAMED = 6
+"""Limit on the methods that a line names."""
+
+
+def _steps(period: int) -> str:
+    return "an exchange each step" if period == 1 else f"every {period:,} steps"
+
+
+SHARDING_TEXTS = {
+    "none": "every worker has all states",
+    "optimizer": "optimizer states shared out over the workers",
+    "gradients": "gradients and optimizer states shared out over the workers",
+    "full": "weights, gradients and optimizer states shared out over the workers",
+}
+"""Phrases for each kind of sharding."""
+
+
+def _memory_plans(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
+    """Yield the sharding and the micro-batches of the rows, with the methods of each if they differ."""
+    kinds: dict[str, dict[Any, dict[str, None]]] = {"sharding": {}, "micro_batches": {}}
+    for row in rows:
+        for name, methods in kinds.items():
+            if row.get(name) is not None:
+                methods.setdefault(row[name], {})[row["method"]] = None
+    for name, methods in kinds.items():
+        if not methods:
+            continue
+        texts = [
+            (SHARDING_TEXTS[value] if name == "sharding" else f"{value:,} in a step")
+            + (f" ({_listed(names)})" if len(methods) > 1 else "")
+            for value, names in methods.items()
+        ]
+        values: Any = list(methods)
+        value = values[0] if len(values) == 1 else values
+        yield Assumption(name.replace("_", "-"), value, "", "; ".join(texts), "the least that fits into memory")
+
+
+def _repairs(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
+    """Yield the repair of failed machines if the rows are of machines that fail."""
+    for row in rows:
+        if row.get("repair_s") is not None:
+            yield repair_assumption(row["repair_s"], row["spares"])
+            return
+
+
+def repair_assumption(repair_s: float, spares: int) -> Assumption:
+    """Return the repair of failed machines, with its publication if it is the default."""
+    text = format_seconds(repair_s)
+    text += f"; {spares:,} spare machines replace failed ones at once" if spares else ""
+    is_default = repair_s == REPAIR_S
+    origin, source = (DEFAULT, REPAIR_SOURCE) if is_default else (GIVEN, "")
+    return Assumption("repair", repair_s, "s", text, origin, source)
+
+
+def _listed(names: Iterable[str]) -> str:
+    all_names = list(names)
+    return ", ".join(all_names[:MOST_NAMED]) + (" and others" if len(all_names) > MOST_NAMED else "")
+
+
+def _joined(variants: Sequence[Assumption]) -> Assumption:
+    """Return one assumption with the values of several."""
+    if len(variants) == 1:
+        return variants[0]
+    texts = [assumption.text for assumption in variants[:MOST_VALUES]]
+    if len(variants) > MOST_VALUES:
+        texts.append(f"{len(variants) - MOST_VALUES} more in --json")
+    origins = dict.fromkeys(assumption.origin for assumption in variants)
+    sources = dict.fromkeys(assumption.source for assumption in variants if assumption.source)
+    values = [assumption.value for assumption in variants]
+    return replace(
+        variants[0], value=values, text="; ".join(texts), origin=", ".join(origins), source="; ".join(sources)
+    )
+
+
+MOST_VALUES = 4
+"""Limit on the values of different settings that a line names."""

@@ -1,0 +1,89 @@
+"""The period at which methods that exchange now and then are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from syncline.errors import SpecError
+from syncline.methods import MethodBase, method_of, named
+
+COMPARED_PERIOD = 30
+"""Default steps between exchanges for comparisons: those of the fits of losses (Charles et al., 2025)."""
+
+PRESET = "preset"
+"""Text for the period of each method's preset."""
+
+
+def with_period(method: MethodBase, period: int) -> MethodBase | None:
+    """Return the method with another period, or None if it cannot have that period."""
+    return with_field(method, "period", period)
+
+
+def with_field(method: MethodBase, name: str, value: Any) -> MethodBase | None:
+    """Return the method with another value of a field, or None if it cannot have that value."""
+    try:
+        changed: MethodBase = type(method).model_validate(dict(method) | {name: value})
+    except ValidationError:
+        return None
+    return changed
+
+
+def exchanges_now_and_then(method: MethodBase) -> bool:
+    """Return whether a method has a period, and one of more than a step."""
+    return int(getattr(method, "period", 1)) > 1
+
+
+def methods_at_period(methods: Iterable[Any], period: str | int | None, path: str = "--method") -> list[MethodBase]:
+    """Return methods with one period, for a comparison.
+
+    Args:
+        methods: names, fields or methods. Fields with a period keep it by default.
+        period: steps between exchanges, for all methods that exchange now and then; ``preset``: each method's own;
+            None: `COMPARED_PERIOD` for names, and for fields without a period.
+        path: name of the methods in errors.
+
+    Raises:
+        SpecError: an unknown method, or a period that is not a whole number of steps or that a method cannot have.
+    """
+    steps = None if period == PRESET else COMPARED_PERIOD if period is None else parse_period(period)
+    compared = []
+    for candidate in methods:
+        method = method_of(named(candidate, path) if isinstance(candidate, str) else candidate)
+        has_period = isinstance(candidate, MethodBase) or (isinstance(candidate, Mapping) and "period" in candidate)
+        if steps is not None and exchanges_now_and_then(method) and not (period is None and has_period):
+            changed = with_period(method, steps)
+            if changed is None:
+                raise SpecError("--period", period, f"a period that {method.name} can have, or {PRESET}")
+            method = changed
+        compared.append(method)
+    return compared
+
+
+def parse_period(period: str | int) -> int:
+    """Return a number of steps between exchanges.
+
+    Raises:
+        SpecError: no whole number of steps.
+    """
+    text = str(period).strip()
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST_PERIOD):
+        raise SpecError("--period", period, f"a whole number of steps from 1 to {MOST_PERIOD:,}, or {PRESET}")
+    return int(text)
+
+
+MOST_PERIOD = 1_000_000
+"""Limit on the steps between exchanges."""
+
+
+def period_of(method: MethodBase) -> int:
+    """Return the steps between exchanges of a method: its period, or else the longest of its exchanges' periods.
+
+    Periods are the same for any number of workers, and every method serves two.
+    """
+    period = getattr(method, "period", None)
+    if period is not None:
+        return int(period)
+    return max((int(exchange.period) for exchange in method.exchanges(1, 2)), default=1)
