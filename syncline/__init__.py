@@ -11,21 +11,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names for editors and type checkers; a test checks that the two lists are equal
-    from syncline.api.advice import advise
-    from syncline.api.clocks import collectives, pipeline, project
     from syncline.api.folders import load
-    from syncline.api.goodput import goodput
-    from syncline.api.losses import loss
+    from syncline.api.functions import (
+        advise,
+        calibrate,
+        collectives,
+        compare,
+        goodput,
+        launch,
+        loss,
+        pipeline,
+        project,
+        replicate,
+        report,
+        reproduce,
+        run,
+        solve,
+        sweep,
+        trace,
+        whatif,
+    )
     from syncline.api.networks import Link
-    from syncline.api.papers import reproduce
-    from syncline.api.processes import calibrate, launch
-    from syncline.api.replicate import replicate
-    from syncline.api.report import report
     from syncline.api.result import Result
-    from syncline.api.solve import solve
-    from syncline.api.sweeps import sweep
-    from syncline.api.traces import trace, whatif
-    from syncline.api.trainings import compare, run
     from syncline.errors import SpecError, SynclineError
     from syncline.methods.functions import (
         basis_rotation,
@@ -62,11 +69,11 @@ _WHERE = {
     "SpecError": "syncline.errors",
     "SynclineError": "syncline.errors",
     "TorchProblem": "syncline.problems",
-    "advise": "syncline.api.advice",
+    "advise": "syncline.api.functions",
     "basis_rotation": "syncline.methods.functions",
-    "calibrate": "syncline.api.processes",
-    "collectives": "syncline.api.clocks",
-    "compare": "syncline.api.trainings",
+    "calibrate": "syncline.api.functions",
+    "collectives": "syncline.api.functions",
+    "compare": "syncline.api.functions",
     "curvadion": "syncline.methods.functions",
     "ddp": "syncline.methods.functions",
     "demo": "syncline.methods.functions",
@@ -75,33 +82,33 @@ _WHERE = {
     "dion": "syncline.methods.functions",
     "eshampoo": "syncline.methods.functions",
     "galore": "syncline.methods.functions",
-    "goodput": "syncline.api.goodput",
-    "launch": "syncline.api.processes",
+    "goodput": "syncline.api.functions",
+    "launch": "syncline.api.functions",
     "ldadam": "syncline.methods.functions",
     "lion_cub": "syncline.methods.functions",
     "load": "syncline.api.folders",
     "local": "syncline.methods.functions",
-    "loss": "syncline.api.losses",
+    "loss": "syncline.api.functions",
     "mt_dao": "syncline.methods.functions",
     "one_bit_adam": "syncline.methods.functions",
-    "pipeline": "syncline.api.clocks",
+    "pipeline": "syncline.api.functions",
     "placed_dion": "syncline.methods.functions",
     "powersgd": "syncline.methods.functions",
-    "project": "syncline.api.clocks",
-    "replicate": "syncline.api.replicate",
-    "report": "syncline.api.report",
-    "reproduce": "syncline.api.papers",
-    "run": "syncline.api.trainings",
+    "project": "syncline.api.functions",
+    "replicate": "syncline.api.functions",
+    "report": "syncline.api.functions",
+    "reproduce": "syncline.api.functions",
+    "run": "syncline.api.functions",
     "selsync": "syncline.methods.functions",
     "selsync_dion": "syncline.methods.functions",
     "sign_sgd": "syncline.methods.functions",
     "soap": "syncline.methods.functions",
-    "solve": "syncline.api.solve",
+    "solve": "syncline.api.functions",
     "streaming_diloco": "syncline.methods.functions",
     "streaming_mt_dao": "syncline.methods.functions",
-    "sweep": "syncline.api.sweeps",
-    "trace": "syncline.api.traces",
-    "whatif": "syncline.api.traces",
+    "sweep": "syncline.api.functions",
+    "trace": "syncline.api.functions",
+    "whatif": "syncline.api.functions",
     "zero_one_adam": "syncline.methods.functions",
 }
 """The module of each public name."""

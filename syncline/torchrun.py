@@ -6,77 +6,45 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from syncline.cli.shell import (
-    TIMEOUT,
-    BackendOption,
-    DeviceOption,
-    NoCodeOption,
-    PerProcessOption,
-    ReproducibleOption,
-    SetOption,
-    TimeoutOption,
-    overridden,
-)
+from syncline.cli.commands import callback_of
+from syncline.cli.shell import NoCodeOption
 from syncline.cli.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 from syncline.interrupts import exit_code
+from syncline.questions.torchrun import Torchrun
 
 
-def torchrun_command(
-    spec: Annotated[str | None, typer.Argument(help="A YAML file or a bundled spec.")] = None,
-    overrides: SetOption = None,
-    device: DeviceOption = "auto",
-    backend: BackendOption = "auto",
-    timeout: TimeoutOption = TIMEOUT,
-    reproducible: ReproducibleOption = False,
-    workers_per_process: PerProcessOption = 1,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where rank 0 writes results.")] = None,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Do what 'syncline calibrate' does, and write cluster.yaml or --out.")
-    ] = False,
-    network: Annotated[
-        str | None, typer.Option("--network", metavar="NET", help="With --calibrate: latency and bandwidth, if known.")
-    ] = None,
-    sizes: Annotated[str | None, typer.Option("--sizes", help="With --calibrate: of the collectives.")] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", metavar="TIME", help="With --calibrate: for each collective and size.")
-    ] = None,
-    window: Annotated[
-        str | None, typer.Option("--window", metavar="TIME", help="With --calibrate: for training steps.")
-    ] = None,
-    no_code: NoCodeOption = False,
-) -> None:
-    """Run a spec in processes that torchrun started, one worker or more in each; or calibrate their machines."""
-    if calibrate:
-        if reproducible:
+def run_under_torchrun(question: Torchrun) -> None:
+    """Run a spec in this process and the others that torchrun started; or calibrate their machines."""
+    if question.calibrate:
+        if question.reproducible:
             raise SpecError("--reproducible", True, "none, as a calibration adds nothing up")
-        _calibrate(spec, overrides, network, sizes, budget, window, device, backend, timeout, out)
+        _calibrate(question)
         return
-    if spec is None:
+    if question.spec is None:
         raise SpecError("SPEC", None, "a YAML file or a bundled spec; without one there is only --calibrate")
-    for name, value in (("--network", network), ("--sizes", sizes), ("--budget", budget), ("--window", window)):
-        if value is not None:
-            raise SpecError(name, value, "--calibrate beside it, whose option it is")
+    for name in ("network", "sizes", "budget", "window"):
+        if getattr(question, name) is not None:
+            raise SpecError(f"--{name}", getattr(question, name), "--calibrate beside it, whose option it is")
+    from syncline.measure.launching import torchrun
     from syncline.measure.launching.process import Launch
-    from syncline.measure.launching.torchrun import run_under_torchrun
-    from syncline.specs import RunSpec, load_spec
-    from syncline.units import number_or_text, parse_seconds
+    from syncline.specs import Override, RunSpec, load_spec
+    from syncline.units import parse_seconds
 
     launch = Launch(
-        device,
-        backend,
-        parse_seconds(number_or_text(timeout), "--timeout"),
-        reproducible,
-        workers_per_process=workers_per_process,
-    )
+        question.device, question.backend, parse_seconds(question.timeout, "--timeout"), question.reproducible,
+        workers_per_process=question.workers_per_process,
+    )  # fmt: skip
+    changes = [Override.parse(text) for text in question.fields or ()]
     processes = os.environ.get("WORLD_SIZE", "")
-    workers = int(processes) * workers_per_process if processes.isdecimal() else None
-    loaded = load_spec(spec, overridden(overrides, {"WORLD_SIZE": ("workers", workers)}), RunSpec)
-    result = run_under_torchrun(loaded, out or Path("runs") / loaded.name, launch, exact=out is not None)
+    if processes.isdecimal():
+        changes.append(Override.option("WORLD_SIZE", "workers", int(processes) * question.workers_per_process))
+    spec = load_spec(question.spec, changes, RunSpec)
+    target = question.out or Path("runs") / spec.name
+    result = torchrun.run_under_torchrun(spec, target, launch, exact=question.out is not None)
     if "folder" in result:
         print(f"results in {result['folder']}/", file=sys.stderr)
     if result["failed"]:
@@ -88,30 +56,22 @@ def torchrun_command(
         _leave(exit_code())
 
 
-def _calibrate(
-    spec: str | None,
-    overrides: list[str] | None,
-    network: str | None,
-    sizes: str | None,
-    budget: str | None,
-    window: str | None,
-    device: str,
-    backend: str,
-    timeout: str,
-    out: Path | None,
-) -> None:
+def _calibrate(question: Torchrun) -> None:
     from syncline.cli.shell import new_console
     from syncline.measure.calibration.calibrate import calibrate_under_torchrun
     from syncline.measure.calibration.plan import planned
     from syncline.measure.calibration.tables import calibrate_tables
     from syncline.measure.launching.process import Launch
-    from syncline.units import number_or_text, parse_seconds
+    from syncline.units import parse_seconds
 
-    plan = planned(spec, overrides or (), known_network=network, sizes=sizes, budget=budget, window=window)
-    launch = Launch(device, backend, parse_seconds(number_or_text(timeout), "--timeout"))
+    plan = planned(
+        question.spec, question.fields or (), known_network=question.network, sizes=question.sizes,
+        budget=question.budget, window=question.window,
+    )  # fmt: skip
+    launch = Launch(question.device, question.backend, parse_seconds(question.timeout, "--timeout"))
     command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
-    target = out or Path("cluster.yaml")
-    result = calibrate_under_torchrun(plan, target, launch, command=command, exact=out is not None)
+    target = question.out or Path("cluster.yaml")
+    result = calibrate_under_torchrun(plan, target, launch, command=command, exact=question.out is not None)
     if "failed" in result:
         print(f"error: {result['failed']}", file=sys.stderr)
         _leave(1)
@@ -133,7 +93,7 @@ def _leave(code: int, error: str = "") -> None:
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(torchrun_command)
+    app.command()(callback_of(Torchrun, run_under_torchrun, no_code=NoCodeOption))
     try:
         app(prog_name="python -m syncline.torchrun", standalone_mode=False)
     except SynclineError as error:

@@ -1,7 +1,7 @@
-"""The commands as Python functions: ``import syncline as sl`` offers them, and the commands call them.
+"""The commands as Python functions: ``import syncline as sl`` offers them.
 
-``trainings`` (compare, run), ``sweeps`` (sweep), ``clocks`` (project, collectives, pipeline), ``processes`` (launch,
-calibrate): each function returns a `syncline.api.result.Result`; ``folders`` reads a result from its folder.
-``spec_arguments`` makes a spec from arguments, ``places`` chooses the folder of a result. Names for users are listed in
-``syncline/__init__.py``.
+``functions`` makes each function of the declaration of its question (`syncline.questions`). The other modules answer
+the questions: ``answer_project`` of ``projection`` returns a `syncline.api.result.Result`, which the command prints.
+``folders`` reads a result from its folder, ``spec_arguments`` makes the spec of a question, ``places`` chooses the
+folder of a result. Names for users are listed in ``syncline/__init__.py``.
 """

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, g
 
 from syncline.errors import SpecError, names_options
 from syncline.fields import plain_argument
+from syncline.questions.declare import REST, SHELL, Question, flag_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,9 +37,6 @@ WORDS: dict[Any, str] = {
     Callable: "a function",
 }
 """Description of the accepted values of an annotation, for error messages."""
-
-RENAMED = {"bytes": ("nbytes",), "for": ("duration", "time")}
-"""Options of the commands whose parameters have another name."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -67,8 +65,41 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             named = {name: _argument(name, value, annotations) for name, value in options.items()}
             return function(*positional, *args[len(positional) :], **named)  # type: ignore[arg-type]
         except SpecError as error:
-            raise error if names_options.get() else _by_parameter(error, annotations) from None
+            raise error if names_options.get() else _by_parameter(error, annotations, {}) from None
 
+    return call
+
+
+def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the function of a question: it checks the arguments, makes the question, and returns its answer.
+
+    Args:
+        question: the question's class; its fields become the parameters.
+        answer: function from a question to a result.
+    """
+    signature = question.signature()
+
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            values = signature.bind(*args, **options).arguments
+        except TypeError as error:
+            raise TypeError(f"{question.command}() {error}") from None
+        annotations = {name: hint for name, hint in get_type_hints(question).items() if name in signature.parameters}
+        try:
+            other_fields = values.pop(REST, {})
+            values = {name: _argument(name, value, annotations) for name, value in values.items()}
+            if other_fields:
+                values[REST] = {name: plain_argument(name, value) for name, value in other_fields.items()}
+            return answer(question(**values))
+        except SpecError as error:
+            if names_options.get():
+                raise
+            flags = {flag_of(declared): declared.name for declared in question.declared(SHELL)}
+            raise _by_parameter(error, annotations, flags) from None
+
+    call.__name__ = call.__qualname__ = question.command
+    call.__doc__, call.__module__ = question.docstring(), "syncline"
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
@@ -93,8 +124,17 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
+def checked_argument(name: str, value: Any, annotation: Any) -> Any:
+    """Return an argument as a plain value of the annotation's type.
+
+    Raises:
+        SpecError: the value does not have this type, or cannot be read.
+    """
+    return _typed(name, plain_argument(name, value), annotation)
+
+
 def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
-    return _typed(name, plain_argument(name, value), annotations.get(name, Any))
+    return checked_argument(name, value, annotations.get(name, Any))
 
 
 def _typed(path: str, value: Any, annotation: Any) -> Any:
@@ -146,11 +186,11 @@ def _is_finite(number: float) -> bool:
         return False
 
 
-def _by_parameter(error: SpecError, parameters: Mapping[str, Any]) -> SpecError:
-    """Return an error about an option as an error about its parameter: ``--bytes`` is ``nbytes``."""
+def _by_parameter(error: SpecError, parameters: Mapping[str, Any], flags: Mapping[str, str]) -> SpecError:
+    """Return an error about an option as an error about its parameter, by name or by ``flags``: ``--bytes``."""
     if not error.path.startswith("--"):
         return error
-    head, dot, rest = error.path.removeprefix("--").partition(".")
-    name = head.replace("-", "_")
-    matches = [candidate for candidate in (name, f"{name}s", *RENAMED.get(name, ())) if candidate in parameters]
+    head, dot, rest = error.path.partition(".")
+    name = head.removeprefix("--").replace("-", "_")
+    matches = [candidate for candidate in (flags.get(head, name), f"{name}s") if candidate in parameters]
     return SpecError((matches or [name])[0] + dot + rest, error.value, error.expected)

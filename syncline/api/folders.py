@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from syncline.api.arguments import checked
-from syncline.api.clocks import collectives_result, pipeline_result, projection_result
+from syncline.api.collectives import collectives_result
+from syncline.api.pipelines import pipeline_result
 from syncline.api.processes import launch_result
+from syncline.api.projection import projection_result
 from syncline.api.result import Result
 from syncline.api.sweeps import read_sweep_result
 from syncline.api.traces import replay_result

@@ -2,112 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
-from syncline.api.spec_arguments import Asked, spec_of, warn_lines
-from syncline.errors import SynclineError
+from syncline.api.spec_arguments import spec_of, warn_lines
+from syncline.errors import SynclineError, names_options
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.specs import PipelineSpec, RunSpec
+from syncline.questions.calibrate import Calibrate
+from syncline.questions.launch import Launch
+from syncline.specs import PipelineSpec, RunSpec, kind_of
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
-    from syncline.measure.launching.process import Launch
+    from syncline.measure.calibration.plan import Calibration
+    from syncline.measure.launching.process import Launch as LaunchOptions
 
 
-@checked
-def launch(
-    spec: Asked = None,
-    *,
-    problem: Any = None,
-    method: Any = None,
-    network: Any = None,
-    workers: int | None = None,
-    steps: int | None = None,
-    seeds: Any = None,
-    device: str = "auto",
-    backend: str = "auto",
-    timeout: str | float = "120 s",
-    workers_per_process: int = 1,
-    rejoins: int = 3,
-    port: int = 0,
-    reproducible: bool = False,
-    out: str | Path | None = None,
-    exact: bool = True,
-    on_progress: Callable[[int], None] | None = None,
-    **fields: Any,
-) -> Result:
-    """Run a spec on real processes of this machine and measure it, with one process per worker or per pipeline stage.
+def launch_spec(question: Launch) -> RunSpec | PipelineSpec:
+    """Return the spec of a launch, and warn of settings that are probably mistakes."""
+    names = {name: name for name in ("problem", "method", "network", "workers", "steps", "seeds")}
+    texts = question.fields if isinstance(question.fields, list) else ()
+    if isinstance(question.spec, str | Path) and kind_of(question.spec, texts) == "pipeline":
+        names |= {"network": "networks", "workers": "stages"}
+    spec: RunSpec | PipelineSpec = spec_of(question, names, RunSpec, PipelineSpec, kind="run")
+    return spec
 
-    Args:
-        spec: see `sl.compare`; a spec of kind ``run`` or ``pipeline``.
-        problem: the problem to train; cloudpickle packs an object for each process.
-        method: the method.
-        network: the network whose simulated clock is compared with the measured one.
-        workers: M, the number of workers.
-        steps: T, the number of steps.
-        seeds: seeds of the repetitions; 3 stands for 0, 1, 2.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        backend: ``auto``, ``gloo`` or ``nccl``.
-        timeout: time without progress of any process after which the launch ends all processes.
-        workers_per_process: number of workers in each process.
-        rejoins: number of times that a dead worker of an asynchronous method is restarted.
-        port: port of the rendezvous; 0 takes any free port.
-        reproducible: sum in the simulator's order; the bits are then the simulator's, for the same bytes on the
-            network.
-        out: see `sl.compare`.
-        exact: see `sl.compare`.
-        on_progress: function called with the number of steps, or tasks, that all processes have completed.
-        **fields: other fields of the spec, by name or by path.
 
-    Returns:
-        The result with the measured rows; `Result.json` also has ``simulated``. If a process died or hung, the result
-        has the rows measured until then, the function warns, and `Result.failed` names the process.
-
-    Raises:
-        SynclineError: an argument is wrong; the check runs before the training starts.
-    """
-    named_fields = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
-             "seeds": seeds}  # fmt: skip
-    loaded: RunSpec | PipelineSpec = spec_of(spec, named_fields | fields, RunSpec, PipelineSpec, kind="run")
+def prepared_launch(question: Launch) -> tuple[RunSpec | PipelineSpec, LaunchOptions]:
+    """Return the spec and the options of a launch, and warn of what makes its times unreliable."""
     from syncline.measure.launching.launch import launch_warnings
-    from syncline.measure.launching.process import Launch
+    from syncline.measure.launching.process import Launch as LaunchOptions
 
-    options = Launch(
-        device, backend, parse_seconds(timeout, "timeout"), reproducible, port,
-        workers_per_process=workers_per_process, rejoins=rejoins,
+    spec = launch_spec(question)
+    options = LaunchOptions(
+        question.device, question.backend, parse_seconds(question.timeout, "timeout"), question.reproducible,
+        question.port, workers_per_process=question.workers_per_process, rejoins=question.rejoins,
     )  # fmt: skip
-    warn_lines(launch_warnings(loaded, options))
-    result = on_processes(loaded, options, out, exact=exact, on_progress=on_progress)
-    if result.failed:
-        warn_lines([result.failed])
-    return result
+    warn_lines(launch_warnings(spec, options))
+    return spec, options
 
 
-def on_processes(
-    spec: RunSpec | PipelineSpec,
-    options: Launch,
-    out: str | Path | None = None,
-    *,
-    exact: bool = True,
-    on_progress: Callable[[int], None] | None = None,
-) -> Result:
-    """Return the result of a launch; `Result.failed` names the process that failed, if any."""
-    from syncline.measure.launching.launch import launch as launch_run
+def answer_launch(question: Launch, prepared: tuple[RunSpec | PipelineSpec, LaunchOptions] | None = None) -> Result:
+    """Return the measured run of a question, or of its spec and options if they are made already.
+
+    If a process fails, `Result.failed` names it, and a function of Python warns; the command ends with an error.
+    """
+    spec, options = prepared_launch(question) if prepared is None else prepared
+    from syncline.measure.launching.launch import launch
     from syncline.measure.launching.pipeline import launch_pipeline
     from syncline.measure.launching.served.launch import launch_served
 
-    run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch_run
+    run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch
     if not isinstance(spec, PipelineSpec) and asynchronous_of(spec.method) is not None:
         run_it = launch_served
-    with place(out, spec.name) as (path, scratch):
-        answer = run_it(spec, path, options, exact=exact and out is not None, on_progress=on_progress)
-    return launch_result(spec, answer, scratch)
+    exact = question.exact and question.out is not None
+    with place(question.out, spec.name) as (path, scratch):
+        answer = run_it(spec, path, options, exact=exact, on_progress=question.on_progress)
+    result = launch_result(spec, answer, scratch)
+    if result.failed and not names_options.get():
+        warn_lines([result.failed])
+    return result
 
 
 def launch_result(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
@@ -118,56 +76,47 @@ def launch_result(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch:
     return Result("launch", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
 
 
-@checked
-def calibrate(
-    spec: str | Path | None = None,
-    *,
-    workers: int | Sequence[int] = (2, 4),
-    network: Any = None,
-    sizes: Sequence[str | float] | None = None,
-    budget: str | float | None = None,
-    window: str | float | None = None,
-    device: str = "auto",
-    backend: str = "auto",
-    timeout: str | float = "120 s",
-    out: str | Path | None = None,
-    **fields: Any,
-) -> Result:
-    """Measure this machine: collectives, training steps, wire formats.
-
-    Args:
-        spec: the spec of the problem whose training steps are timed; the problem digits by default.
-        workers: numbers of processes, measured one after another.
-        network: latency and bandwidth, if known; by default they are fitted.
-        sizes: sizes of the collectives; 4 B to 16 MiB by default.
-        budget: time for each collective and size; 150 ms by default.
-        window: time for training steps, and for matrix products; 1 s by default.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        backend: ``auto``, ``gloo`` or ``nccl``.
-        timeout: time without progress of any process after which the calibration ends all processes.
-        out: the cluster file to write; by default a temporary file that is removed with the result.
-        **fields: other fields of the spec, by name or by path.
-
-    Returns:
-        The result; ``networks=`` and ``hardware=`` accept its ``json()["file"]``, and `Result.save` keeps that file.
-
-    Raises:
-        SynclineError: an argument is wrong, which the function reports before it measures; or a process died or hung.
-    """
-    from syncline.measure.calibration import calibrate as experiment
+def prepared_calibration(question: Calibrate) -> tuple[Calibration, list[int]]:
+    """Return the measurements to make and the numbers of processes, and warn of what makes times unreliable."""
     from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, planned
-    from syncline.measure.launching.process import Launch
 
     plan = planned(
-        None if spec is None else str(spec), fields, known_network=network,
-        sizes=None if sizes is None else list(sizes), budget=budget, window=window,
+        None if question.spec is None else str(question.spec), question.fields or (), known_network=question.network,
+        sizes=question.sizes, budget=question.budget, window=question.window,
     )  # fmt: skip
-    numbers = [workers] if isinstance(workers, int) else list(workers)
+    numbers = [question.workers] if isinstance(question.workers, int) else list(question.workers)
     check_process_counts(numbers)
     warn_lines(calibrate_warnings(numbers))
-    options = Launch(device, backend, parse_seconds(timeout, "timeout"))
-    with place(out, "cluster.yaml") as (path, scratch):
-        answer = experiment.calibrate(plan, numbers, path, options, exact=out is not None, command="sl.calibrate")
+    return plan, numbers
+
+
+def answer_calibrate(
+    question: Calibrate,
+    prepared: tuple[Calibration, list[int]] | None = None,
+    *,
+    out: Path | None = None,
+    command: str = "sl.calibrate",
+    on_progress: Callable[[int], object] = lambda done: None,
+) -> Result:
+    """Return the calibration of this machine.
+
+    Args:
+        question: the question.
+        prepared: the measurements and numbers of processes, if they are made already.
+        out: the cluster file, if the question names none.
+        command: the command that the cluster file notes.
+        on_progress: function called with the number of finished parts.
+    """
+    from syncline.measure.calibration import calibrate as experiment
+    from syncline.measure.launching.process import Launch as LaunchOptions
+
+    plan, numbers = prepared_calibration(question) if prepared is None else prepared
+    options = LaunchOptions(question.device, question.backend, parse_seconds(question.timeout, "timeout"))
+    exact = question.out is not None
+    with place(question.out or out, "cluster.yaml") as (path, scratch):
+        answer = experiment.calibrate(
+            plan, numbers, path, options, exact=exact, command=command, on_progress=on_progress
+        )
     return calibration_result(answer, scratch)
 
 

@@ -258,3 +258,14 @@ class Result:
         for table in self.tables:
             written.print(table)
         return written.file.getvalue()  # type: ignore[attr-defined]
+
+
+def check_results(name: str, sources: Sequence[Any]) -> None:
+    """Refuse anything but results and their folders.
+
+    Raises:
+        SpecError: names the argument and the number of the wrong value.
+    """
+    for number, source in enumerate(sources):
+        if not isinstance(source, str | Path | Result):
+            raise SpecError(f"{name}.{number}", source, "text or a path or a Result")

@@ -5,30 +5,55 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from syncline.errors import SpecError
+from syncline.errors import SpecError, names_options
 from syncline.fields import kind_of_model
-from syncline.specs import STUDIES, Experiment, load_spec, study_of
+from syncline.questions.declare import PYTHON, SHELL, Question, flag_of
+from syncline.specs import STUDIES, Experiment, Override, load_spec, study_of
 
-Asked: TypeAlias = str | Path | Mapping[str, Any] | Experiment | None
-"""A bundled spec's name, a YAML file, a spec's fields, a spec, or None if keywords give all fields."""
+
+def changes_of(question: Question, fields: Mapping[str, str]) -> list[Override]:
+    """Return the changes that a question makes to its spec: those of ``--set`` first, those of ``**fields`` last.
+
+    Args:
+        question: the question; its ``fields`` are texts of ``--set``, or values by path.
+        fields: path in the spec by name of the question's field; a value of None changes nothing.
+
+    Raises:
+        SpecError: a text of ``--set`` is wrong, or there are several networks for a spec of one.
+    """
+    changes = []
+    declared = {member.name: member for member in question.declared(SHELL if names_options.get() else PYTHON)}
+    for name, path in fields.items():
+        value = getattr(question, name)
+        if path == "network" and isinstance(value, list):
+            if len(value) > 1:
+                expected = "one network, as this trains on one; 'syncline compare' takes several"
+                raise SpecError("--network", value, expected)
+            (value,) = value
+        if value is not None:
+            told = flag_of(declared[name]) if names_options.get() else path
+            changes.append(Override.option(told, path, value))
+    others: Any = question.fields or ()  # type: ignore[attr-defined]
+    if isinstance(others, Mapping):
+        return changes + [Override.option(path, path, value) for path, value in others.items() if value is not None]
+    return [*map(Override.parse, others), *changes]
 
 
 def spec_of(
-    base_spec: Asked,
-    fields: Mapping[str, Any],
+    question: Question,
+    fields: Mapping[str, str],
     *classes: type[Experiment],
     kind: str,
     studies_of: str = "",
     scale: str | None = None,
 ) -> Any:
-    """Return the requested spec, and warn of settings that are probably mistakes.
+    """Return the spec of a question, and warn of settings that are probably mistakes.
 
     Args:
-        base_spec: the spec to begin with. A spec object without ``fields`` is returned unchanged, without warnings.
-        fields: values by name, or by path such as ``"methods.1.period"``; a value of None is ignored.
+        question: the question; a spec object without changes is returned as it is, without warnings.
+        fields: path in the spec by name of the question's field, see `changes_of`.
         classes: the accepted classes of specs.
         kind: kind of a spec that is made of fields alone; also its name, unless it has one.
         studies_of: a command whose studies' specs are accepted too.
@@ -37,36 +62,29 @@ def spec_of(
     Raises:
         SynclineError: a value is wrong; one line says which one, and which values are accepted.
     """
-    overrides = {path: value for path, value in fields.items() if value is not None}
+    base_spec: Any = question.spec  # type: ignore[attr-defined]
+    changes = changes_of(question, fields)
     if isinstance(base_spec, Experiment):
         spec_kind = kind_of_model(type(base_spec))
         if not (isinstance(base_spec, classes) or (spec_kind in STUDIES and study_of(base_spec).command == studies_of)):
             raise SpecError("spec", base_spec.name, f"a spec of kind {kind}; this one is of kind {spec_kind}")
-        if not overrides:
+        if not changes:
             return base_spec
         base_spec = dict(base_spec)
-    spec = load_spec(
-        {"kind": kind, "name": kind} if base_spec is None else base_spec,
-        overrides,
-        *classes,
-        studies_of=studies_of,
-        scale=scale,
-    )
+    source = {"kind": kind, "name": kind} if base_spec is None else base_spec
+    spec = load_spec(source, changes, *classes, studies_of=studies_of, scale=scale)
     warn_lines(spec.warnings())
     return spec
 
 
 def warn_lines(lines: list[str]) -> None:
-    """Warn of each line at the place outside this package from which the call came."""
+    """Print each line as a warning of a command, or warn of it at the place outside this package that called."""
+    if names_options.get():
+        for line in lines:
+            print(f"warning: {line}", file=sys.stderr)
+        return
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("syncline."):
         level, frame = level + 1, frame.f_back
     for line in lines:
         warnings.warn(line, stacklevel=level)
-
-
-def listed(value: Any) -> list[Any]:
-    """Return a list of the value, or of the values if there are several; an empty list for None."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple | range) else [value]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,99 +11,39 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
 from syncline.api.result import Result
-from syncline.api.spec_arguments import Asked, warn_lines
+from syncline.api.spec_arguments import changes_of, warn_lines
+from syncline.errors import names_options
+from syncline.questions.sweep import Sweep
 from syncline.runs.sweep.folder import read_sweep
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.ranking import effort, ranked
 from syncline.runs.sweep.swept import Swept
-from syncline.specs import Override
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@checked
-def sweep(
-    spec: Asked = None,
-    grid: Mapping[str, Sequence[Any]] | None = None,
-    *,
-    problem: Any = None,
-    method: Any = None,
-    network: Any = None,
-    workers: int | None = None,
-    steps: int | None = None,
-    seeds: Any = None,
-    compute: Any = None,
-    out: str | Path | None = None,
-    jobs: int | None = None,
-    dask: str | None = None,
-    search: str | None = None,
-    tune: Mapping[str, Any] | None = None,
-    trials: int | None = None,
-    equal_effort: bool = False,
-    **fields: Any,
-) -> SweepResult:
-    """Train and time every combination of values for a spec's fields, with every seed.
-
-    Args:
-        spec: the spec of a run, see `sl.run`; or of a comparison, which stands for its methods on its networks.
-        grid: values by field: ``{"method.lr": [1e-3, 3e-3], "network": ["10gbe", "wan"]}``.
-        problem: the problem to train.
-        method: the method; several methods are a grid.
-        network: the network that times the training.
-        workers: M, the number of workers.
-        steps: T, the number of steps.
-        seeds: seeds, one training each; 3 stands for 0, 1, 2.
-        compute: computing time of a worker in a step.
-        out: the folder of finished runs; a second call with the same folder continues there. By default a temporary
-            folder that is removed with the result.
-        jobs: number of processes that train side by side; one per core by default. It changes no result.
-        dask: address of a scheduler of dask.distributed, whose workers train instead.
-        search: the search that proposes values of the tuned fields: ``optuna``.
-        tune: lower and upper bound by field, for a search: ``{"method.lr": (1e-4, 1e-1)}``.
-        trials: number of trials of the search, for each combination of the grid.
-        equal_effort: run as many configurations of each method as there are of the method with the fewest.
-        **fields: other fields of the spec, by name or by path.
-
-    Returns:
-        The result with a row per configuration and seed; `SweepResult.best` ranks the configurations.
-
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted, before any
-            training.
-
-    >>> import syncline as sl
-    >>> result = sl.sweep(
-    ...     {"kind": "run", "name": "bowl", "problem": {"kind": "quadratic", "spectrum": [1.0, 0.1]}},
-    ...     {"method.lr": [0.001, 0.01]}, method="ddp-sgdm", network="wan", workers=2, steps=20, seeds=2,
-    ...     compute={"seconds": 1e-3}, jobs=1,
-    ... )
-    >>> [(row["method.lr"], row["seed"]) for row in result.rows]
-    [(0.001, 0), (0.001, 1), (0.01, 0), (0.01, 1)]
-    >>> result.best()["method.lr"].tolist()
-    [0.01, 0.001]
-    """
-    named_fields = {"problem": problem, "method": method, "network": network, "workers": workers, "steps": steps,
-             "compute": compute}  # fmt: skip
-    named_fields |= fields
-    overrides = [Override.option(path, path, value) for path, value in named_fields.items() if value is not None]
-    source = {"kind": "run", "name": "sweep"} if spec is None else spec
+def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResult:
+    """Return the sweep of a question; by default Python warns of what a listener would print."""
+    names = ("problem", "method", "network", "workers", "steps", "compute")
     from syncline.runs.sweep import sweep as experiment
 
-    with place(out, "sweep") as (path, scratch):
+    # The command chooses runs/NAME-sweep by itself.
+    folder = nullcontext((None, None)) if names_options.get() and question.out is None else place(question.out, "sweep")
+    with folder as (path, scratch):
         swept = experiment.sweep(
-            source,
-            grid or {},
-            seeds=seeds,
-            overrides=overrides,
+            {"kind": "run", "name": "sweep"} if question.spec is None else question.spec,
+            question.grid or {},
+            seeds=question.seeds,
+            overrides=changes_of(question, {name: name for name in names}),
             out=path,
-            jobs=jobs,
-            dask=dask,
-            search=search,
-            tune=tune or {},
-            trials=trials,
-            equal_effort=equal_effort,
-            listener=_Warner(),
+            jobs=question.jobs,
+            dask=question.dask,
+            search=question.search,
+            tune=question.tune or {},
+            trials=question.trials,
+            equal_effort=question.equal_effort,
+            listener=_Warner() if listener is None else listener,
         )
     return SweepResult(swept, scratch)
 

@@ -4,143 +4,76 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from syncline.api.arguments import checked
 from syncline.api.places import Scratch, place
-from syncline.api.result import Result
-from syncline.api.spec_arguments import listed
-from syncline.errors import SpecError
+from syncline.api.result import Result, check_results
+from syncline.errors import SpecError, names_options
+from syncline.questions.declare import listed
+from syncline.questions.trace import NETWORKS, Trace
+from syncline.questions.whatif import Whatif
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.measure.recording.ranks import ForeignScript
+    from syncline.measure.recording.shapes import Shaping
     from syncline.measure.replaying.scenario import ReplayedOn
 
-Traceable: TypeAlias = str | Path | Callable[[], object]
-"""A script: its file, or its command line (``"train.py --lr 1"``, ``"-m my.training"``); or a function."""
 
-NETWORKS = ("infiniband", "10gbe", "wan")
-"""The networks of a trace by default."""
-
-HARDWARE = "a100"
-"""The hardware of a trace by default."""
-
-
-@checked
-def trace(
-    what: Traceable | Sequence[Traceable],
-    *,
-    workers: int = 4,
-    networks: Any = None,
-    hardware: Any = HARDWARE,
-    algorithm: str | None = None,
-    host: str | None = None,
-    target_loss: float | None = None,
-    gpu: str = "auto",
-    clock: str = "refuse",
-    out: str | Path | None = None,
-    exact: bool = True,
+def answer_trace(
+    question: Trace, programs: Sequence[ForeignScript] | None = None, shaping: Shaping | None = None
 ) -> Result:
-    """Run an unchanged torch.distributed script, with its own arithmetic, and compute its time on networks.
-
-    The script runs in new processes, whatever the state of this one; its output goes to ``sys.stderr``.
+    """Return the trace of a question.
 
     Args:
-        what: a script, or a function without arguments that does the same; the first of several is the baseline of the
-            speedups.
-        workers: P, the number of workers, with one process each.
-        networks: the networks; three of the presets by default.
-        hardware: the hardware that computes; or ``measured`` for the times of the recording, ``measured:0.5`` for half
-            of them.
-        algorithm: the algorithm of all collectives; or ``auto``, ``gloo`` or ``nccl`` for the choice that each makes.
-        host: ``ahead`` if the host runs ahead of its device, like a GPU's, ``waits`` if not, like a CPU; by default the
-            hardware decides.
-        target_loss: the loss whose time is computed; by default the highest final loss of several scripts.
-        gpu: ``none``: the script sees no GPU; ``auto``: it sees those of ``CUDA_VISIBLE_DEVICES``, else one per rank.
-        clock: ``allow`` a script to decide by the clock of the recording, or ``refuse`` it.
-        out: see `sl.compare`.
-        exact: see `sl.compare`.
-
-    Returns:
-        The result with a row per script and network; `Result.json` also has ``sites``, ``links`` and ``losses``.
-
-    Raises:
-        SynclineError: an argument is wrong, and one line says which values are accepted; or a rank failed, and the
-            message has its traceback.
+        question: the question.
+        programs: the programs, if they are made already; they then run in processes that this one forks.
+        shaping: the recording by shapes alone, of more ranks, in place of the scripts' own arithmetic.
     """
-    from syncline.measure.recording.ranks import TraceOptions
+    from syncline.measure.recording.ranks import TraceOptions, traced
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.subprocess_trace import traced_apart
-    from syncline.measure.replaying.trace import trace as experiment
+    from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
 
-    scripts = list(what) if isinstance(what, Sequence) and not isinstance(what, str) else [what]
-    programs = [program_of(script) for script in scripts]
-    chosen_networks = listed(NETWORKS if networks is None else networks)
-    question = ReplayedOn.from_options(chosen_networks, hardware, algorithm, host, target_loss=target_loss)
-    options = TraceOptions(gpu, clock)
-    with place(out, folder_name(programs)) as (path, scratch):
-        answer = experiment(
-            programs, workers, question, path, exact=exact and out is not None, run=traced_apart, options=options
-        )
-    return replay_result("trace", answer, question, scratch)
+    if question.what is None and programs is None:
+        raise SpecError("what", None, "a script, or a function that does the same")
+    run: Any = shaping or (traced_apart if programs is None else traced)
+    programs = [program_of(script) for script in listed(question.what)] if programs is None else programs
+    replay = ReplayedOn.from_options(
+        question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
+        target_loss=question.target_loss,
+    )  # fmt: skip
+    exact = question.exact and question.out is not None
+    with place(question.out, folder_name(programs)) as (path, scratch):
+        answer = trace(
+            programs, question.workers, replay, path, exact=exact, run=run,
+            max_workers=MOST_SHAPED if shaping else MOST_WORKERS, options=TraceOptions(question.gpu, question.clock),
+        )  # fmt: skip
+    return replay_result("trace", answer, replay, scratch)
 
 
-@checked
-def whatif(
-    record: str | Path | Result | Sequence[str | Path | Result],
-    *,
-    networks: Any = None,
-    hardware: Any = HARDWARE,
-    algorithm: str | None = None,
-    host: str | None = None,
-    scale_bandwidth: float = 1.0,
-    scale_latency: float = 1.0,
-    scale_compute: float = 1.0,
-    overlap: bool = True,
-    target_loss: float | None = None,
-    out: str | Path | None = None,
-    exact: bool = True,
-) -> Result:
-    """Replay the records of traces on other networks or hardware, and find what determines their step times.
-
-    Args:
-        record: the folder or the result of a trace; the first of several is the baseline of the speedups.
-        networks: see `sl.trace`.
-        hardware: see `sl.trace`.
-        algorithm: see `sl.trace`.
-        host: see `sl.trace`.
-        scale_bandwidth: factor on the bandwidth of all links.
-        scale_latency: factor on the latency of all links.
-        scale_compute: factor on the speed of computing.
-        overlap: let collectives run while a worker computes; otherwise a worker waits for each call at once.
-        target_loss: see `sl.trace`.
-        out: see `sl.compare`.
-        exact: see `sl.compare`.
-
-    Returns:
-        The result with a row per record and network; `Result.json` also has ``sites``, ``links``, ``losses`` and
-        ``sensitivities``.
-
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
-    """
+def answer_whatif(question: Whatif) -> Result:
+    """Return the replays of a question's records."""
     from syncline.measure.replaying.scenario import Changes, ReplayedOn
-    from syncline.measure.replaying.trace import whatif as experiment
+    from syncline.measure.replaying.trace import whatif
 
-    records = list(record) if isinstance(record, Sequence) and not isinstance(record, str) else [record]
-    folders = [Path(source.folder or "") if isinstance(source, Result) else Path(source) for source in records]
-    changes = Changes(scale_bandwidth, scale_latency, scale_compute, overlap)
-    chosen_networks = listed(NETWORKS if networks is None else networks)
-    question = ReplayedOn.from_options(chosen_networks, hardware, algorithm, host, changes, target_loss)
-    with place(out, "whatif") as (path, scratch):
-        answer = experiment(folders, question, path, exact=exact and out is not None)
-    return replay_result("whatif", answer, question, scratch)
+    check_results("record", question.record)
+    folders = [Path(source.folder or "") if isinstance(source, Result) else Path(source) for source in question.record]
+    changes = Changes(question.scale_bandwidth, question.scale_latency, question.scale_compute, question.overlap)
+    replay = ReplayedOn.from_options(
+        question.networks or NETWORKS, question.hardware, question.algorithm, question.host, changes,
+        question.target_loss,
+    )  # fmt: skip
+    no_folder = names_options.get() and question.out is None
+    with nullcontext((None, None)) if no_folder else place(question.out, "whatif") as (path, scratch):
+        answer = whatif(folders, replay, path, exact=question.exact and question.out is not None)
+    return replay_result("whatif", answer, replay, scratch)
 
 
-def program_of(source: Traceable) -> ForeignScript:
+def program_of(source: str | Path | Callable[[], object]) -> ForeignScript:
     """Return the program of a script, a command line or a function.
 
     Raises:

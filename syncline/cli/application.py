@@ -5,25 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from typer import Abort
 
 from syncline import interrupts
-from syncline.cli.shell import app, check_width, say
+from syncline.cli.commands import COMMANDS, register
+from syncline.cli.shell import app as application
+from syncline.cli.shell import check_width, say
 from syncline.cli.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 from syncline.files import open_standard_streams
-
-# Each module adds its commands to the application, in the order of the help.
-# isort: off
-from syncline.cli import trainings, sweeps, processes, clocks, advise, solve, losses, goodput  # noqa: F401
-from syncline.cli import results, same, report, traces, explore, chakra, catalogue, reproduce, replicate, doctor  # noqa: F401
-# isort: on
-
-__all__ = ["app", "main"]
-
 
 OF_TORCH = "can't allocate memory"
 """Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""
@@ -56,13 +50,35 @@ def _error_line(error: Exception) -> str:
 
 @contextmanager
 def _only_command(name: str | None) -> Iterator[None]:
-    """Register only the command of this name in the block, because typer reads all registered commands' options."""
-    commands = app.registered_commands
-    app.registered_commands = [command for command in commands if command.name == name] or commands
+    """Let the application have only the command of this name in the block; without such a command, all commands.
+
+    A question is loaded, and typer reads the options, of registered commands alone.
+    """
+    _register([name] if name in COMMANDS else COMMANDS)
+    commands = application.registered_commands
+    application.registered_commands = [command for command in commands if command.name == name] or commands
     try:
         yield
     finally:
-        app.registered_commands = commands
+        application.registered_commands = commands
+
+
+def _register(names: Iterable[str]) -> None:
+    """Register the commands that are not registered yet, in the order of the help."""
+    registered = {command.name for command in application.registered_commands}
+    for name in names:
+        if name not in registered:
+            register(name)
+    order = list(COMMANDS)
+    application.registered_commands.sort(key=lambda command: order.index(str(command.name)))
+
+
+def __getattr__(name: str) -> Any:
+    """Return the application with all commands, for ``app``."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _register(COMMANDS)
+    return application
 
 
 def main() -> None:
@@ -75,7 +91,9 @@ def main() -> None:
 def _main() -> None:
     try:
         with _only_command(next(iter(sys.argv[1:]), None)):
-            sys.exit(app(prog_name="syncline", standalone_mode=False))  # the application returns the code of typer.Exit
+            sys.exit(
+                application(prog_name="syncline", standalone_mode=False)
+            )  # the application returns the code of typer.Exit
     except SynclineError as error:
         say(_error_line(error))
         sys.exit(2)

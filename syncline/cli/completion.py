@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 
-WHAT = (
-    "networks",
-    "clusters",
-    "hardware",
-    "models",
-    "methods",
-    "problems",
-    "schedules",
-    "studies",
-    "specs",
-    "fits",
-    "prices",
-    "failures",
-)
-"""The lists of `syncline list`; a test compares them with the catalogues."""
-
-PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
-"""The papers of `syncline reproduce`; a test compares them with the scoreboard."""
-
 Offer = Callable[[str], list[str]]
+
+CATALOGUES = {
+    "networks": "syncline.specs.cluster.links:BY_NAME",
+    "clusters": "syncline.specs.cluster.clusters:bundled_clusters",
+    "hardware": "syncline.specs.cluster.hardware:BY_NAME",
+    "models": "syncline.specs.models:BY_NAME",
+    "methods": "syncline.methods:METHODS",
+    "collectives": "syncline.costmodel:COLLECTIVES",
+    "schedules": "syncline.sim.pipelines.schedules:SCHEDULES",
+    "failures": "syncline.costmodel.reliability.rates:FAILURE_RATES",
+}
+"""The place of each catalogue of names: a registry, a mapping, or a function that returns one of them."""
+
+
+def offer_of(completion: str | tuple[str, ...]) -> Offer:
+    """Return the completion that a question's field names: names, a catalogue, or ``specs_of:run,compare``."""
+    if not isinstance(completion, str):
+        return among(*completion)
+    source, _, commands = completion.partition(":")
+    if source == "specs_of":
+        return specs_of(*commands.split(","))
+    return _offering(NAMES[source] if source in NAMES else lambda: _catalogue(source))
 
 
 def among(*names: str) -> Offer:
@@ -50,45 +54,16 @@ def specs_of(*commands: str) -> Offer:
     return _offering(names)
 
 
-def _replication_names() -> Iterable[str]:
-    from syncline.checkout import has_replication, import_replication
-
-    files: dict[str, Path] = import_replication("replications").bundled_replications() if has_replication() else {}
-    return files
-
-
-def _network_names() -> Iterable[str]:
-    from syncline.specs.cluster import links
-
-    return links.BY_NAME.names()
-
-
-def _cluster_names() -> Iterable[str]:
-    from syncline.specs.cluster.clusters import bundled_clusters
-
-    return bundled_clusters()
-
-
-def _hardware_names() -> Iterable[str]:
-    from syncline.specs.cluster import hardware
-
-    return hardware.BY_NAME.names()
-
-
-def _model_names() -> Iterable[str]:
-    from syncline.specs import models
-
-    return models.BY_NAME.names()
+def _catalogue(source: str) -> Iterable[str]:
+    module, _, name = CATALOGUES[source].partition(":")
+    catalogue = getattr(import_module(module), name)
+    catalogue = catalogue() if callable(catalogue) else catalogue
+    names: Iterable[str] = catalogue.names() if hasattr(catalogue, "names") else catalogue
+    return names
 
 
 def _layout_names() -> Iterable[str]:
     return [f"{name}=" for name in ("tensor", "context", "data", "pipeline", "expert", "chunks")]
-
-
-def _method_names() -> Iterable[str]:
-    from syncline.methods import METHODS
-
-    return METHODS
 
 
 def _algorithm_names() -> Iterable[str]:
@@ -98,27 +73,25 @@ def _algorithm_names() -> Iterable[str]:
     return ("auto", "gloo", "nccl", *dict.fromkeys(names))
 
 
-def _collective_names() -> Iterable[str]:
-    from syncline.costmodel import COLLECTIVES
+def _replication_names() -> Iterable[str]:
+    from syncline.checkout import has_replication, import_replication
 
-    return COLLECTIVES
-
-
-def _schedule_names() -> Iterable[str]:
-    from syncline.sim.pipelines.schedules import SCHEDULES
-
-    return SCHEDULES
-
-
-def _failure_names() -> Iterable[str]:
-    from syncline.costmodel.reliability.rates import FAILURE_RATES
-
-    return FAILURE_RATES
+    files: dict[str, Path] = import_replication("replications").bundled_replications() if has_replication() else {}
+    return files
 
 
 def _run_names() -> Iterable[str]:
     folder = Path("runs")
     return sorted(str(path) for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
+
+
+NAMES = {
+    "layouts": _layout_names,
+    "algorithms": _algorithm_names,
+    "replications": _replication_names,
+    "runs": _run_names,
+}
+"""The functions of names that are in no catalogue."""
 
 
 def _offering(names: Callable[[], Iterable[str]]) -> Offer:
@@ -129,17 +102,3 @@ def _offering(names: Callable[[], Iterable[str]]) -> Offer:
         return [before + comma + name for name in names() if name.startswith(prefix)]
 
     return offer
-
-
-replications = _offering(_replication_names)
-networks = _offering(_network_names)
-clusters = _offering(_cluster_names)
-hardware = _offering(_hardware_names)
-models = _offering(_model_names)
-layouts = _offering(_layout_names)
-methods = _offering(_method_names)
-algorithms = _offering(_algorithm_names)
-collectives = _offering(_collective_names)
-schedules = _offering(_schedule_names)
-failures = _offering(_failure_names)
-runs = _offering(_run_names)

@@ -1,61 +1,43 @@
-"""Commands for stored runs: list them, show them again, verify them, remove them."""
+"""Printing of stored runs: list them, show them again, verify them, compare them, remove them."""
 
 from __future__ import annotations
 
+import math
 import os
+import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from syncline.cli import completion
-from syncline.cli.shell import (
-    FLAG,
-    ColumnsOption,
-    JsonOption,
-    app,
-    emit,
-    examples,
-    new_console,
-    say,
-    show_files,
-    show_tables,
-)
+from syncline.cli.shell import emit, new_console, say, show_files, show_tables
 from syncline.cli.usage import Missing
 from syncline.errors import SpecError
 from syncline.files import refuse_changed_files
 from syncline.units import format_bytes
 
 if TYPE_CHECKING:
+    from syncline.questions.report import Report
+    from syncline.questions.rm import Rm
+    from syncline.questions.runs import Runs
+    from syncline.questions.same import Same
+    from syncline.questions.show import Show
+    from syncline.questions.verify import Verify
     from syncline.runs.folders.run_index import RunEntry
 
 RUNS = Path("runs")
 """The folder of results without ``--out``."""
 
-RunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A run's folder, or its name in runs/; see 'syncline runs'.", autocompletion=completion.runs
-    ),
-]
 
-FolderOption = Annotated[
-    Path, typer.Option("--folder", metavar="FOLDER", help="Where run folders are, for a RUN that is a name.")
-]
-
-
-@app.command("runs", rich_help_panel="Results", epilog=examples("syncline runs", "syncline runs results --json"))
-def runs_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where run folders are.")] = RUNS,
-    as_json: JsonOption = False,
-) -> None:
-    """List run folders: what was run when, and whether it is whole."""
+def print_runs(question: Runs) -> None:
+    """Print the run folders."""
     from syncline.runs.folders.run_index import LEFT, run_entries
     from syncline.runs.folders.run_index_table import runs_table
 
+    folder = question.folder
     entries = [] if folder == RUNS and not os.path.exists(folder) else run_entries(folder)
-    if as_json:
+    if question.json:
         emit({"rows": [entry.record() for entry in entries]})
         return
     if not entries:
@@ -63,70 +45,47 @@ def runs_command(
         return
     new_console().print(runs_table(entries, folder))
     if any(entry.state in LEFT for entry in entries):
-        say(f"what was killed is removed by: syncline rm --partial{_elsewhere(folder)}")
+        elsewhere = "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"
+        say(f"what was killed is removed by: syncline rm --partial{elsewhere}")
 
 
-@app.command(
-    "show",
-    rich_help_panel="Results",
-    epilog=examples("syncline show compare-text", "syncline show runs/compare-text --json"),
-)
-def show_command(
-    run: RunArgument,
-    folder: FolderOption = RUNS,
-    columns: ColumnsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print the tables of a run again, as the command did that made it. Nothing is run."""
+def print_show(question: Show) -> None:
+    """Print the tables of a run again."""
     from syncline.runs.folders.run_index import find_run
 
-    entry = find_run(run, folder)
+    entry = find_run(question.run, question.folder)
     if entry.kind == "sweep":
         from syncline.api.sweeps import read_sweep_result
-        from syncline.cli.sweeps import best_command
+        from syncline.cli.sweeps import print_best
+        from syncline.questions.best import Best
 
-        best_command(entry.path, columns=columns)
-        if as_json:
+        print_best(Best(folder=entry.path, columns=question.columns))
+        if question.json:
             emit(read_sweep_result(entry.path))
         return
-    _need_finished(run, entry)
+    _need_finished(question.run, entry)
     from syncline.api.folders import load
 
     console = new_console()
     with refuse_changed_files(entry.path):
         result = load(entry.path)
-        show_tables(console, result, columns)
+        show_tables(console, result, question.columns)
     show_files(console, entry.path)
     if result.interrupted:
         say("interrupted: these are the results until then")
     if result.failed:
         say(f"failed: {result.failed}")
-    if as_json:
+    if question.json:
         emit(result)
 
 
-@app.command(
-    "verify",
-    rich_help_panel="Results",
-    epilog=examples("syncline verify compare-text", "syncline verify runs/compare-text"),
-)
-def verify_command(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN", help="A result folder, or the name of a run in runs/.", autocompletion=completion.runs
-        ),
-    ],
-    folder: FolderOption = RUNS,
-) -> None:
-    """Compare a result folder with the hashes in its manifest: which files are missing, changed or added.
-
-    Exit code 1 if a file differs, 2 if the folder has no manifest.
-    """
+def print_verify(question: Verify) -> None:
+    """Print which files of a folder are not as its manifest says."""
     from syncline.runs.folders.manifest import MANIFEST, num_files, verify
 
-    with_manifest = (path for path in (Path(run), folder / run) if os.path.isfile(path / MANIFEST))
-    path = next(with_manifest, None) or finished_folder(run, folder)
+    candidates = (Path(question.run), question.folder / question.run)
+    with_manifest = (path for path in candidates if os.path.isfile(path / MANIFEST))
+    path = next(with_manifest, None) or finished_folder(question.run, question.folder)
     rows = verify(path)
     for row in rows:
         print(f"{row['state']}: {row['file'] if row['file'].isprintable() else repr(row['file'])}")
@@ -137,40 +96,21 @@ def verify_command(
     say(f"{path}/: {num_files(path):,} files are as they were written")
 
 
-@app.command(
-    "rm",
-    rich_help_panel="Results",
-    epilog=examples("syncline rm --partial", "syncline rm compare-text compare-text-2 --yes"),
-)
-def rm_command(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RUN", help="Run folders, or their names in runs/.", autocompletion=completion.runs),
-    ] = None,
-    partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial", metavar=FLAG, help="All that killed processes left in the folder; never of one that lives."
-        ),
-    ] = False,
-    folder: FolderOption = RUNS,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", metavar=FLAG, help="Do not ask about runs that are whole.")
-    ] = False,
-) -> None:
-    """Remove run folders, and what killed runs left."""
+def print_rm(question: Rm) -> None:
+    """Remove run folders, and print which."""
     from syncline.runs.folders.run_index import LEFT, find_run, remove_run, run_entries
 
-    if not (runs or partial):
+    if not (question.runs or question.partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
-    chosen = {entry.path: entry for entry in (find_run(name, folder) for name in runs or ())}
-    if partial and os.path.exists(folder):
+    folder = question.folder
+    chosen = {entry.path: entry for entry in (find_run(name, folder) for name in question.runs or ())}
+    if question.partial and os.path.exists(folder):
         chosen |= {entry.path: entry for entry in run_entries(folder) if entry.state in LEFT}
     for entry in chosen.values():
         if entry.state == "running":
             raise SpecError("run", str(entry.path), "a folder that no process is writing")
     finished = [entry for entry in chosen.values() if entry.state not in LEFT]
-    if finished and not yes and not _agreed(finished):
+    if finished and not question.yes and not _agreed(finished):
         say("nothing is removed")
         raise typer.Exit(1)
     for entry in chosen.values():
@@ -178,6 +118,45 @@ def rm_command(
         say(f"removed {_entry_text(entry)}")
     if not chosen:
         say(f"nothing that killed runs left in {folder}/")
+
+
+def print_same(question: Same) -> None:
+    """Print where the results in two folders differ."""
+    from syncline.runs.folders.run_index import run_entry
+    from syncline.runs.folders.same import compare_folders, comparison_record, comparison_table
+
+    if not (math.isfinite(question.tolerance) and question.tolerance >= 0):
+        raise SpecError("--tolerance", question.tolerance, "a number >= 0")
+    first, second = finished_folder(question.a, question.folder), finished_folder(question.b, question.folder)
+    kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise SpecError(
+            "run", question.b, f"a folder of kind {kinds[0]}, as {question.a} is; this is one of kind {kinds[1]}"
+        )
+    comparison = compare_folders(first, second)
+    verdict = comparison.verdict(question.tolerance)
+    if question.json:
+        emit(comparison_record(comparison, first, second, question.tolerance))
+    elif comparison.differences:
+        new_console().print(comparison_table(comparison, question.tolerance))
+    for line in [*comparison.unmatched, *comparison.specs]:
+        say(line)
+    if comparison.skipped:
+        say(f"not compared: {', '.join(comparison.skipped)}")
+    counts = f"{comparison.cells:,} cells of {comparison.files:,} files"
+    say(f"{verdict}: {counts}" + (f", to {question.tolerance:g}" if verdict == "within tolerance" else ""))
+    if verdict == "different":
+        raise typer.Exit(1)
+
+
+def print_report(question: Report) -> None:
+    """Write results on one page."""
+    from dataclasses import replace
+
+    from syncline.api.report import answer_report
+
+    page = answer_report(replace(question, what=[finished_folder(run, question.folder) for run in question.what]))
+    say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}), which any browser opens")
 
 
 def finished_folder(run: str, folder: Path) -> Path:
@@ -218,9 +197,3 @@ def _agreed(entries: list[RunEntry]) -> bool:
 def _entry_text(entry: RunEntry) -> str:
     files = "1 file" if entry.files == 1 else f"{entry.files:,} files"
     return f"{entry.path}/ ({entry.kind}, {entry.state}, {files}, {format_bytes(entry.nbytes)})"
-
-
-def _elsewhere(folder: Path) -> str:
-    import shlex
-
-    return "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"

@@ -6,13 +6,13 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from syncline.cli import completion
 from syncline.cli.usage import Commands
 from syncline.errors import SpecError
 from syncline.interrupts import exit_code
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from syncline.api.result import Result
-    from syncline.specs import Override
 
 # NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
 PLAIN = bool(os.environ.get("NO_COLOR"))
 
 app = typer.Typer(
-    help="What talking less often, in fewer bits, or later does to the loss and to the clock of distributed training.",
+    help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss and "
+    "their time.",
     cls=Commands,
     pretty_exceptions_enable=False,
     rich_markup_mode=None if PLAIN else "rich",
@@ -38,89 +38,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
 )
 
+Q = TypeVar("Q")
+
 FLAG = " "
 """Placeholder for the value of an option that takes none."""
-
-SPEC_HELP = "A bundled spec (see 'syncline list specs'), a YAML file, or - for standard input."
-
-
-def spec_argument(*commands: str) -> Any:
-    """Return the argument for a spec that one of these commands accepts."""
-    return typer.Argument(help=SPEC_HELP, metavar="SPEC", autocompletion=completion.specs_of(*commands))
-
-
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the spec: --set steps=100; repeatable."),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", metavar=FLAG, help="Print one JSON object with 'rows' to standard output.")
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--columns", metavar="NAME,...", help="Of the tables: names of --json's rows, with commas between, or all."
-    ),
-]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="A new folder for results; runs/NAME by default.")
-]
-
-
-def network_option(more: str) -> Any:
-    """Return the option ``--network``; ``more`` is added to its help."""
-    help_ = f"A name of 'syncline list networks', a YAML file, or latency,bandwidth as 50us,10Gbit/s; {more}."
-    return typer.Option("--network", metavar="NET", help=help_, autocompletion=completion.networks)
-
-
-AlgorithmOption = Annotated[
-    str | None,
-    typer.Option(
-        "--algorithm",
-        metavar="NAME",
-        help="Of all collectives: a name, or auto, gloo or nccl for their choice.",
-        autocompletion=completion.algorithms,
-    ),
-]
-
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="NAME",
-        help="See 'syncline list clusters', or a YAML file: network, hardware and number of workers at once.",
-        autocompletion=completion.clusters,
-    ),
-]
-
-NetworkOption = Annotated[list[str] | None, network_option("the spec's by default")]
-NetworksOption = Annotated[list[str] | None, network_option("repeatable, or names with commas")]
-
-# Options of commands that start processes, and of the processes that torchrun starts.
-DeviceOption = Annotated[
-    str,
-    typer.Option(
-        "--device", metavar="NAME", help="auto, cpu or cuda.", autocompletion=completion.among("auto", "cpu", "cuda")
-    ),
-]
-BackendOption = Annotated[
-    str,
-    typer.Option(
-        "--backend", metavar="NAME", help="auto, gloo or nccl.", autocompletion=completion.among("auto", "gloo", "nccl")
-    ),
-]
-TimeoutOption = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="How long processes may stand still before they are ended.")
-]
-ReproducibleOption = Annotated[
-    bool,
-    typer.Option("--reproducible", metavar=FLAG, help="Add up in the simulator's order: its bits, for the same bytes."),
-]
-PerProcessOption = Annotated[
-    int,
-    typer.Option("--workers-per-process", metavar="R", help="Workers that share a process, as rows of its tensors."),
-]
-TIMEOUT = "120 s"
 
 
 def _switch_code_off(context: typer.Context, is_given: bool) -> None:
@@ -178,55 +99,11 @@ def warn(lines: list[str]) -> None:
         say(f"warning: {line}")
 
 
-def overridden(
-    overrides: list[str] | None,
-    options: Mapping[str, tuple[str, Any]] | None = None,
-    *,
-    network: list[str] | None = None,
-    networks: list[str] | None = None,
-) -> list[Override]:
-    """Return the changes to a spec: those of ``--set``, then those of options that stand for fields.
-
-    Args:
-        overrides: the texts of ``--set``.
-        options: field and value by option; an option with the value None is ignored.
-        network: ``--network`` for a spec with one network.
-        networks: ``--network`` for a spec with several.
-    """
-    from syncline.specs import Override
-
-    network, networks = each_network(network), each_network(networks)
-    if network and len(network) > 1:
-        raise SpecError("--network", network, "one network, as this trains on one; 'syncline compare' takes several")
-    changes = [Override.parse(text) for text in overrides or ()]
-    changes += [Override.option("--network", "network", network[0])] if network else []
-    changes += [Override.option("--network", "networks", networks)] if networks else []
-    fields = (options or {}).items()
-    return changes + [Override.option(name, field, value) for name, (field, value) in fields if value is not None]
-
-
-def each_network(texts: list[str] | None) -> list[str] | None:
-    """Return the networks of ``--network``; commas separate several names in one text."""
-    if not texts or not any("," in text for text in texts):
-        return texts
-    from syncline.specs.cluster import links
-
-    named = [text.split(",") for text in texts]
-    parts = [
-        several if all(part.strip().lower() in links.BY_NAME for part in several) else [text]
-        for text, several in zip(texts, named, strict=True)
-    ]
-    return [part.strip() for several in parts for part in several]
-
-
-def value_of(option: str, text: str | None, *, several: bool = False) -> Any:
-    """Return a value as YAML reads it, a list of comma-separated values if ``several``, None for None."""
-    from syncline.yamls import parse_yaml
-
-    try:
-        return None if text is None else parse_yaml(f"[{text}]" if several else text)
-    except ValueError:
-        raise SpecError(option, text, "values with commas between" if several else "a value in YAML") from None
+def in_folder(question: Q, name: str, **changes: Any) -> Q:
+    """Return a question whose result is written into the folder that it names, else into ``runs/NAME``."""
+    out: Any = question.out  # type: ignore[attr-defined]
+    folder = Path("runs") / name if out is None else out
+    return replace(question, out=folder, exact=out is not None, **changes)  # type: ignore[type-var]
 
 
 def emit(result: Result | dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -388,6 +388,40 @@ def parse_failures(value: Any, path: str = "failures") -> FailuresSpec:
         return validate(FailuresSpec, _fields(value))
     except SpecError as error:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
+
+
+CHECKPOINT_OPTIONS = {"checkpoint": "seconds", "size": "size", "bandwidth": "bandwidth", "mode": "mode"}
+"""Field of a checkpoint by the name of the option that sets it."""
+
+FAILURE_OPTIONS = ("recovery", "restart", "timeout", "repair", "spares", *CHECKPOINT_OPTIONS)
+"""Options that set a field of the failures, or of their checkpoints."""
+
+
+def failures_of(question: Any, path: str = "failures") -> FailuresSpec | None:
+    """Return the failures of a question, with the fields that its options set; None for a question without failures.
+
+    Raises:
+        SpecError: the failures are unknown, or there are options but no failures.
+    """
+    options = {name: getattr(question, name, None) for name in FAILURE_OPTIONS}
+    options = {name: value for name, value in options.items() if value is not None}
+    if question.failures is None:
+        for name, value in options.items():
+            raise SpecError(name, value, "--failures beside it, which says what fails")
+        return None
+    failures = parse_failures(question.failures, path)
+    return failures_with(failures, options) if options else failures
+
+
+def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> FailuresSpec:
+    """Return the failures with other values of fields; see `FAILURE_OPTIONS` for fields of the checkpoints."""
+    fields = failures.model_dump(mode="json", exclude_unset=True)
+    saved = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
+    if isinstance(saved.get("seconds"), Mapping):
+        saved |= saved.pop("seconds")
+    checkpoint = {"checkpoint": fields.get("checkpoint", {}) | saved} if saved else {}
+    others = {name: value for name, value in options.items() if name not in CHECKPOINT_OPTIONS}
+    return parse_failures(fields | others | checkpoint)
 
 
 def has_closed_form(failures: FailuresSpec) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,9 @@ from pathlib import Path
 import pytest
 
 import syncline as sl
+from syncline.api import functions
+from syncline.questions import question_of
+from tests.api import stub
 
 HEAVY = ("torch", "simpy", "numpy", "pandas", "pyarrow", "pydantic", "matplotlib", "rich", "yaml", "numba")
 
@@ -43,6 +48,20 @@ def test_type_checkers_are_told_the_same_names() -> None:
 def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
     assert name in dir(sl)
     assert name == "__version__" or getattr(sl, name).__doc__
+
+
+def test_the_stub_is_that_of_the_declarations() -> None:
+    """The two differ in line breaks alone. Run ``python -m tests.api.stub`` after a change of a question."""
+    committed, made = (ast.unparse(ast.parse(text)) for text in (stub.FILE.read_text(encoding="utf-8"), stub.stub()))
+    assert "".join(committed.split()) == "".join(made.split())
+
+
+@pytest.mark.parametrize("name", functions.ANSWERS)
+def test_a_function_is_that_of_its_question(name: str) -> None:
+    question, function = question_of(name), getattr(sl, name)
+    assert inspect.signature(function) == question.signature() and function.__name__ == name
+    for parameter in inspect.signature(function).parameters:
+        assert re.search(rf"^    (\*\*)?{parameter}: [A-Z]", function.__doc__, re.MULTILINE), parameter
 
 
 def test_another_name_is_refused_as_python_does() -> None:

@@ -15,16 +15,10 @@ from typer.testing import CliRunner
 
 import syncline as sl
 from syncline.cli.application import app
-from syncline.cli.solve import VARIABLES as OFFERED
-from syncline.planner.solving.question import VARIABLES
 from syncline.planner.solving.tables import TEXTS, round_to_meet
 from syncline.units import parse_bandwidth, parse_seconds
 
 CLUSTER = ["--model", "llama-7b", "--cluster", "two-sites-a100"]
-
-
-def test_the_shell_offers_what_can_be_sought() -> None:
-    assert OFFERED == VARIABLES
 
 
 def test_json_and_csv_are_the_functions_rows(tmp_path: Path) -> None:
@@ -73,7 +67,7 @@ def test_bad_input_is_one_line_and_exit_code_2() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (
-        "error: deadline: got '30 d'; expected the training's tokens beside it, or a target loss: how long it is\n"
+        "error: --deadline: got '30 d'; expected the training's tokens beside it, or a target loss: how long it is\n"
     )
 
 

@@ -239,7 +239,7 @@ REFUSED = [
     (("collectives", "--bytes", "much"), "--bytes: got 'much'; expected a size with its unit"),
     (("collectives", "--network", "10gb"), "--network: got '10gb'; expected one of"),
     (("collectives", "--plot", "short.txt"), "--plot: got 'short.txt'; expected a name that ends in"),
-    (("project", "--network", "10gb"), "networks.0: got '10gb'; expected one of"),
+    (("project", "--network", "10gb"), "--network.0: got '10gb'; expected one of"),
     (("project", "--workers", "8,many"), "--workers: got '8,many'; expected whole numbers"),
     (("project", "--plot", "short.txt"), "--plot: got 'short.txt'; expected a name that ends in"),
     (("project", "lion-cub-table1", "--plot", "x.pdf"), "--plot: got 'lion-cub-table1'; expected no figure"),
@@ -261,7 +261,7 @@ REFUSED = [
     (("compare", *SMALL, "--set", "compute.seconds=1e-320"), "compute.seconds: got 1e-320; expected a time above 0"),
     (("run", "staleness-quadratic", "--set", "threads=100000"), "threads: got 100000; expected at most"),
     (("run", "staleness-quadratic", "--set", f"seeds=[{2**63}]"), f"seeds.0: got {2**63}; expected less than {2**63}"),
-    (("launch", "rosenbrock-mt-dao", "--workers", "100000"), "workers: got 100000; expected at most"),
+    (("launch", "rosenbrock-mt-dao", "--workers", "100000"), "--workers: got 100000; expected at most"),
     (("calibrate", "--workers", "2,100000"), "--workers: got 100000; expected at most"),
     (("validate", "rosenbrock-mt-dao", "--workers", "100000"), "--workers: got 100000; expected at most"),
     (
@@ -311,7 +311,7 @@ def test_memory_that_runs_out_is_one_line(error, command, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("syncline.specs.load_spec", full)
+    monkeypatch.setattr("syncline.api.spec_arguments.load_spec", full)
     done = command("project")
     assert (done.code, done.out, done.err) == (1, "", "error: this needs more memory than there is\n")
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 
 from syncline.cli import completion
+from syncline.cli.commands import COMMANDS
 from syncline.costmodel import NETWORKS
+from syncline.questions import list as list_question
+from syncline.questions import question_of
+from syncline.questions.declare import SHELL, appearance_of
 from syncline.runs.catalogue import CATALOGUES
 from syncline.specs import bundled
 from syncline.specs.load import command_of_kind, kind_of
 
 
 def test_all_lists_are_offered():
-    assert sorted(completion.WHAT) == sorted(CATALOGUES)
+    assert sorted(list_question.CATALOGUES) == sorted(CATALOGUES)
 
 
 @pytest.mark.parametrize("command_", ["compare", "run", "project", "pipeline", "validate"])
@@ -22,17 +26,25 @@ def test_specs_are_offered_to_the_command_that_takes_them(command_):
 
 
 def test_of_a_list_the_last_name_is_completed():
-    assert completion.networks("") == list(NETWORKS) and completion.networks("10g,10gb") == ["10g,10gbe"]
-    assert "ddp-adam,des-loc" in completion.methods("ddp-adam,des")
+    assert completion.offer_of("networks")("") == list(NETWORKS) and completion.offer_of("networks")("10g,10gb") == [
+        "10g,10gbe"
+    ]
+    assert "ddp-adam,des-loc" in completion.offer_of("methods")("ddp-adam,des")
+
+
+COMPLETIONS = {
+    appearance_of(member).completion for command in COMMANDS for member in question_of(command).declared(SHELL)
+} - {()}
+"""The completions that the questions name."""
 
 
 def test_every_offer_can_be_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert completion.runs("") == []
+    assert completion.offer_of("runs")("") == []
     (tmp_path / "runs" / "one").mkdir(parents=True)
-    assert completion.runs("runs/o") == ["runs/one"]
-    for offer in ("hardware", "models", "algorithms", "collectives", "schedules"):
-        assert getattr(completion, offer)("")
+    assert completion.offer_of("runs")("runs/o") == ["runs/one"]
+    for name in COMPLETIONS:
+        assert completion.offer_of(name)("")
 
 
 ASKED = {

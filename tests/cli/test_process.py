@@ -104,6 +104,6 @@ def test_an_argument_that_is_no_text_is_refused(command, tmp_path):
     folder = tmp_path / "result"
     write_files(folder_files("collectives"), folder)
     told = command("report", str(folder), "--title", "\ud800")
-    assert told.code == 2 and told.err.startswith("error: title: got '\\ud800'; expected ")
+    assert told.code == 2 and told.err.startswith("error: --title: got '\\ud800'; expected ")
     assert told.err.count("\n") == 1
     assert not (tmp_path / "report.html").exists()

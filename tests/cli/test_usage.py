@@ -27,8 +27,8 @@ REFUSED = [
     (("collectives", "--workers"), "--workers: got nothing; expected a value"),
     (("run",), "spec: got nothing; expected a bundled spec (see 'syncline list specs'), a YAML file, or - for standard "
      "input"),
-    (("list",), "what: got nothing; expected networks, clusters, hardware, models, methods, problems, schedules, "
-     "studies, specs, fits, prices or failures; see 'syncline list --help'"),
+    (("list",), "what: got nothing; expected catalogue: networks, clusters, hardware, models, methods, problems, "
+     "schedules, studies, specs, fits, prices or failures; see 'syncline list --help'"),
     (("list", "specs", "again"), "arguments: got 'again'; expected no more than are taken; see 'syncline list --help'"),
     (("run", "-"), "spec: got 'standard input'; expected a file with fields: 'kind: ...', 'name: ...' and so on"),
     (("run", "rosenbrok"), None),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.prices import Prices
@@ -15,10 +14,12 @@ from syncline.fields import MANY
 from syncline.methods import MethodBase
 from syncline.planner.assumptions import FITS, GIVEN, Assumption
 from syncline.planner.periods import COMPARED_PERIOD, PRESET, methods_at_period, parse_period
+from syncline.planner.projection.projections import names_of
+from syncline.questions.advise import Advise
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
 from syncline.specs.cluster.networks import network as network_of
-from syncline.specs.failures import FailuresSpec, check_workers, parse_failures
+from syncline.specs.failures import FailuresSpec, check_workers, failures_of
 from syncline.specs.models import transformer
 from syncline.specs.prices import parse_prices
 from syncline.units import parse_count, parse_seconds
@@ -113,86 +114,55 @@ class AdviceQuestion:
         return replace(self, network=network, workers=self.workers if workers is None else workers)
 
 
-def advice_question(
-    model: Any,
-    cluster: Any = None,
-    *,
-    network: Any = None,
-    hardware: Any = None,
-    workers: int | None = None,
-    tokens: str | float | None = None,
-    target_loss: float | None = None,
-    batch_tokens: str | float | None = None,
-    sequence: int | None = None,
-    budget: str | float | None = None,
-    deadline: str | float | None = None,
-    prices: Any = None,
-    extrapolate: bool = False,
-    methods: Sequence[Any] | None = None,
-    period: str | int | None = None,
-    failures: Any = None,
-) -> AdviceQuestion:
-    """Return the question from the inputs of a user.
+def advice_question(question: Advise) -> AdviceQuestion:
+    """Return the question with every default, name and unit resolved.
 
-    Args:
-        model: a transformer, as `syncline.specs.model` takes it.
-        cluster: name of a bundled cluster, a file, fields; or `network`, `hardware` and `workers` in its place.
-        network: network in place of the cluster's.
-        hardware: hardware in place of the cluster's.
-        workers: number of workers in place of the cluster's; may be fewer than all of a cluster.
-        tokens: ``140e9``, ``"140B"``; 20 per parameter by default.
-        target_loss: loss in nats per token.
-        batch_tokens: tokens of a step of all workers, rounded to whole sequences; `default_batch` by default.
-        sequence: tokens of a sequence; the model's by default.
-        budget: ``50e3``, ``"50k"``, in the currency of the prices.
-        deadline: ``"30d"``, or seconds.
-        prices: price list, see `syncline.specs.prices.parse_prices`.
-        extrapolate: whether fits are used outside the range of their measurements, see `AdviceQuestion`.
-        methods: names or fields; all that are tried by default.
-        period: steps between exchanges, see `syncline.planner.periods.methods_at_period`; `PERIODS` by default.
-        failures: failures of machines, see `syncline.specs.failures.parse_failures`; None if nothing fails.
+    The batch is rounded to whole sequences; `default_batch` is its default.
 
     Raises:
-        SpecError: an input is invalid; the error names it and the accepted values.
+        SpecError: a value is invalid; the error names the field and the accepted values.
     """
-    shape = transformer(model)
-    resolved = None if cluster is None else named_cluster(cluster)
-    if resolved is not None and network is not None:
-        raise SpecError("network", str(network), f"none beside a cluster, which has its own ({resolved.name})")
-    joined = resolved.network if resolved else network_of(network) if network is not None else None
+    shape = transformer(question.model)
+    resolved = None if question.cluster is None else named_cluster(question.cluster)
+    if resolved is not None and question.network is not None:
+        raise SpecError("network", str(question.network), f"none beside a cluster, which has its own ({resolved.name})")
+    joined = resolved.network if resolved else network_of(question.network) if question.network is not None else None
     if joined is None:
         raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
-    machine = hardware_of(hardware) if hardware is not None else resolved.hardware if resolved else None
+    own_machine = None if question.hardware is None else hardware_of(question.hardware)
+    machine = own_machine or (resolved.hardware if resolved else None)
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
-    count = workers if workers is not None else resolved.workers if resolved else None
+    count = question.workers if question.workers is not None else resolved.workers if resolved else None
     if count is None:
         raise SpecError("workers", None, "how many: the cluster does not say")
     if not 1 <= count <= MANY:
         raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
     joined.among(count)
-    failing = _failing(failures, count)
+    failing = _failing(question, count)
     assumptions = []
-    if sequence is None:
+    if question.sequence is None:
         origin = f"as {shape.name} has it"
     else:
-        shape, origin = replace(shape, sequence=sequence), GIVEN
+        shape, origin = replace(shape, sequence=question.sequence), GIVEN
     assumptions.append(
         Assumption("sequence", shape.sequence, "tokens", f"{shape.sequence:,} tokens", origin, shape.source)
     )
-    trained = TOKENS_PER_PARAMETER * shape.parameters if tokens is None else parse_count(tokens, "tokens")
+    trained = TOKENS_PER_PARAMETER * shape.parameters
+    if question.tokens is not None:
+        trained = parse_count(question.tokens, "tokens")
     text = f"{trained / 1e9:,.4g} B by data parallelism, the other methods to its loss"
-    if target_loss is not None:
-        text = f"as many as each method needs for a loss of {target_loss:g}"
-    origin, source = (FITS, TOKENS_SOURCE) if tokens is None and target_loss is None else (GIVEN, "")
+    if question.target_loss is not None:
+        text = f"as many as each method needs for a loss of {question.target_loss:g}"
+    origin, source = (FITS, TOKENS_SOURCE) if question.tokens is None and question.target_loss is None else (GIVEN, "")
     assumptions.append(Assumption("tokens", trained, "tokens", text, origin, source))
-    if batch_tokens is None:
+    if question.batch_tokens is None:
         batch = default_batch(shape.parameters, count, shape.sequence)
         origin, source = FITS, batch_source(shape.parameters)
     else:
-        wanted = parse_count(batch_tokens, "batch_tokens")
+        wanted = parse_count(question.batch_tokens, "batch_tokens")
         if not wanted > 0:
-            raise SpecError("batch_tokens", batch_tokens, "a positive number")
+            raise SpecError("batch_tokens", question.batch_tokens, "a positive number")
         batch, source = whole_batch(wanted, count, shape.sequence), ""
         origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
     text = f"{batch:,} tokens in a step, {batch / count:,.0f} for each of {count:,} workers"
@@ -204,25 +174,24 @@ def advice_question(
         count,
         batch,
         trained,
-        target_loss,
-        None if budget is None else parse_count(budget, "budget"),
-        None if deadline is None else parse_seconds(deadline, "deadline"),
-        None if prices is None else parse_prices(prices),
-        extrapolate,
-        tuple(methods_at_period(methods or (), period, "method")),
-        PERIODS if period is None or period == PRESET else (parse_period(period),),
+        question.target_loss,
+        None if question.budget is None else parse_count(question.budget, "budget"),
+        None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
+        None if question.prices is None else parse_prices(question.prices),
+        question.extrapolate,
+        tuple(methods_at_period(names_of(question.methods or ()), question.period, "method")),
+        PERIODS if question.period is None or question.period == PRESET else (parse_period(question.period),),
         tuple(assumptions),
         tuple(_costless(failing)),
         failing,
     )
 
 
-def _failing(failures: Any, workers: int) -> FailuresSpec | None:
-    """Return the failures of an input, after a check that their workers exist."""
-    if failures is None:
-        return None
-    failing = parse_failures(failures)
-    check_workers(failing, workers)
+def _failing(question: Advise, workers: int) -> FailuresSpec | None:
+    """Return the failures of the question, after a check that their workers exist."""
+    failing = failures_of(question)
+    if failing is not None:
+        check_workers(failing, workers)
     return failing
 
 

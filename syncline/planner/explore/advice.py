@@ -20,6 +20,7 @@ from syncline.planner.explore.markup import bulleted, paragraph
 from syncline.planner.explore.settings import BY_NAME, OWN, PageSettings
 from syncline.planner.explore.settings_spec import failure_options, failures_of_settings, network_of
 from syncline.planner.explore.words import duration_text, percent
+from syncline.questions.advise import Advise
 from syncline.specs.cluster.networks import network
 from syncline.units import format_bytes
 
@@ -38,8 +39,8 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
     Raises:
         SpecError: settings that do not go together.
     """
-    return advice_question(
-        settings.model,
+    question = Advise(
+        model=settings.model,
         network=network(network_of(settings)),
         hardware=settings.hardware,
         workers=settings.total,
@@ -48,6 +49,7 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
         extrapolate=settings.losses == "extrapolated",
         failures=failures_of_settings(settings),
     )
+    return advice_question(question)
 
 
 def advice_on(settings: PageSettings) -> Advice:

@@ -9,7 +9,16 @@ from typing import Any, get_args
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY
-from syncline.specs.failures import CheckpointSpec, FailuresSpec, Recovery
+from syncline.questions.declare import listed
+from syncline.questions.goodput import Goodput
+from syncline.specs.failures import (
+    FAILURE_OPTIONS,
+    CheckpointSpec,
+    FailuresSpec,
+    Recovery,
+    failures_with,
+    parse_failures,
+)
 from syncline.units import is_whole, parse_seconds
 
 RECOVERIES: tuple[str, ...] = (*get_args(Recovery), "alone")
@@ -69,6 +78,31 @@ class GoodputQuestion:
         checkpoint = self.failures.checkpoint.model_copy(update={"interval": interval})
         spec_recovery = "restart" if recovery == "alone" else recovery
         return self.failures.model_copy(update={"checkpoint": checkpoint, "recovery": spec_recovery})
+
+
+def goodput_question(question: Goodput) -> GoodputQuestion:
+    """Return the question with every default and unit resolved.
+
+    Raises:
+        SpecError: a value is invalid; the error names the field and the accepted values.
+    """
+    failures = parse_failures(question.failures)
+    options = {name: getattr(question, name) for name in FAILURE_OPTIONS if name != "recovery"}
+    options = {name: value for name, value in options.items() if value is not None} | dict(question.fields or {})
+    if options:
+        failures = failures_with(failures, options)
+    recovery, interval = question.recovery, question.interval
+    return GoodputQuestion(
+        failures,
+        listed(question.workers),
+        parse_seconds(question.step_time, "--step-time"),
+        [failures.recovery] if recovery is None else listed(recovery),
+        [failures.checkpoint.interval] if interval is None else [interval_of(value) for value in listed(interval)],
+        parse_seconds(question.duration, "--duration"),
+        question.steps,
+        question.seeds,
+        question.period,
+    )
 
 
 MOST_SEEDS = 10_000

@@ -12,6 +12,7 @@ from syncline.planner.projection.projections import Options, names_of, variants,
 from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.question import InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
+from syncline.questions.solve import Solve
 from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.cluster.links import parse_network_link, preset_link
 from syncline.specs.prices import parse_prices
@@ -26,27 +27,13 @@ BASELINE = "ddp-adam"
 
 @dataclass(frozen=True)
 class InverseInputs:
-    """The inputs of a question in addition to a projection's options; see `sl.solve`."""
+    """The values of a question as targets, options and specs.
 
-    tokens: str | float | None = None
-    target_loss: float | None = None
-    prices: Any = None
-    extrapolate: bool = False
-    deadline: str | float | None = None
-    budget: str | float | None = None
-    step_time: str | float | None = None
-    utilisation: str | float | None = None
-    compute_utilisation: str | float | None = None
-    exposed: str | float | None = None
-    speedup: str | float | None = None
-    loss_penalty: str | float | None = None
-    over: str | None = None
-    level: str | int | None = None
-    among: Any = None
-    most: int | None = None
-    batch_tokens: str | float | None = None
-    best: bool = False
-    fits: bool | None = None
+    Attributes:
+        asked: the question of a command line or of `sl.solve`.
+    """
+
+    asked: Solve
 
     def targets(self) -> SolveTargets:
         """Return the targets to meet.
@@ -56,10 +43,10 @@ class InverseInputs:
         """
 
         def read(name: str, parse: Any) -> Any:
-            value = getattr(self, name)
+            value = getattr(self.asked, name)
             return None if value is None else parse(value, name)
 
-        speedup = self.speedup.removesuffix("x") if isinstance(self.speedup, str) else self.speedup
+        speedup = self.asked.speedup.removesuffix("x") if isinstance(self.asked.speedup, str) else self.asked.speedup
         return SolveTargets(
             deadline_s=read("deadline", parse_seconds),
             budget=read("budget", parse_count),
@@ -69,7 +56,7 @@ class InverseInputs:
             exposed=read("exposed", parse_share),
             speedup=None if speedup is None else parse_count(speedup, "speedup"),
             loss_penalty=read("loss_penalty", parse_share),
-            memory=1.0 if self.fits else None,
+            memory=1.0 if self.asked.fits else None,
         )
 
     def training(self) -> WholeTraining:
@@ -79,10 +66,10 @@ class InverseInputs:
             SpecError: as `WholeTraining` and lists of prices do.
         """
         return WholeTraining(
-            None if self.tokens is None else parse_count(self.tokens, "tokens"),
-            self.target_loss,
-            None if self.prices is None else parse_prices(self.prices),
-            self.extrapolate,
+            None if self.asked.tokens is None else parse_count(self.asked.tokens, "tokens"),
+            self.asked.target_loss,
+            None if self.asked.prices is None else parse_prices(self.asked.prices),
+            self.asked.extrapolate,
         )
 
     def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> InverseProblem:
@@ -99,15 +86,15 @@ class InverseInputs:
         targets, projections = self.targets(), [spec for spec in specs if isinstance(spec, ProjectSpec)]
         if len(projections) < len(specs):
             raise SpecError("spec", specs[0].name, "a projection; a paper's table has nothing to solve for")
-        if self.over is not None and targets.speedup is None:
-            raise SpecError("over", self.over, "none, unless a speedup is asked for")
-        if variable == "workers" and self.fits is None and all(map(_memory_known, projections)):
+        if self.asked.over is not None and targets.speedup is None:
+            raise SpecError("over", self.asked.over, "none, unless a speedup is asked for")
+        if variable == "workers" and self.asked.fits is None and all(map(_memory_known, projections)):
             targets = replace(targets, memory=1.0)
         baseline = projections[0].methods[0] if targets.speedup is not None else None
         if baseline is not None and all(len(spec.methods) < 2 for spec in projections):
             raise SpecError("methods", baseline.name, f"a method beside {baseline.name}, which speedups are over")
-        batch = None if self.batch_tokens is None else parse_count(self.batch_tokens, "batch_tokens")
-        if batch is not None and variable != "workers" and not self.best:
+        batch = None if self.asked.batch_tokens is None else parse_count(self.asked.batch_tokens, "batch_tokens")
+        if batch is not None and variable != "workers" and not self.asked.best:
             projections = [with_batch(spec, batch) for spec in projections]
         return InverseProblem(
             variable,
@@ -115,11 +102,11 @@ class InverseInputs:
             targets,
             self.training(),
             baseline,
-            self.level,
-            offered_links(self.among),
-            self.most,
+            self.asked.level,
+            offered_links(self.asked.among),
+            self.asked.most,
             batch,
-            self.best,
+            self.asked.best,
             own_methods,
         )
 
@@ -139,15 +126,15 @@ class InverseInputs:
         methods: list[Any] = names_of(options.methods)
         if not methods:
             methods = list(spec.methods) if own_methods else list(METHODS_ASKED)
-        if self.speedup is not None:
-            baseline = self.over or BASELINE
+        if self.asked.speedup is not None:
+            baseline = self.asked.over or BASELINE
             named(baseline, "over")
             methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
         specs = variants(spec, Options(**vars(options) | {"methods": methods}))
         return (
             specs
-            if self.tokens is None
-            else [with_steps_for(projection, parse_count(self.tokens, "tokens")) for projection in specs]
+            if self.asked.tokens is None
+            else [with_steps_for(projection, parse_count(self.asked.tokens, "tokens")) for projection in specs]
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from syncline.costmodel import Link, Network
 from syncline.errors import SpecError, one_of
@@ -19,11 +19,8 @@ from syncline.planner.solving.variables import (
     method_variable,
     workers_variable,
 )
+from syncline.questions.solve import VARIABLES
 from syncline.specs import ProjectSpec
-
-Variable = Literal["bandwidth", "latency", "period", "delay", "workers", "network"]
-
-VARIABLES: tuple[str, ...] = get_args(Variable)
 
 OF_METHODS = ("period", "delay")
 """Variables that are numbers of steps of a method."""

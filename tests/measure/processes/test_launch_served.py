@@ -20,7 +20,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from syncline.api.processes import on_processes
+from syncline.api.processes import answer_launch
 from syncline.errors import SpecError
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.launch import launch_served
@@ -28,6 +28,7 @@ from syncline.measure.launching.served.replay import in_order_of, largest_differ
 from syncline.measure.launching.tables import launch_tables
 from syncline.problems import Rows, Task
 from syncline.problems.quadratic import Quadratic
+from syncline.questions.launch import Launch as Question
 from syncline.specs import RunSpec, validate
 from tests.test_docs import documented
 
@@ -208,7 +209,8 @@ def test_where_nobody_is_left_it_ends_and_says_since_when(tmp_path: Path) -> Non
     """By the way that commands and `sl.launch` take."""
     spec = spec_of({}, problem=dying(tmp_path, (0, 3), (1, 3), (2, 3)))
     how = Launch(device="cpu", keep_parameters=True, timeout_s=60.0, rejoins=0)
-    told = on_processes(spec, how, tmp_path / "out")
+    with pytest.warns(UserWarning, match="no progress possible"):
+        told = answer_launch(Question(out=tmp_path / "out"), (spec, how))
     assert told.failed is not None
     assert told.failed.startswith("no progress possible since ") and told.failed.endswith("nobody comes back")
     assert told.rows[0]["steps"] == 3  # three local steps of each have arrived

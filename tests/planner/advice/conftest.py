@@ -6,11 +6,14 @@ import pytest
 
 from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
+from syncline.questions.advise import Advise
 
 
 @pytest.fixture(scope="session")
 def question() -> AdviceQuestion:
-    return advice_question("llama-7b", "two-sites-a100", tokens="140B", extrapolate=True, prices="aws-p4de-2026-11")
+    return advice_question(
+        Advise(model="llama-7b", cluster="two-sites-a100", tokens="140B", extrapolate=True, prices="aws-p4de-2026-11")
+    )
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +24,7 @@ def advice(question: AdviceQuestion) -> Advice:
 @pytest.fixture(scope="session")
 def small() -> AdviceQuestion:
     """Four workers at two sites, inside what fits have seen."""
-    return advice_question("gpt-160m", network="two-sites", hardware="h100", workers=4, methods=SMALL)
+    return advice_question(Advise(model="gpt-160m", network="two-sites", hardware="h100", workers=4, methods=SMALL))
 
 
 SMALL = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "demo"]

@@ -13,6 +13,7 @@ from syncline.planner.advice.failing import FIELDS
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.tables import advice_tables
+from syncline.questions.advise import Advise
 from syncline.specs.failures import parse_failures
 
 MACHINES: dict[str, Any] = {"restart": "10 min", "timeout": "1 min", "checkpoint": {"bandwidth": "1 GB/s"}}
@@ -22,7 +23,9 @@ MACHINES: dict[str, Any] = {"restart": "10 min", "timeout": "1 min", "checkpoint
 def near() -> AdviceQuestion:
     """Two workers, on whose link data parallelism is the first."""
     methods = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}]
-    return advice_question("gpt-160m", network="1us,100Gbit/s", hardware="h100", workers=2, methods=methods)
+    return advice_question(
+        Advise(model="gpt-160m", network="1us,100Gbit/s", hardware="h100", workers=2, methods=methods)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from syncline.methods import method_of
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, unit_sizes
 from syncline.planner.advice.question import AdviceQuestion, advice_question
+from syncline.questions.advise import Advise
 from syncline.specs import named_cluster
 
 PLANS = [
@@ -51,7 +52,7 @@ def test_units_of_levels() -> None:
 )
 def test_what_leaves_sites_is_paid_as_a_projection_does(network: str, workers: int) -> None:
     prices = {"egress_gb": 0.02, "accelerator_hour": 2.0}
-    asked = advice_question("gpt-160m", network=network, hardware="a100", workers=workers, prices=prices)
+    asked = advice_question(Advise(model="gpt-160m", network=network, hardware="a100", workers=workers, prices=prices))
     for plan in (TrainingPlan(method_of("ddp-adam")), TrainingPlan(method_of("diloco"))):
         (row,) = price_plans(asked, [plan])
         (told,) = sl.project([plan.spec(asked)], tokens=row["tokens"], prices=asked.prices, thresholds=False).rows

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from syncline.costmodel.scaling.hyperparameters import best_batch_tokens, default_batch
 from syncline.errors import SpecError
 from syncline.planner.advice.question import advice_question
+from syncline.questions.advise import Advise
 
 FULL: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100"}
 
 
 def test_what_nobody_says_is_told_with_its_source() -> None:
-    question = advice_question(**FULL)
+    question = advice_question(Advise(**FULL))
     told = "\n".join(f"{assumption.text} {assumption.source}" for assumption in question.assumptions)
     assert "20 per parameter (Hoffmann" in told and "Tables 9 and 10" in told and "LLaMA (2023)" in told
     assert question.tokens == 20 * question.model.parameters
@@ -25,13 +26,13 @@ def test_what_nobody_says_is_told_with_its_source() -> None:
 
 
 def test_what_somebody_says_is_not_told() -> None:
-    given_ = advice_question(**FULL, tokens="140B", batch_tokens=2**20, sequence=4096, deadline="30d")
+    given_ = advice_question(Advise(**FULL, tokens="140B", batch_tokens=2**20, sequence=4096, deadline="30d"))
     assert not given_.defaults and given_.deadline_s == 30 * 86400 and given_.tokens == 140e9
     assert given_.steps == round(140e9 / 2**20)
 
 
 def test_a_batch_is_of_whole_sequences() -> None:
-    question = advice_question(**FULL, batch_tokens="4M")
+    question = advice_question(Advise(**FULL, batch_tokens="4M"))
     assert question.batch_tokens == 30 * 64 * 2048 and "nearest to 4,000,000" in question.assumptions[-1].origin
 
 
@@ -62,5 +63,5 @@ def test_the_default_batch_is_shared_out_in_whole_sequences(parameters: float, w
 )
 def test_mistakes_are_one_line(changed: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError) as error:
-        advice_question(**(FULL | changed))
+        advice_question(Advise(**(FULL | changed)))
     assert str(error.value).startswith(told) and "\n" not in str(error.value)

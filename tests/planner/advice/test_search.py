@@ -10,6 +10,7 @@ from syncline.planner.advice.equal_loss import tokens_needed
 from syncline.planner.advice.plans import TrainingPlan, batch_misfit, candidate_layouts, possible_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.search import least_bytes, quick_estimates, search_plans
+from syncline.questions.advise import Advise
 
 METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "streaming-diloco", "powersgd"]
 
@@ -18,7 +19,15 @@ METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "streaming
 def eight() -> AdviceQuestion:
     own = {"levels": [{"units": 4, "link": "nvlink3"}, {"units": 2, "link": "20ms,1Gbit/s", "rails": 1}]}
     return advice_question(
-        "gpt2-xl", network=own, hardware="a100", workers=8, methods=METHODS, batch_tokens=2**18, extrapolate=True
+        Advise(
+            model="gpt2-xl",
+            network=own,
+            hardware="a100",
+            workers=8,
+            methods=METHODS,
+            batch_tokens=2**18,
+            extrapolate=True,
+        )
     )
 
 
@@ -64,6 +73,6 @@ def test_the_least_memory_is_no_more_than_what_is_held(eight: AdviceQuestion) ->
 
 
 def test_a_model_that_is_too_large_for_a_replica_is_told_so() -> None:
-    asked = advice_question("llama-2-70b", "two-sites-a100", methods=["ddp-adam", "diloco"])
+    asked = advice_question(Advise(model="llama-2-70b", cluster="two-sites-a100", methods=["ddp-adam", "diloco"]))
     _, refused = search_plans(asked)
     assert any("at least of 81.6 GB" in row["infeasible"] for row in refused)

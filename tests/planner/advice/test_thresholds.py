@@ -10,6 +10,7 @@ from syncline.planner.advice.plan_costs import PlanRow, price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.search import search_plans
 from syncline.planner.advice.thresholds import first_changes, outermost_link, prepared
+from syncline.questions.advise import Advise
 from syncline.specs import named_cluster
 
 
@@ -17,7 +18,7 @@ from syncline.specs import named_cluster
 def two() -> AdviceQuestion:
     """On one link, over which data parallelism is the first where it is wide."""
     methods = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}]
-    return advice_question("gpt-160m", network="1us,1Gbit/s", hardware="h100", workers=2, methods=methods)
+    return advice_question(Advise(model="gpt-160m", network="1us,1Gbit/s", hardware="h100", workers=2, methods=methods))
 
 
 @pytest.fixture(scope="module")

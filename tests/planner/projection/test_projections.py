@@ -102,7 +102,8 @@ def test_rows_are_those_of_every_combination():
         for method in ("ddp-adam", "diloco")
     }
     assert {row["overlap"] for row in rows} == {"ddp"}
-    by_hand = spec("model=olmo-1b", "workers=64", "compute.hardware=a100", "methods=[ddp-adam, {kind: diloco, lr: 0.003, period: 30}]", "overlap=ddp",
+    by_hand = spec("model=olmo-1b", "workers=64", "compute.hardware=a100", "overlap=ddp",
+                   "methods=[ddp-adam, {kind: diloco, lr: 0.003, period: 30}]",
                    "algorithm=auto")  # fmt: skip
     assert project(by_hand) == rows[-2:]
 

@@ -47,12 +47,17 @@ def test_with_prices_it_is_the_one_that_costs_least_with_the_training() -> None:
 
 
 def test_a_level_gets_another_link_and_keeps_the_others() -> None:
-    asked = {"model": "gpt-160m", "cluster": "two-sites-a100", "methods": "ddp-adam"}
+    asked = {"model": "gpt-160m", "cluster": "two-sites-a100", "methods": "ddp-adam", "tokens_per_worker": 32768}
     (row,) = sl.solve("network", **asked, among="1gbe,10gbe,100gbe", exposed=0.3).rows
     assert row["level"] == "both" and row["network"] == "two-sites-a100"
     levels = [{"units": 8, "link": "nvlink3"}, {"units": 4, "link": "ib-hdr"},
               {"units": 2, "link": row["value"], "rails": 1}]  # fmt: skip
     (same,) = sl.project(
-        model="gpt-160m", methods="ddp-adam", hardware="a100", workers=64, networks=[{"levels": levels, "name": "n"}]
+        model="gpt-160m",
+        methods="ddp-adam",
+        hardware="a100",
+        workers=64,
+        tokens_per_worker=32768,
+        networks=[{"levels": levels, "name": "n"}],
     ).rows
     assert same["step_time_s"] == row["step_time_s"]

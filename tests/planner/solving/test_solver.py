@@ -185,7 +185,7 @@ def test_a_batch_stays_what_it_is() -> None:
 
 def test_where_the_clock_is_not_even_every_crossing_is_told() -> None:
     """Within a site data parallelism is fast enough, across the line between two it is not, with many sites again."""
-    asked = {"model": "llama-7b", "cluster": "two-sites-a100", "tokens": "140B"}
+    asked = {"model": "llama-7b", "cluster": "two-sites-a100", "tokens": "140B", "tokens_per_worker": 32768}
     (row,) = sl.solve("workers", **asked, methods="ddp-adam", deadline="30d").rows
     assert row["holds"] == "in parts" and row["now_holds"] is False
     assert row["spans"][0] == [24.0, 32.0] and row["spans"][-1][1] is None and row["spans"][-1][0] > 64

@@ -9,8 +9,8 @@ import pytest
 
 from replication.scoreboard import NOT_CHECKABLE, PAPERS, board_of, computed, paper_rows, verdict_of
 from replication.scoreboard.rows import MEASURED, PaperRow, function_named, stored
-from syncline.cli import completion
 from syncline.errors import SpecError
+from syncline.questions import reproduce
 from tests.reference import REFERENCE, ROOT, needs_reference
 
 INVENTORY = REFERENCE.parent / "papers" / "coverage.csv"
@@ -34,7 +34,7 @@ def words(text: str) -> str:
 
 
 def test_papers_are_offered_by_the_shell():
-    assert completion.PAPERS == PAPERS
+    assert reproduce.PAPERS == PAPERS
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -1,0 +1,47 @@
+"""The functions of ``import syncline as sl`` that answer questions, each made from its question's declaration."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from syncline.api.arguments import function_of
+from syncline.questions import question_of
+
+ANSWERS = {
+    "advise": "advice",
+    "calibrate": "processes",
+    "collectives": "collectives",
+    "compare": "trainings",
+    "goodput": "goodput",
+    "launch": "processes",
+    "loss": "losses",
+    "pipeline": "pipelines",
+    "project": "projection",
+    "replicate": "papers",
+    "report": "report",
+    "reproduce": "papers",
+    "run": "trainings",
+    "solve": "solve",
+    "sweep": "sweeps",
+    "trace": "traces",
+    "whatif": "traces",
+}
+"""The module of this room with ``answer_NAME``, the function that answers the question NAME."""
+
+
+def answer(question: Any) -> Any:
+    """Return the result that answers a question."""
+    return getattr(import_module(f"syncline.api.{ANSWERS[question.command]}"), f"answer_{question.command}")(question)
+
+
+def __getattr__(name: str) -> Any:
+    """Return the function of a question.
+
+    Raises:
+        AttributeError: there is no such question.
+    """
+    if name not in ANSWERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = function = function_of(question_of(name), answer)
+    return function

@@ -1,0 +1,162 @@
+"""The declaration of a question: a frozen dataclass whose fields become arguments in Python and options of a command.
+
+A field has its type, its default and one sentence of help. `syncline.api.functions` makes a function of the fields,
+`syncline.cli.commands` a command.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, ClassVar
+
+REQUIRED = MISSING
+"""Default of a field that needs a value."""
+
+SHELL, PYTHON = "shell", "python"
+"""Places where a field can be set, for fields that only one of them has."""
+
+REST = "fields"
+"""Name of the field that has other fields of a spec: ``**fields`` of the function, ``--set`` of the command."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """The appearance of a field.
+
+    Attributes:
+        help: a sentence for the option's help and the argument's description.
+        description: description of the argument, if Python accepts more than the command.
+        flag: name of the option; by default ``--`` and the field's name.
+        metavar: placeholder of the value in the help.
+        completion: the names to complete, or the name of a completion of `syncline.cli.completion`.
+        panel: heading of the option in the help.
+        reader: name of a reader of `syncline.cli.readers` that makes the field's value of the option's text.
+        place: `SHELL` or `PYTHON` for a field that only one of them has.
+        shell_default: default of the command, or `REQUIRED`, if it differs from the function's.
+        in_order: whether the function takes the value by its position, too.
+        positional: whether the command takes the value without the option's name.
+        repeatable: whether the option can be repeated, so that its value is a list.
+        minimum: least value of a number.
+    """
+
+    help: str
+    description: str = ""
+    flag: str = ""
+    metavar: str = ""
+    completion: str | tuple[str, ...] = ()
+    panel: str = ""
+    reader: str = ""
+    place: str = ""
+    shell_default: Any = ...
+    in_order: bool = False
+    positional: bool = False
+    repeatable: bool = False
+    minimum: int | None = None
+
+
+def option(help: str, default: Any = None, **appearance: Any) -> Any:
+    """Return a field of a question.
+
+    Args:
+        help: the help, see `Option`.
+        default: the default, or `REQUIRED`.
+        **appearance: other attributes of `Option`.
+    """
+    return field(default=default, kw_only=True, metadata={"option": Option(help, **appearance)})
+
+
+def appearance_of(declared: Field[Any]) -> Option:
+    """Return the appearance of a field."""
+    appearance: Option = declared.metadata["option"]
+    return appearance
+
+
+def flag_of(declared: Field[Any]) -> str:
+    """Return the name of a field on the command line: ``--batch-tokens``, or ``spec`` without an option's name."""
+    appearance = appearance_of(declared)
+    if appearance.positional:
+        return declared.name
+    return appearance.flag.partition("/")[0] or f"--{declared.name.replace('_', '-')}"
+
+
+class Question:
+    """The base class of questions, which are frozen dataclasses.
+
+    The first paragraphs of a class's docstring are the help of its command. The docstring of its function has all
+    paragraphs, with the arguments before ``Returns:``.
+
+    Attributes:
+        command: name of the command, and of the function.
+        returns: class of the answer.
+        panel: heading of the command in the list of commands.
+        examples: command lines at the end of the command's help.
+    """
+
+    command: ClassVar[str] = ""
+    returns: ClassVar[str] = "Result"
+    panel: ClassVar[str] = ""
+    examples: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, command: str = "", panel: str = "", examples: tuple[str, ...] = ()) -> None:
+        cls.command, cls.panel, cls.examples = command or cls.command, panel or cls.panel, examples or cls.examples
+
+    @classmethod
+    def declared(cls, place: str) -> list[Field[Any]]:
+        """Return the fields that the shell or Python has: the class's own before those of its bases, output last."""
+
+        def position(candidate: Field[Any]) -> tuple[bool, int]:
+            depth = next(n for n, base in enumerate(cls.__mro__) if candidate.name in inspect.get_annotations(base))
+            appearance = appearance_of(candidate)
+            return appearance.place == SHELL and not appearance.panel, depth
+
+        everywhere = fields(cls)  # type: ignore[arg-type]
+        return sorted((member for member in everywhere if appearance_of(member).place in ("", place)), key=position)
+
+    @classmethod
+    def summary(cls) -> str:
+        """Return the docstring up to the descriptions of returned values and errors."""
+        return re.split(r"\n(?=(?:Returns|Raises):|>>> )", inspect.cleandoc(cls.__doc__ or ""))[0].strip()
+
+    @classmethod
+    def docstring(cls) -> str:
+        """Return the docstring of the function, with a description of every argument."""
+        appearances = {declared.name: appearance_of(declared) for declared in cls.declared(PYTHON)}
+        described = []
+        for name, parameter in cls.signature().parameters.items():
+            text = f"{str(parameter).partition(':')[0]}: {appearances[name].description or appearances[name].help}"
+            described.append(textwrap.fill(text, 112, subsequent_indent="    "))
+        arguments = "Args:\n" + textwrap.indent("\n".join(described), "    ")
+        ending = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
+        return "\n\n".join(filter(None, [cls.summary(), arguments, ending]))
+
+    @classmethod
+    def signature(cls) -> inspect.Signature:
+        """Return the signature of the function."""
+        parameters = []
+        for declared in cls.declared(PYTHON):
+            in_order = appearance_of(declared).in_order
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if in_order else inspect.Parameter.KEYWORD_ONLY
+            default = inspect.Parameter.empty if declared.default is MISSING else declared.default
+            parameter = inspect.Parameter(declared.name, kind, default=default, annotation=declared.type)
+            if declared.name == REST:
+                parameter = inspect.Parameter(REST, inspect.Parameter.VAR_KEYWORD, annotation="Any")
+            parameters.append(parameter)
+        parameters.sort(key=lambda parameter: parameter.kind)
+        return inspect.Signature(parameters, return_annotation=cls.returns)
+
+    def __post_init__(self) -> None:
+        """Make a list of the value of a repeatable field, unless the field has a mapping."""
+        for declared in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, declared.name)
+            if appearance_of(declared).repeatable and value is not None and "Mapping" not in str(declared.type):
+                object.__setattr__(self, declared.name, listed(value))
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a list of the value, or of the values if there are several; an empty list for None."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple | range) else [value]

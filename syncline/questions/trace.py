@@ -1,0 +1,113 @@
+"""The questions of ``syncline trace``, and what it shares with ``syncline whatif``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from syncline.questions import shared
+from syncline.questions.declare import PYTHON, SHELL, Question, option
+
+NETWORKS = ("infiniband", "10gbe", "wan")
+"""Default networks of a trace."""
+
+HARDWARE = "a100"
+"""Default hardware of a trace."""
+
+hardware = partial(
+    shared.hardware,
+    help="Hardware: a name from 'syncline list hardware', or measured[:SCALE] for the recorded times.",
+    default=HARDWARE,
+    metavar="NAME",
+)
+host = partial(
+    option,
+    help="Whether the host runs ahead of its device, as with a GPU, or waits for it, as with a CPU; by default by the "
+    "hardware.",
+    metavar="ahead|waits",
+    completion=("ahead", "waits"),
+)
+target_loss = partial(
+    option,
+    help="Loss whose time to reach is reported; by default the highest of several scripts' final losses.",
+    metavar="X",
+)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trace(
+    Question,
+    command="trace",
+    panel=shared.SCRIPT,
+    examples=(
+        "syncline trace --workers 4 -- train.py --epochs 1",
+        "syncline trace --network 10gbe --network wan --hardware h100 -- -m my.training",
+        "syncline trace --shapes --workers 256 --network dgx-h100 -- train.py",
+        "syncline trace --script 'train.py --every 1' --script 'train.py --every 8'",
+    ),
+):
+    """Run an unmodified torch.distributed script, record its operations, and predict its time on networks.
+
+    The script's own output goes to standard error. Syncline counts the script's operations and times them on the
+    hardware.
+
+    Returns:
+        The result with a row per script and network; `Result.json` also has ``sites``, ``links`` and ``losses``.
+
+    Raises:
+        SynclineError: an argument is wrong, and one line says which values are accepted; or a rank failed, and the
+            message has its traceback.
+    """
+
+    what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]] | None = option(
+        "A script, or a function without arguments that does the same; the first of several is the baseline of the "
+        "speedups.",
+        in_order=True,
+        place=PYTHON,
+    )
+    script: Sequence[str] | None = option(
+        "Script file, or -m and a module, followed by the script's arguments.",
+        metavar="-- SCRIPT ...",
+        positional=True,
+        repeatable=True,
+        place=SHELL,
+    )
+    scripts: Sequence[str] | None = option(
+        "Command line of a script, in place of '-- SCRIPT'; repeatable, to compare scripts.",
+        flag="--script",
+        metavar="WORDS",
+        repeatable=True,
+        place=SHELL,
+    )
+    workers: int = option("Number of ranks; each is a process.", 4, metavar="P")
+    networks: Any = shared.networks()
+    hardware: Any = hardware()
+    algorithm: str | None = shared.algorithm()
+    host: str | None = host()
+    target_loss: float | None = target_loss()
+    gpu: str = option(
+        "GPUs that the script sees: none, or auto (CUDA_VISIBLE_DEVICES, else one for each rank).",
+        default="auto",
+        metavar="auto|none",
+        completion=("auto", "none"),
+    )
+    clock: str = option(
+        "Allow the script to make decisions by the clock, which is that of the recording; or refuse it.",
+        "refuse",
+        metavar="refuse|allow",
+        completion=("refuse", "allow"),
+    )
+    shapes: bool = option(
+        "Record shapes only, without values or losses; works for hundreds of ranks.", default=False, place=SHELL
+    )
+    ranks: str | None = option(
+        "With --shapes: ranks to record; by default Syncline finds the ranks that differ.",
+        metavar="R,R,...",
+        place=SHELL,
+    )
+    out: str | Path | None = shared.out()
+    exact: bool = shared.exact()
+    json: bool = shared.json()
