@@ -9,8 +9,9 @@
 | communication                                    | basis                                      |
 |--------------------------------------------------|--------------------------------------------|
 | gloo's algorithms with costs of its software     | `GLOO_MEASURED`                            |
-| gloo's algorithms without these costs            | `GLOO_FORMS`                               |
+| gloo's algorithms without these costs, `gloo: {}` | `GLOO_FORMS`                              |
 | NCCL's algorithms                                | `NCCL_PIECES`                              |
+| measured times inside a node                     | `nvlink_basis`                             |
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
 | other algorithms, a single link from the user    | `SET_LINKS`                                |
 
@@ -19,9 +20,11 @@
 
 from __future__ import annotations
 
+from syncline.costmodel.collectives.nccl.nvlink import node_times
 from syncline.costmodel.collectives.policies import all_by_library
-from syncline.costmodel.collectives.table import nccl_on
+from syncline.costmodel.collectives.table import MEASURED, link_of_all, nccl_on
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
+from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.topology import Network
@@ -72,10 +75,32 @@ def communication_uncertainty(network: Network, algorithm: str | None) -> Uncert
     if nccl_on(network) is not None and all_by_library(algorithm, network):
         return known_uncertainty([NCCL_PIECES])
     if library == "gloo" or (network.gloo is not None and algorithm is None):
-        return known_uncertainty([GLOO_FORMS if network.gloo is None else GLOO_MEASURED])
+        return known_uncertainty([GLOO_FORMS if network.gloo in (None, FREE) else GLOO_MEASURED])
     if isinstance(network, Link) and not is_preset(network.name):
         return known_uncertainty([SET_LINKS])
     return known_uncertainty([DATA_SHEET_LINKS])
+
+
+SMALL_BYTES = 8 * 2**20
+"""Size below which the protocols and the latency of NVLink show."""
+
+
+def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
+    """Return the basis of a measured all-reduce inside a node."""
+    counts = sorted(node_times(gpu))
+    size = "below 8 MiB" if nbytes < SMALL_BYTES else "8 MiB and more"
+    if gpus in counts:
+        return f"NVLink, {gpu}, times that are known"
+    where = "between" if counts[0] < gpus < counts[-1] else "beyond"
+    return f"NVLink, {gpu}, {size}, {where} the numbers of GPUs that were measured"
+
+
+def call_uncertainty(network: Network, algorithm: str | None, workers: int, nbytes: float) -> Uncertainty:
+    """Return the uncertainty of one collective on a network under an algorithm or a policy."""
+    link = link_of_all(network, workers)
+    if algorithm == MEASURED and link is not None and link.measured is not None:
+        return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
+    return communication_uncertainty(network, algorithm)
 
 
 def is_preset(name: str) -> bool:

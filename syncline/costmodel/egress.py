@@ -42,6 +42,7 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
         "all_reduce": 2.0 * others,
         "reduce_scatter": float(others),
         "broadcast": float(others),
+        "reduce": float(others),
         "all_gather": float(others * workers),
         "gather": float(workers - sizes[0]),
         "all_to_all": sum(size * (workers - size) for size in sizes) / workers,

@@ -28,11 +28,11 @@ from syncline.costmodel import (
     inner_sizes,
     wire_bytes,
 )
-from syncline.costmodel.bases import communication_uncertainty
+from syncline.costmodel.bases import call_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.table import nccl_on
+from syncline.costmodel.collectives.table import MEASURED, nccl_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
@@ -63,6 +63,7 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "reduce_scatter": lambda workers: (workers - 1) / workers,
     "all_to_all": lambda workers: (workers - 1) / workers,
     "broadcast": lambda _: 1.0,
+    "reduce": lambda _: 1.0,
     "gather": lambda workers: (workers - 1) / workers,
 }
 """Bus bandwidth over algorithm bandwidth. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md; gather: src/gather.cu."""
@@ -222,7 +223,7 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
         known_s = [last - last_start_s for last in last_s.values() if last is not None]
         seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
         algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
-        sure = communication_uncertainty(on, algorithm)
+        sure = call_uncertainty(on, algorithm, workers, nbytes)
         rows.append({
             "collective": kind,
             "algorithm": algorithm,
@@ -301,7 +302,7 @@ def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -
 
         n = (a_1 - a_2) / (b_2 - b_1).
 
-    Parameter servers, which no policy chooses, and algorithms without a closed form are left out.
+    Parameter servers, which no policy chooses, measured times and algorithms without a closed form are left out.
 
     Args:
         kind: the collective.
@@ -312,7 +313,7 @@ def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -
     lines = {}
     for algorithm in algorithms_on(kind, on, workers):
         empty_s = closed_form_s(kind, workers, 0.0, on, algorithm, protocol)
-        if algorithm in SERVERS or empty_s is None:
+        if algorithm in (*SERVERS, MEASURED) or empty_s is None:
             continue
         lines[algorithm] = (
             empty_s,

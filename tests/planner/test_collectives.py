@@ -108,8 +108,8 @@ def test_no_busbw_exceeds_the_link_and_the_best_algorithm_reaches_it_without_lat
     link, nbytes = Link(0.0, 1e6), 1e9
     best = best_algorithm(kind, workers, nbytes, link)
     algbw = algorithm_bandwidth(kind, workers, nbytes, float(collective_s(kind, workers, nbytes, link, best)))
-    # A broadcast by scatter and all-gather sends each byte twice, but for 1/P of them; by a tree of two, once.
-    reached = 1.0 if kind != "broadcast" else workers / (2 * (workers - 1))
+    # A broadcast by scatter and all-gather, or a reduce backwards, sends each byte twice, but for 1/P of them.
+    reached = 1.0 if kind not in ("broadcast", "reduce") else workers / (2 * (workers - 1))
     assert algbw * BUS_FACTORS[kind](workers) == pytest.approx(reached * 1e6)
 
 
@@ -240,8 +240,11 @@ def test_a_network_of_nodes_has_rows_for_hierarchical_algorithms():
     ring = rows["all_reduce", "ring"]
     assert ring["closed_form_s"] is None and ring["events_s"] == pytest.approx(ring["lockstep_s"], rel=1e-9)
     assert ring["algbw_bytes_per_s"] == pytest.approx(1e6 / ring["lockstep_s"])
-    text = shown(workers=16, networks=["dgx-h100"], collectives=["all_reduce", "all_gather"])
-    assert "none is known for this algorithm on this network" in text and "'auto' takes the first" in text
+    gather = rows_of(workers=16, networks=["dgx-h100"], collectives=["all_gather"])["all_gather", "hierarchical"]
+    assert gather["events_s"] == pytest.approx(gather["closed_form_s"], rel=1e-9) and gather["chosen_by"] == ["auto"]
+    assert "none is known for this algorithm on this network" in shown(workers=16, networks=["dgx-h100"])
+    uneven = {"sites": [3, 2], "lan": "10gbe", "uplink": "wan"}
+    assert "'auto' takes the first" in shown(workers=5, networks=[uneven], collectives=["all_gather"])
 
 
 def test_contention_is_said():
@@ -269,6 +272,7 @@ def test_what_gloo_runs_is_shown_if_asked_for():
     assert list(rows) == [
         ("all_reduce", "gloo-ring"), ("all_gather", "gloo-ring"), ("reduce_scatter", "gloo-all-reduce"),
         ("all_to_all", "gloo-posted"), ("broadcast", "gloo-tree"), ("gather", "gloo-posted"),
+        ("reduce", "gloo-reduce"),
     ]  # fmt: skip
     for row in rows.values():
         assert row["events_s"] == pytest.approx(row["closed_form_s"], rel=1e-9) and "gloo" in row["chosen_by"]
@@ -324,6 +328,7 @@ def test_a_network_says_how_many_workers_it_has(tmp_path):
 
 
 def test_a_figure_needs_a_closed_form(tmp_path):
-    question = asked(workers=16, networks=["dgx-h100"], collectives=["all_gather"])
+    uneven = {"sites": [3, 2], "lan": "10gbe", "uplink": "wan"}
+    question = asked(workers=5, networks=[uneven], collectives=["all_gather"])
     with pytest.raises(SpecError, match="an algorithm with a closed form"):
         plot_costs(question, tmp_path / "x.png")

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncline.costmodel.clusters.p3 import JUMBO_SEGMENT_BYTES
 from syncline.costmodel.collectives.nccl.sockets import SOCKETS_ON_AWS, nccl_sockets_s
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.measured_links import JUMBO_SEGMENT_BYTES
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
 

@@ -16,6 +16,7 @@ algorithm, which is the default:
 | `all_to_all`     | that a worker holds for all   | pairwise      | P - 1        | n(P - 1)/P  |
 | `broadcast`      | of the tensor                 | binomial tree | ceil(log2 P) | n x messages|
 | `gather`         | that each worker contributes  | binomial tree | ceil(log2 P) | n(P - 1)    |
+| `reduce`         | of the tensor, on each worker | binomial tree | ceil(log2 P) | n x messages|
 
 `syncline.costmodel.collectives.algorithms` describes the algorithms for any network,
 `syncline.costmodel.collectives.hierarchical` the algorithms for networks of nodes, and
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -48,10 +50,22 @@ from syncline.costmodel.collectives.hierarchical import (
     Peers,
     all_sizes,
     flat_link,
+    level_parts,
     peers,
 )
+from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
 from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
-from syncline.costmodel.collectives.table import ALGORITHMS, SERVERS, TABLE, algorithm_name, algorithms_on, first_on
+from syncline.costmodel.collectives.table import (
+    ALGORITHMS,
+    MEASURED,
+    SERVERS,
+    TABLE,
+    MeasuredAlgorithm,
+    algorithm_name,
+    algorithms_on,
+    first_on,
+    link_of_all,
+)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
@@ -134,7 +148,9 @@ def collective_s(
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     entry = TABLE[kind][name]
     if isinstance(entry, Hierarchy):
-        return hierarchy_s(name, peers(network, int(workers), group), nbytes, rule)
+        return hierarchy_s(kind, name, peers(network, int(workers), group), nbytes, rule)
+    if isinstance(entry, MeasuredAlgorithm):
+        return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
@@ -171,19 +187,30 @@ def _directions(kind: str, name: str, entry: Algorithm, workers: IntOrArray) -> 
     return entry.directions
 
 
-def hierarchy_s(name: str, on: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
-    """Return the seconds of a hierarchical all-reduce; the outermost size may be an array.
+def hierarchy_s(kind: str, name: str, on: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
+    """Return the seconds of a hierarchical collective; the outermost size may be an array.
 
     Args:
-        name: one of ``HIERARCHIES``.
+        kind: one of ``COLLECTIVES``.
+        name: one of ``HIERARCHIES[kind]``.
         on: the peers that exchange at each level, from the innermost to the outermost.
-        nbytes: n, the bytes of the tensor on each worker.
+        nbytes: n, with the meaning that the table gives.
         rule: the start rule of messages.
 
     Raises:
         NoClosedForm: half-duplex links on which some messages go one way only.
     """
-    entry, (*inside, last) = HIERARCHIES[name], on
+    entry = HIERARCHIES[kind][name]
+    if kind != "all_reduce":
+        total_s: FloatOrArray = 0.0
+        for number, part_bytes in level_parts(kind, [level.size for level in on], nbytes):
+            level = on[number]
+            if level.exchanges and entry.leaders and np.any(np.greater(level.size, 1)):
+                raise NoClosedForm(f"{kind}.algorithm", name, "an algorithm whose messages go both ways on these links")
+            link = level.alone if entry.leaders else level.link
+            total_s = total_s + _on_link_s(kind, entry.between, level.size, part_bytes, link, rule)
+        return total_s
+    *inside, last = on
     if last.exchanges:  # raises NoClosedForm unless all workers of the link send and receive
         _directions("all_reduce", name, FLAT["all_reduce"][entry.between], last.size)
     if entry.leaders:
@@ -215,7 +242,8 @@ def closed_form_s(
 def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology, rule: Rule = "eager") -> str:
     """Return the algorithm with the least closed-form time.
 
-    A tie goes to the first algorithm. If no algorithm has a closed form, the collective's first algorithm is returned.
+    Measured times come before closed forms. A tie goes to the first algorithm. If no algorithm has a closed form, the
+    collective's first algorithm is returned.
     Parameter servers are excluded.
 
     Raises:
@@ -225,11 +253,10 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     >>> [best_algorithm("all_reduce", 8, nbytes, NETWORKS["10gbe"].network) for nbytes in (1e3, 1e9)]
     ['recursive-doubling', 'rabenseifner']
     """
-    costs = {
-        name: closed_form_s(kind, workers, nbytes, network, name, rule)
-        for name in algorithms_on(kind, network, workers)
-        if name not in SERVERS
-    }
+    names = algorithms_on(kind, network, workers)
+    if MEASURED in names:
+        return MEASURED
+    costs = {name: closed_form_s(kind, workers, nbytes, network, name, rule) for name in names if name not in SERVERS}
     seconds_by_name = {name: seconds for name, seconds in costs.items() if seconds is not None}
     return min(seconds_by_name, key=seconds_by_name.__getitem__, default=ALGORITHMS[kind][0])
 
@@ -240,6 +267,8 @@ def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> Floa
     The fields of ``link`` are arrays. The time is the least closed form; parameter servers are excluded. The arguments
     are those of `collective_s`.
     """
+    if is_measured(kind, link, workers):
+        return measured_all_reduce_s(workers, nbytes, link)
     costs = []
     for name in ALGORITHMS[kind]:
         if name not in SERVERS:
@@ -271,7 +300,14 @@ def wire_bytes(
     name = _checked(kind, workers, nbytes, algorithm)
     entry = TABLE[kind][name]
     if isinstance(entry, Hierarchy):
-        *inner, last = all_sizes(int(workers), group)
+        sizes = all_sizes(int(workers), group)
+        if kind != "all_reduce":
+            total_bytes: FloatOrArray = 0.0
+            for number, part_bytes in level_parts(kind, sizes, nbytes):
+                units = math.prod(sizes[:number]) if entry.leaders else 1  # of these workers, one sends
+                total_bytes = total_bytes + wire_bytes(kind, sizes[number], part_bytes, entry.between) / units
+            return total_bytes
+        *inner, last = sizes
         inside_bytes: FloatOrArray = 0.0
         copies = 1  # every worker sends n / copies, or one worker in `copies` sends n
         for size in inner:
@@ -282,6 +318,8 @@ def wire_bytes(
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(entry, NcclAlgorithm):
         return entry.sent(workers, nbytes)
+    if isinstance(entry, MeasuredAlgorithm):
+        entry = FLAT[kind][ALGORITHMS[kind][0]]
     sent = entry.nbytes if entry.sent is None else entry.sent
     return sent(workers, nbytes)
 

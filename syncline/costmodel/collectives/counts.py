@@ -7,7 +7,7 @@ from syncline.costmodel.collectives.cost import rounds_and_block
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
 from syncline.costmodel.collectives.nccl.sockets import nccl_messages
-from syncline.costmodel.collectives.table import OF_GLOO, OF_NCCL, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, OF_GLOO, OF_NCCL, nccl_on
 from syncline.costmodel.network.topology import Network, Topology
 
 
@@ -24,14 +24,18 @@ def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topolog
         on: the network; a hierarchical algorithm uses its levels.
         nbytes: n, the size that gloo and NCCL cut into pieces.
     """
-    if algorithm in HIERARCHIES:
-        *inner, last = level_sizes(on, workers) or (workers, 1)
-        between = most_messages("all_reduce", HIERARCHIES[algorithm].between, last, on)
+    if algorithm in HIERARCHIES[kind]:
+        sizes = level_sizes(on, workers) or (workers, 1)
+        between_name = HIERARCHIES[kind][algorithm].between
+        if kind != "all_reduce":
+            return sum(workers // size * most_messages(kind, between_name, size, on) for size in sizes)
+        *inner, last = sizes
+        between = most_messages(kind, between_name, last, on)
         return 2 * workers * sum(inner) + workers // last * between
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if algorithm in OF_NCCL[kind]:
         return nccl_messages(kind, workers, nbytes, nccl_on(on))
-    if FLAT[kind][algorithm].few_messages:
+    if algorithm == MEASURED or FLAT[kind][algorithm].few_messages:
         return 4 * workers
     return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers

@@ -1,6 +1,6 @@
-"""Hierarchical all-reduces: inside each node, then between the nodes, then inside each node again.
+"""Hierarchical collectives: level by level, so that every network card of a node carries its workers' messages.
 
-For P workers in m nodes of g consecutive workers:
+An all-reduce of P workers in m nodes of g consecutive workers:
 
 | algorithm                  | inside           | between nodes                                | inside           |
 |----------------------------|------------------|----------------------------------------------|------------------|
@@ -20,11 +20,27 @@ sends as many bytes as in a ring of all workers,
     n sum_i 2 (g_i - 1) / (g_1 ... g_i) = 2 n (P - 1) / P,
 
 and most of them stay inside. (`leader` uses trees up to the first worker of each unit, level by level, and down again.)
+
+The other collectives have one hierarchical algorithm each, `hierarchical`:
+
+| collective       | level by level                                                                      |
+|------------------|-------------------------------------------------------------------------------------|
+| `all_gather`     | rings from the outermost in: of n, of n g_L, of n g_L g_(L-1), ...                   |
+| `reduce_scatter` | rings from the innermost out: of n, of n / g_1, ...                                  |
+| `all_to_all`     | pairwise at each level: of n each                                                   |
+| `broadcast`      | trees from the outermost in, of n, among the first workers of the units              |
+| `reduce`         | trees from the innermost out, to the first worker of each unit: of n each             |
+| `gather`         | trees from the innermost out, to the first worker of each unit: of n, of n g_1, ...  |
+
+**Groups.** A group has ranks at equal distances, and every worker of the network is in one such group. All groups call
+the collective at the same time, and each member has a share of its unit's links. On a network with one link from each
+worker to all others, groups do not share links.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,29 +50,58 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.costmodel.numerics.arrays import IntOrArray
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError
 
 
 class Hierarchy(NamedTuple):
-    """A hierarchical all-reduce: its outermost algorithm and its participants.
+    """A hierarchical collective: its algorithm at a level and its participants.
 
     Attributes:
-        between: the all-reduce among the units of the outermost level.
-        leaders: whether only the first worker of each unit joins ``between``, with all n bytes; otherwise every worker
-            joins with the g-th part of the bytes.
+        between: the algorithm among the units of a level; for an all-reduce, of the outermost level.
+        leaders: whether only the first worker of each unit joins ``between``, with all its bytes; otherwise every
+            worker joins with its part of the bytes.
     """
 
     between: str
     leaders: bool = False
 
 
-HIERARCHIES: dict[str, Hierarchy] = {
-    "hierarchical": Hierarchy("ring"),
-    "hierarchical-doubling": Hierarchy("recursive-doubling"),
-    "hierarchical-rabenseifner": Hierarchy("rabenseifner"),
-    "leader": Hierarchy("recursive-doubling", leaders=True),
+HIERARCHIES: dict[str, dict[str, Hierarchy]] = {
+    "all_reduce": {
+        "hierarchical": Hierarchy("ring"),
+        "hierarchical-doubling": Hierarchy("recursive-doubling"),
+        "hierarchical-rabenseifner": Hierarchy("rabenseifner"),
+        "leader": Hierarchy("recursive-doubling", leaders=True),
+    },
+    "all_gather": {"hierarchical": Hierarchy("ring")},
+    "reduce_scatter": {"hierarchical": Hierarchy("ring")},
+    "all_to_all": {"hierarchical": Hierarchy("pairwise")},
+    "broadcast": {"hierarchical": Hierarchy("binomial", leaders=True)},
+    "gather": {"hierarchical": Hierarchy("binomial", leaders=True)},
+    "reduce": {"hierarchical": Hierarchy("binomial", leaders=True)},
 }
+"""The hierarchical algorithms by collective and name."""
+
+
+def level_parts(kind: str, sizes: Sequence[IntOrArray], nbytes: FloatOrArray) -> Iterator[tuple[int, FloatOrArray]]:
+    """Yield the index of each level and the bytes n of the collective at it, in the order of a hierarchy's levels.
+
+    Args:
+        kind: one of ``HIERARCHIES`` but ``all_reduce``.
+        sizes: number of units at each level, from the innermost to the outermost.
+        nbytes: n of the whole collective.
+
+    >>> list(level_parts("all_gather", (8, 4), 1.0)), list(level_parts("reduce_scatter", (8, 4), 1.0))
+    ([(1, 1.0), (0, 4.0)], [(0, 1.0), (1, 0.125)])
+    """
+    levels = range(len(sizes))
+    for level in reversed(levels) if kind in ("all_gather", "broadcast") else levels:
+        yield level, nbytes
+        if kind in ("all_gather", "gather"):
+            nbytes = nbytes * sizes[level]
+        elif kind == "reduce_scatter":
+            nbytes = nbytes / sizes[level]
 
 
 class Peers(NamedTuple):
@@ -161,6 +206,41 @@ def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
         link, alone = (network.crossing(number, workers, all_send) for all_send in (True, False))
         levels.append(Peers(size, link, alone, network.is_half_duplex(number, workers)))
     return tuple(levels)
+
+
+@lru_cache(maxsize=4096)
+def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ...]:
+    """Return the peers of a group at each level where the group has several members.
+
+    All groups of this pattern send at once. A level's ``alone`` is its ``link`` if groups are interleaved.
+
+    Args:
+        network: network of nodes, sites or levels.
+        ranks: ranks of the first group.
+        workers: P, number of all workers.
+
+    Raises:
+        NoClosedForm: groups fill units unevenly, or messages share links unevenly.
+        SpecError: the network cannot join that number of workers.
+    """
+    sizes = level_sizes(network, workers)
+    if sizes is None:
+        raise NoClosedForm("network", network.name, "levels of units of one size: groups have no closed form on others")
+    group_levels: list[Peers] = []
+    capacity, inner_members = 1, 1
+    for size, level in zip(sizes, peers(network, workers), strict=True):
+        capacity *= size
+        members = len(range(0, min(capacity, ranks.stop), ranks.step))
+        extent, stride = len(ranks) * ranks.step, ranks.step
+        fills = extent % capacity == 0 and (capacity % stride == 0 or stride % capacity == 0)
+        if not (fills or capacity % extent == 0):
+            expected = f"groups that fill the units of {capacity:,} workers evenly"
+            raise NoClosedForm("layout", f"every {ranks.step}th of {ranks.stop:,}", expected)
+        if members > inner_members:
+            alone = level.alone if stride == 1 else level.link
+            group_levels.append(level._replace(size=members // inner_members, alone=alone))
+        inner_members = members
+    return tuple(group_levels)
 
 
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:

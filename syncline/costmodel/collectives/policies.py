@@ -72,6 +72,7 @@ NCCL = {
     "all_to_all": "pairwise",
     "broadcast": "scatter-all-gather",
     "gather": "binomial",
+    "reduce": "reduce-scatter-gather",
 }
 
 PROTOCOLS = ("LL", "LL128", "Simple")

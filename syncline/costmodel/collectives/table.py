@@ -7,25 +7,35 @@ algorithm of a collective on a network.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, has_levels
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, flat_link, has_levels
+from syncline.costmodel.collectives.nccl.nvlink import is_measured
 from syncline.costmodel.collectives.nccl.sockets import NCCL_ALGORITHMS, NcclAlgorithm
 from syncline.costmodel.network.gloo_costs import GLOO
 from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.errors import SpecError, one_of
 
-AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | GlooAlgorithm | NcclAlgorithm
+
+class MeasuredAlgorithm(NamedTuple):
+    """An algorithm of a library whose times were measured, see `syncline.costmodel.collectives.nccl.nvlink`."""
+
+
+MEASURED = "measured"
+"""The name of the all-reduce whose times a link has measured."""
+
+AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | GlooAlgorithm | NcclAlgorithm | MeasuredAlgorithm
 
 TABLE: dict[str, dict[str, AnyAlgorithm]] = {
     kind: {
         **flat,
-        **(HIERARCHIES if kind == "all_reduce" else {}),
+        **HIERARCHIES[kind],
         GLOO[kind]: GLOO_ALGORITHMS[kind],
         NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind],
+        **({MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
     }
     for kind, flat in FLAT.items()
 }
@@ -112,13 +122,22 @@ def first_on(kind: str, network: Network | Topology) -> str:
     return first if nccl_on(network) is None else NCCL_RUNS[kind]
 
 
+def link_of_all(network: Network | Topology, workers: int) -> Any:
+    """Return the link that every worker has to all others, or the star of such links, or None."""
+    return network if hasattr(network, "measured") else flat_link(getattr(network, "network", network), workers)
+
+
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the algorithms that can run on a network.
 
-    They include the hierarchical algorithms if the network has several nodes of several workers.
+    They include the hierarchical algorithms if the network has several nodes of several workers, and measured times
+    first, if the link of all workers has them.
 
     Raises:
         SpecError: an unknown collective, or a number of workers that the network cannot join.
     """
     algorithm_name(kind)
-    return ALGORITHMS[kind] + (HIERARCHICAL[kind] if has_levels(network, workers) else ())
+    levelled = HIERARCHICAL[kind] if has_levels(network, workers) else ()
+    return (
+        ((MEASURED,) if is_measured(kind, link_of_all(network, workers), workers) else ()) + ALGORITHMS[kind] + levelled
+    )

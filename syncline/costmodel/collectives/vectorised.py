@@ -15,7 +15,8 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
-from syncline.costmodel.collectives.hierarchical import has_levels, peers
+from syncline.costmodel.collectives.hierarchical import Peers, group_peers, has_levels, peers
+from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
 from syncline.costmodel.collectives.policies import (
     NCCL,
     Algorithms,
@@ -24,7 +25,7 @@ from syncline.costmodel.collectives.policies import (
     nccl_estimates_s,
     nccl_names,
 )
-from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, SERVERS, first_on
+from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, MEASURED, SERVERS, TABLE, first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
@@ -56,8 +57,8 @@ class PricedMany(NamedTuple):
     known_by: Indices = _FIRST
 
 
-TimedOtherwise: TypeAlias = Callable[[str, int, float, Network, str, Rule], tuple[float, str]]
-"""A function of a collective's kind, P, n, network, algorithm and rule that returns its seconds and their source."""
+TimedOtherwise: TypeAlias = Callable[[str, int, float, Network, str, Rule, range | None], tuple[float, str]]
+"""A function of a collective's kind, P, n, network, algorithm, rule and group that returns seconds and their source."""
 
 
 def carried(
@@ -68,8 +69,11 @@ def carried(
     wanted: Algorithms = None,
     rule: Rule = "eager",
     otherwise: TimedOtherwise | None = None,
+    groups: Sequence[range] | None = None,
 ) -> PricedMany:
     """Return a collective's seconds and its algorithm in each of many settings.
+
+    **This is what a collective takes on a network, whoever asks**: all workers, or groups of them that call it at once.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -80,14 +84,28 @@ def carried(
         rule: when a message starts; ``auto`` chooses as if eager.
         otherwise: times a collective that has no closed form. With this function, a P that the network cannot join
             has the time NaN, and its entry of ``ways`` gives the reason.
+        groups: the first of the groups of each setting, see `group_peers`; None: one group of all workers. A group on
+            several levels goes level by level; on one level, by ``wanted`` (a hierarchical algorithm means ``auto``).
 
     Raises:
         SpecError: no such algorithm, or, without ``otherwise``, a P that the network cannot join.
         NoClosedForm: as `collective_s`, without ``otherwise``.
+
+    >>> from syncline.costmodel.network.presets import NETWORKS
+    >>> dgx, workers = NETWORKS["dgx-a100"].network, np.array([16])
+    >>> inside, across = (carried("all_reduce", workers, 1e9, dgx, groups=[g]) for g in (range(8), range(0, 16, 8)))
+    >>> f"{inside.seconds.item():.5f}, {across.seconds.item():.5f}"
+    '0.00584, 0.04000'
     """
+    if groups is not None and isinstance(network, Link):  # groups of workers that share no link
+        workers = np.reshape([len(group) for group in groups], (-1, *(1,) * (np.ndim(workers) - 1)))
+    elif groups is not None and any(
+        len(group) != count for group, count in zip(groups, np.ravel(workers), strict=True)
+    ):
+        return _one_by_one(kind, workers, nbytes, network, wanted, rule, otherwise, groups)
     names = _of_levels(kind, wanted)
     if isinstance(network, (TwoLevel, MultiLevel)) and names:
-        priced = _on_nodes(workers, nbytes, network, names, rule)
+        priced = _on_nodes(kind, workers, nbytes, network, names, rule)
         if priced is not None:
             return priced
     if not isinstance(network, Link) or network.duplex == "half" or algorithm_of(wanted, kind) in HIERARCHICAL[kind]:
@@ -104,6 +122,8 @@ def _of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:
 def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
     """Price a collective on full-duplex links, where algorithms have closed forms, or for a single P on any link."""
     policy = algorithm_of(wanted, kind)
+    if policy == "auto" and is_measured(kind, link, workers):
+        return PricedMany(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), _FIRST)
     if policy == "auto":
         return _fastest(kind, workers, nbytes, link, rule)
     if policy == "nccl" and kind not in NCCL:
@@ -136,7 +156,12 @@ def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Ru
 
 
 def _on_nodes(
-    workers: Indices, nbytes: FloatOrArray, network: TwoLevel | MultiLevel, names: tuple[str, ...], rule: Rule
+    kind: str,
+    workers: Indices,
+    nbytes: FloatOrArray,
+    network: TwoLevel | MultiLevel,
+    names: tuple[str, ...],
+    rule: Rule,
 ) -> PricedMany | None:
     """Price two-level algorithms if every P fills two nodes or more; return None if they have no closed form."""
     size = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
@@ -151,26 +176,49 @@ def _on_nodes(
         return None
     levels = *inside, last._replace(size=workers // size)
     return _least(
-        [hierarchy_s(name, levels, nbytes) for name in names],
-        [hierarchy_s(name, levels, nbytes, rule) for name in names],
+        [hierarchy_s(kind, name, levels, nbytes) for name in names],
+        [hierarchy_s(kind, name, levels, nbytes, rule) for name in names],
         names,
     )
 
 
-def _by_levels(workers: int, nbytes: float, network: Network, names: tuple[str, ...], rule: Rule) -> PricedMany | None:
+def _by_levels(
+    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, names: tuple[str, ...], rule: Rule
+) -> PricedMany | None:
     """Price the fastest hierarchical algorithm on several levels; return None if none has a closed form."""
-    if not names or not has_levels(network, workers):
-        return None
     costs = {}
-    with contextlib.suppress(NoClosedForm):
-        levels = peers(network, workers)
-        for name in names:
-            with contextlib.suppress(NoClosedForm):
-                costs[name] = hierarchy_s(name, levels, nbytes)
+    for name in names:
+        with contextlib.suppress(NoClosedForm):
+            costs[name] = hierarchy_s(kind, name, levels, nbytes)
     if not costs:
         return None
     name = min(costs, key=costs.__getitem__)
-    return PricedMany(costs[name] if rule == "eager" else hierarchy_s(name, levels, nbytes, rule), (name,), _FIRST)
+    seconds = costs[name] if rule == "eager" else hierarchy_s(kind, name, levels, nbytes, rule)
+    return PricedMany(seconds, (name,), _FIRST)
+
+
+def _of_group(
+    kind: str, group: range, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule
+) -> PricedMany:
+    """Price a collective that all groups of some workers call at once on a network of levels.
+
+    Raises:
+        NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
+    """
+    levels = group_peers(network, group, workers)
+    policy = algorithm_of(wanted, kind)
+    if not levels:
+        return PricedMany(np.float64(0.0), ("",), _FIRST)
+    if len(levels) == 1:
+        if levels[0].exchanges:
+            raise NoClosedForm("network", network.name, "full-duplex links between units")
+        at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else wanted
+        return _on_links(kind, np.array(levels[0].size), nbytes, levels[0].link, at_level, rule)
+    names = (policy,) if policy in HIERARCHICAL[kind] and policy else HIERARCHICAL[kind]
+    priced = _by_levels(kind, levels, nbytes, names, rule)
+    if priced is None:
+        raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
+    return priced
 
 
 def _least(costs: Sequence[FloatOrArray], reported: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
@@ -198,14 +246,16 @@ def _one_by_one(
     wanted: Algorithms,
     rule: Rule,
     otherwise: TimedOtherwise | None,
+    groups: Sequence[range] | None = None,
 ) -> PricedMany:
     """Price each setting by itself, and equal settings only once."""
-    cache: dict[tuple[int, float, int], PricedMany] = {}
+    cache: dict[tuple[int, float, int, range | None], PricedMany] = {}
     prices, networks = [], []
-    for count, size, setting_network in _settings(workers, nbytes, network):
-        key = count, size, id(setting_network)
+    for index, (count, size, setting_network) in enumerate(_settings(workers, nbytes, network)):
+        group = groups[index] if groups is not None and len(groups[index]) < count else None
+        key = count, size, id(setting_network), group
         if key not in cache:
-            cache[key] = _at(kind, count, size, setting_network, wanted, rule, otherwise)
+            cache[key] = _at(kind, count, size, setting_network, wanted, rule, otherwise, group)
             networks.append(setting_network)  # while the list keeps the network alive, no other object has its id
         prices.append(cache[key])
     seconds = np.stack(np.broadcast_arrays(*(priced.seconds for priced in prices)))
@@ -231,16 +281,19 @@ def _at(
     wanted: Algorithms,
     rule: Rule,
     otherwise: TimedOtherwise | None,
+    group: range | None = None,
 ) -> PricedMany:
     """Price one setting; if it has no closed form, call ``otherwise``."""
-    if otherwise is None:
-        return _by_formula(kind, workers, nbytes, network, wanted, rule)
     try:
+        if group is not None:
+            return _of_group(kind, group, workers, nbytes, network, wanted, rule)
         return _by_formula(kind, workers, nbytes, network, wanted, rule)
     except NoClosedForm:
-        return _by_somebody(kind, workers, nbytes, network, wanted, rule, otherwise)
+        if otherwise is None:
+            raise
+        return _by_somebody(kind, workers, nbytes, network, wanted, rule, otherwise, group)
     except SpecError as error:
-        if error.path != "workers":
+        if error.path != "workers" or otherwise is None:
             raise
         return _unjoined(network, error)
 
@@ -255,9 +308,12 @@ def _by_formula(kind: str, workers: int, nbytes: float, network: Network, wanted
     """Price one setting by a closed form."""
     if isinstance(network, Link):
         return _on_links(kind, workers, nbytes, network, wanted, rule)
-    by_levels = _by_levels(workers, nbytes, network, _of_levels(kind, wanted), rule)
-    if by_levels is not None:
-        return by_levels
+    names = _of_levels(kind, wanted)
+    if names and has_levels(network, workers):
+        with contextlib.suppress(NoClosedForm):
+            by_levels = _by_levels(kind, peers(network, workers), nbytes, names, rule)
+            if by_levels is not None:
+                return by_levels
     name = algorithm_for(wanted, kind, workers, nbytes, network)
     seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
     return PricedMany(seconds, (name or first_on(kind, network),), _FIRST)
@@ -271,13 +327,21 @@ def _by_somebody(
     wanted: Algorithms,
     rule: Rule,
     otherwise: TimedOtherwise,
+    group: range | None = None,
 ) -> PricedMany:
-    """Time a setting by ``otherwise``, for each index of a link whose fields are arrays."""
+    """Time a setting by ``otherwise``, for each index of a link whose fields are arrays.
+
+    Groups take the named algorithm for any network, or else the default.
+    """
     prices = []
     for single_link in _single(network):
-        name = algorithm_for(wanted, kind, workers, nbytes, single_link) or first_on(kind, single_link)
+        name = algorithm_of(wanted, kind)
+        if group is None:
+            name = algorithm_for(wanted, kind, workers, nbytes, single_link)
+        name = name if name in TABLE[kind] and not (group and name in HIERARCHICAL[kind]) else None
+        name = name or first_on(kind, single_link)
         try:
-            seconds, source = otherwise(kind, workers, nbytes, single_link, name, rule)
+            seconds, source = otherwise(kind, workers, nbytes, single_link, name, rule, group)
         except SpecError as error:
             if error.path != "workers":
                 raise
@@ -298,7 +362,8 @@ def _single(network: Network) -> Iterator[Network]:
         yield network
         return
     for index in range(max(len(value) for value in arrays.values())):
-        yield network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
+        numbers = {n: value[index if len(value) > 1 else 0] for n, value in arrays.items()}
+        yield network.with_numbers(numbers, same_links=True)
 
 
 def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
@@ -310,5 +375,6 @@ def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[
     current = network
     for index, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
         if isinstance(network, Link) and arrays and (varies or not index):
-            current = network.with_numbers({n: value[index if len(value) > 1 else 0] for n, value in arrays.items()})
+            numbers = {n: value[index if len(value) > 1 else 0] for n, value in arrays.items()}
+            current = network.with_numbers(numbers, same_links=True)
         yield count, size, current

@@ -74,6 +74,7 @@ def level_bytes(
             "all_reduce": 2 * (units - 1),
             "reduce_scatter": units - 1,
             "broadcast": units - 1,
+            "reduce": units - 1,
             "all_gather": (units - 1) * members,
             "gather": (units - 1) / units * members,
             "all_to_all": outer * (members - inner) / members,

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.module_shape import Model
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.stage_sizes import blocks_of_stages
@@ -60,8 +61,18 @@ def _cut(tensor: TensorShape, t: int) -> TensorShape:
 
 
 @lru_cache(maxsize=512)
-def worker_tensors(model: ModelShape, layout: Layout) -> WorkerTensors:
-    """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages."""
+def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
+    """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages.
+
+    Raises:
+        SpecError: the model cannot have this layout.
+    """
+    if layout.workers > 1:
+        model = layout.check(model)
+    if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:
+        tensors, with_experts = tuple(model.tensors), isinstance(model, ModelShape) and model.experts > 1
+        experts = (with_experts and tensor.name.partition(".")[2].startswith("expert_") for tensor in tensors)
+        return WorkerTensors(tensors, tuple(experts))
     return max(_of_stages(model, layout), key=lambda stage_tensors: stage_tensors.elements)
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
@@ -21,6 +22,7 @@ GLOO = {
     "all_to_all": "gloo-posted",
     "broadcast": "gloo-tree",
     "gather": "gloo-posted",
+    "reduce": "gloo-reduce",
 }
 """The algorithm that gloo runs for each collective, at every size."""
 
@@ -32,9 +34,10 @@ Calls: TypeAlias = tuple[tuple[int, float], ...]
 def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
     """Return c, the number of peers of the busiest worker in a collective.
 
-    It is P - 1 if messages are posted to all, ceil(log2 P) at the root of a tree, 2 in a ring (1 if P = 2).
+    It is P - 1 if messages are posted to all or have one root,
+    ceil(log2 P) at the root of a tree, 2 in a ring (1 if P = 2).
     """
-    if GLOO[kind] == "gloo-posted":
+    if GLOO[kind] in ("gloo-posted", "gloo-reduce"):
         return np.subtract(workers, 1.0)
     if GLOO[kind] == "gloo-tree":
         return np.ceil(np.log2(np.maximum(workers, 1)))
@@ -45,8 +48,8 @@ def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
 class GlooCosts:
     """Software costs of gloo in seconds; each is 0 by default.
 
-    A collective takes ``T(alpha + message_s) + call_s(P) + byte_s N`` with T the form on the bare link, and N the bytes
-    of its largest tensor on a worker: n, or P n of what gathers.
+    A collective takes ``T(alpha (1 + latency_part) + message_s) + call_s(P) + byte_s N`` with T the form on the bare
+    link, and N the bytes of its largest tensor on a worker: n, or P n of what gathers.
 
     The cost of a call is measured at some numbers of workers P_1 < ... < P_k. Between them it is linear in P. Below
     the first it is constant. Beyond the last it grows with c(P), the connections of the busiest worker, at the slope of
@@ -59,19 +62,26 @@ class GlooCosts:
         call_s: seconds per call, as pairs of a number of workers and seconds, by increasing P.
         byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
         call_of_s: seconds per call of single collectives, as pairs of a collective and its own ``call_s``.
+        latency_part: part of the link's latency by which messages and notices wait longer than it.
+        connection: the TCP connection that gloo has to each peer; its rate limits rings, the messages of trees and the
+            chunks of a reduce, whose windows open. None: a connection carries all that the link does.
 
     Raises:
         SpecError: a negative time, an unknown collective, or numbers of workers that do not increase.
     """
 
-    message_s: float = 0.0
+    message_s: FloatOrArray = 0.0
     call_s: Calls = ()
     byte_s: tuple[tuple[str, float], ...] = ()
     call_of_s: tuple[tuple[str, Calls], ...] = ()
+    latency_part: FloatOrArray = 0.0
+    connection: Tcp | None = None
 
     def __post_init__(self) -> None:
         for name, seconds in (("message_s", self.message_s), *self.byte_s):
-            require(np.isfinite(seconds) & (seconds >= 0), f"gloo.{name}", seconds, "seconds, at least 0")
+            require(np.isfinite(seconds) & np.greater_equal(seconds, 0), f"gloo.{name}", seconds, "seconds, at least 0")
+        part = self.latency_part
+        require(np.isfinite(part) & np.greater_equal(part, 0), "gloo.latency_part", part, "a part, at least 0")
         for field, named in (("byte_s", self.byte_s), ("call_of_s", self.call_of_s)):
             for kind, _ in named:
                 if kind not in GLOO:

@@ -52,6 +52,7 @@ class Level:
         upload = self.link.upload_bytes_per_s
         return replace(
             self.link,
+            measured=None,
             bandwidth_bytes_per_s=part * self.link.bandwidth_bytes_per_s,
             upload_bytes_per_s=None if upload is None else part * upload,
         )

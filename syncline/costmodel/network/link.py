@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.paths import Star, Topology
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
@@ -47,6 +48,7 @@ class Link:
         tcp: opening of windows after idling (`syncline.costmodel.collectives.tcp_slow_start`); the bandwidth already
             contains the limit of open windows. None: no windows, as with RDMA and NVLink.
         fabric: kind of the link's hardware; only the policy ``nccl`` uses it.
+        measured: measured times of all-reduces on this link, which the policy ``auto`` prefers to closed forms.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
 
@@ -68,6 +70,7 @@ class Link:
     nccl: NcclCosts | None = None
     tcp: Tcp | None = None
     fabric: FabricKind = "network"
+    measured: NodeTimes | None = None
 
     def __post_init__(self) -> None:
         for field in ("latency_s", "overhead_s"):
@@ -125,17 +128,20 @@ class Link:
         share = 1 / (2 * flows if self.duplex == "half" else flows)
         upload = None if self.upload_bytes_per_s is None else self.upload_bytes_per_s * share
         bandwidth = self.bandwidth_bytes_per_s * share
-        return replace(self, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, duplex="full")
+        return replace(self, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, duplex="full", measured=None)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the fields that are arrays, by name."""
         return {name: value for name, value in vars(self).items() if np.ndim(value)}
 
-    def with_numbers(self, numbers: Mapping[str, FloatOrArray]) -> Link:
-        """Return the link with other numbers, by the names of their fields."""
+    def with_numbers(self, numbers: Mapping[str, FloatOrArray], *, same_links: bool = False) -> Link:
+        """Return the link with other numbers, by the names of their fields, for which no times are measured.
+
+        ``same_links`` keeps measured times: the numbers are a selection of those that the link has.
+        """
         changed: dict[str, Any] = dict(numbers)
-        return replace(self, **changed) if changed else self
+        return replace(self, measured=self.measured if same_links else None, **changed) if changed else self
 
     def describe(self) -> str:
         """Return a description that a user can read: ``50 us one way, 10 Gbit/s``."""
@@ -149,6 +155,7 @@ class Link:
             *(["gloo's costs"] if self.gloo is not None else []),
             *(["NCCL's pieces"] if self.nccl is not None else []),
             *(["windows that open"] if self.tcp is not None else []),
+            *(["measured all-reduces"] if self.measured is not None else []),
         ]
         return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
 
@@ -168,7 +175,8 @@ def stacked_links(links: Sequence[Link]) -> Link:
     """
     columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
     return links[0].with_numbers(
-        {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
+        {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None},
+        same_links=True,
     )
 
 
@@ -182,10 +190,8 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
 
-    gloo_costs, nccl_costs, windows = (
-        {link.gloo for link in worker_links},
-        {link.nccl for link in worker_links},
-        {link.tcp for link in worker_links},
+    gloo_costs, nccl_costs, windows, measured = (
+        {getattr(link, name) for link in worker_links} for name in ("gloo", "nccl", "tcp", "measured")
     )
 
     def column(values: list[Any], dtype: type = np.float64) -> NDArray[Any]:
@@ -203,4 +209,5 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         gloo_costs.pop() if len(gloo_costs) == 1 else None,
         nccl_costs.pop() if len(nccl_costs) == 1 else None,
         windows.pop() if len(windows) == 1 else None,
+        measured.pop() if len(measured) == 1 else None,
     )  # fmt: skip

@@ -29,6 +29,7 @@ NCCL_RUNS = {
     "all_to_all": "nccl-posted",
     "broadcast": "nccl-chain",
     "gather": "nccl-posted",
+    "reduce": "nccl-chain",
 }
 """The algorithm that NCCL runs for each collective; for an all-reduce, that of large tensors."""
 
@@ -42,6 +43,11 @@ class NcclCosts:
         channels: k, number of channels, at least 1; NCCL has two between nodes with one card.
         slices: S, number of slices in a ring's piece; at least 1. With one a piece has arrived before it is sent on.
         call_s: seconds of each call on top of its messages.
+        ring_latencies: latencies of the link that each call of a ring takes on top of its messages: starting together,
+            windows that open.
+        chain_latencies: the same for every other algorithm.
+        stored_part: part of a ring's piece that a worker must receive before it forwards the piece, from ``1 / S`` to
+            1; None: ``1 / S``. The first slice of a piece has this part.
 
     Raises:
         SpecError: a field out of range.
@@ -51,6 +57,9 @@ class NcclCosts:
     channels: int = 2
     slices: int = 2
     call_s: float = 0.0
+    ring_latencies: FloatOrArray = 0.0
+    chain_latencies: FloatOrArray = 0.0
+    stored_part: FloatOrArray | None = None
 
     def __post_init__(self) -> None:
         buffer, call = self.buffer_bytes, self.call_s
@@ -58,6 +67,27 @@ class NcclCosts:
         require(self.channels >= 1, "nccl.channels", self.channels, "a number of channels, at least 1")
         require(self.slices >= 1, "nccl.slices", self.slices, "a number of slices, at least 1")
         require(np.isfinite(call) & (call >= 0), "nccl.call_overhead", call, "seconds, at least 0")
+        for name in ("ring_latencies", "chain_latencies"):
+            count = getattr(self, name)
+            require(np.isfinite(count) & np.greater_equal(count, 0), f"nccl.{name}", count, "a number, at least 0")
+        part = self.forwarded_part
+        require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
+
+    @property
+    def forwarded_part(self) -> FloatOrArray:
+        """Return the part of a piece that a worker must receive before it forwards the piece."""
+        return 1 / self.slices if self.stored_part is None else self.stored_part
+
+    @property
+    def slice_parts(self) -> tuple[FloatOrArray, ...]:
+        """Return the part of a ring's piece in each of its S slices, ``(S,)``."""
+        first = self.forwarded_part
+        return (first, *[(1 - first) / (self.slices - 1)] * (self.slices - 1)) if self.slices > 1 else (1.0,)
+
+    def fixed_s(self, algorithm: str, latency_s: FloatOrArray) -> FloatOrArray:
+        """Return the seconds of a call on top of its messages, on a link of this latency."""
+        latencies = self.ring_latencies if algorithm == "nccl-ring" else self.chain_latencies
+        return self.call_s + latencies * latency_s
 
     @property
     def ring_piece_bytes(self) -> float:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.bounded_cache import frozen
 
@@ -142,6 +143,7 @@ class Star(ByValue):
         gloo: of every link, where all have the same.
         nccl: likewise.
         tcp: likewise.
+        measured: likewise.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Star(ByValue):
     gloo: GlooCosts | None = None
     nccl: NcclCosts | None = None
     tcp: Tcp | None = None
+    measured: NodeTimes | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

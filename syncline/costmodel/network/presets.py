@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.measured_links import p3_gloo_link, p3_nccl_link
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 
@@ -28,8 +30,8 @@ def _rails(link: Link, rails: int) -> Link:
     return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
 
 
-_NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink")
-_NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink")
+_NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"))
+_NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink", measured=NodeTimes("a100"))
 _NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink")
 _HDR = Link(2e-6, 25e9, "ib-hdr")
 _NDR = Link(2e-6, 50e9, "ib-ndr")
@@ -45,13 +47,13 @@ NETWORKS: dict[str, Preset] = {
         _NVLINK2,
         "NVLink 2: the V100s of one node",
         "Bandwidth: NVIDIA V100 SXM2 data sheet, 300 GB/s for both directions together (6 links of 25 GB/s each way). "
-        "Latency: as nvlink4.",
+        "Latency: as nvlink4. All-reduces of a node: measured by J. Bang et al., vTrain (MICRO 2024).",
     ),
     "nvlink3": Preset(
         _NVLINK3,
         "NVLink 3 through NVSwitch: the A100s of one node",
         "Bandwidth: NVIDIA A100 data sheet, 600 GB/s for both directions together (12 links of 25 GB/s each way). "
-        "Latency: as nvlink4.",
+        "Latency: as nvlink4. All-reduces of a node: measured by J. Bang et al., vTrain (MICRO 2024).",
     ),
     "nvlink4": Preset(
         _NVLINK4,
@@ -148,10 +150,17 @@ NETWORKS: dict[str, Preset] = {
         "GPUs. Links: nvlink3, ib-hdr.",
     ),
     "p3.2xlarge": Preset(
-        Link(0.87e-3, 1.119e9, "p3.2xlarge"),
+        p3_nccl_link(name="p3.2xlarge"),
         "AWS p3.2xlarge machines (one V100 each), as NCCL finds their cards of up to 10 Gbit/s",
-        "Both fitted to NCCL's calls on 4 to 32 of them, unshaped (GitHub: BinhangYuan/tc_cluster_setting, "
-        "2022): syncline.costmodel.clusters.p3. The latency contains the software of a call.",
+        "Fitted to NCCL's calls on 4 to 32 of them, and NCCL's costs there (GitHub: BinhangYuan/tc_cluster_setting, "
+        "2022): syncline.costmodel.network.measured_links. The latency contains the software of a call; another one "
+        "and a rate describe a shaped link.",
+    ),
+    "p3.2xlarge-gloo": Preset(
+        p3_gloo_link(name="p3.2xlarge-gloo"),
+        "AWS p3.2xlarge machines (one V100 each), as gloo finds their cards of up to 10 Gbit/s",
+        "As p3.2xlarge, fitted to gloo's calls. An 'upload' describes a rate that tc netem sets: it holds back what a "
+        "machine sends.",
     ),
     "g6e.2xlarge": Preset(
         Link(50e-6, 14.9e9 / 8, "g6e.2xlarge"),

@@ -45,6 +45,7 @@ def _slowed(link: Link, factor: float) -> Link:
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor,
         upload_bytes_per_s=None if upload is None else upload / factor,
         gloo=None if link.gloo is None else _costs(link.gloo, factor),
+        measured=None if link.measured is None else replace(link.measured, factor=link.measured.factor * factor),
         nccl=None if link.nccl is None else replace(link.nccl, call_s=link.nccl.call_s * factor),
     )
 
@@ -53,9 +54,14 @@ def _costs(costs: GlooCosts, factor: float) -> GlooCosts:
     def times(calls: Calls) -> Calls:
         return tuple((count, seconds * factor) for count, seconds in calls)
 
-    return GlooCosts(
-        costs.message_s * factor,
-        times(costs.call_s),
-        tuple((kind, seconds * factor) for kind, seconds in costs.byte_s),
-        tuple((kind, times(calls)) for kind, calls in costs.call_of_s),
+    connection = costs.connection
+    if connection is not None:
+        connection = replace(connection, flow_bytes_per_s=connection.flow_bytes_per_s / factor)
+    return replace(
+        costs,
+        message_s=costs.message_s * factor,
+        call_s=times(costs.call_s),
+        byte_s=tuple((kind, seconds * factor) for kind, seconds in costs.byte_s),
+        call_of_s=tuple((kind, times(calls)) for kind, calls in costs.call_of_s),
+        connection=connection,
     )

@@ -174,7 +174,7 @@ def network_section(fit: LinkFit, runs: str) -> Fields:
 
 def gloo_section(costs: GlooCosts) -> Fields:
     """Return the costs per message, per call by number of workers, and per byte by collective, if above 0."""
-    fields: Fields = {"message_overhead": quantity(costs.message_s, TIMES)} if costs.message_s else {}
+    fields: Fields = {"message_overhead": quantity(float(costs.message_s), TIMES)} if costs.message_s else {}
     call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
     call |= {
         kind: {workers: quantity(seconds, TIMES) for workers, seconds in call_s} for kind, call_s in costs.call_of_s
@@ -248,7 +248,7 @@ def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
         "bandwidth": float(fit.link.bandwidth_bytes_per_s),
-        "message_overhead": fit.costs.message_s,
+        "message_overhead": float(fit.costs.message_s),
     }
     values |= {f"call_overhead.{workers}": seconds for workers, seconds in fit.costs.call_s}
     values |= {

@@ -19,17 +19,18 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from syncline.costmodel.clusters.l40s import l40s_step
-from syncline.costmodel.clusters.p3 import P3, P3Constants, p3_s
-from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, nvlink_all_reduce_s
+from syncline.costmodel.clusters.p3 import p3_s
+from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, node_times
+from syncline.costmodel.collectives.table import MEASURED
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
+from syncline.costmodel.network.measured_links import P3, P3Constants
+from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
@@ -193,26 +194,28 @@ def bandwidth_bytes_per_s(text: str) -> float | None:
 
 
 def _nvlink(row: Mapping[str, str]) -> _Row:
-    gpu, gpus, times = row["gpu"], int(_number(row["gpus"], "gpus")), nvlink_times()
-    if gpu not in times:
-        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(times))}")
-    seconds = nvlink_all_reduce_s(gpu, gpus, _number(row["bytes"], "bytes"), times[gpu])
-    source = KNOWN if gpus in times[gpu] else "other numbers of GPUs"
+    gpu, gpus = row["gpu"], int(_number(row["gpus"], "gpus"))
+    if gpu not in NVLINKS:
+        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINKS))}")
+    if gpus not in RINGS[gpu]:
+        raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in RINGS[gpu])}")
+    link, nbytes = NETWORKS[NVLINKS[gpu]].network, _number(row["bytes"], "bytes")
+    seconds = float(collective_s("all_reduce", gpus, nbytes, link, MEASURED))
+    source = KNOWN if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
+
+
+NVLINKS = {"a100": "nvlink3", "v100": "nvlink2"}
+"""The preset of a node's links by its GPU."""
 
 
 KNOWN = "2, 4, 8 GPUs: these times ship"
 """Mark of times that are predicted from themselves."""
 
 
-@cache
 def nvlink_times() -> dict[str, TimesBySize]:
     """Return the measured times that come with the package, by GPU."""
-    times_of: dict[str, TimesBySize] = {}
-    for gpu in RINGS:
-        points = np.array(sorted(measured.nvlink_all_reduce(gpu).points))
-        times_of[gpu] = {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
-    return times_of
+    return {gpu: node_times(gpu) for gpu in RINGS}
 
 
 def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:

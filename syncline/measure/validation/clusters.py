@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Group
 
-from syncline.costmodel.clusters.p3 import P3
+from syncline.costmodel.network.measured_links import P3
 from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, KNOWN, predicted_rows, read_table
 from syncline.measure.validation.cross_validation import collectives_left_out, error_of, nvlink_left_out
 from syncline.measure.validation.residuals import covered_by_others, with_uncertainty

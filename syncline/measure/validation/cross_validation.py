@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.clusters.p3 import P3, P3Constants
 from syncline.costmodel.collectives.nccl.nvlink import nvlink_all_reduce_s
 from syncline.costmodel.fitting.least_squares import relative_fit
+from syncline.costmodel.network.measured_links import P3, P3Constants
 from syncline.costmodel.network.paths import Floats
 from syncline.measure.validation.cluster_files import DEFAULT, collective_row_s, in_pieces, nvlink_times
 

@@ -29,7 +29,7 @@ from syncline.costmodel.bases import (
     SET_LINKS,
     SMALL_PRESETS,
 )
-from syncline.costmodel.clusters.p3 import CARD_BYTES_PER_S, P3
+from syncline.costmodel.network.measured_links import CARD_BYTES_PER_S, P3
 from syncline.measure.validation.cluster_files import COLLECTIVES, DEFAULT, GPT_STEPS, MIB, in_pieces, read_table
 from syncline.measure.validation.measured_steps import read_points
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.costmodel.bases import nvlink_basis
 from syncline.costmodel.collectives.nccl.nvlink import nvlink_all_reduce_s
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_TIMES
@@ -49,9 +50,6 @@ GRID = ("tensor parallelism", "micro batch", "hidden size")
 
 MANY_REPLICAS, WHOLE_NODE = 16, 8
 
-SMALL_BYTES = 8 * 2**20
-"""Size below which the protocols and the latency of NVLink show."""
-
 
 def bases_of(row: Mapping[str, Any]) -> list[str]:
     """Return the bases of a predicted row, the nearest first; the last always has enough measurements."""
@@ -71,16 +69,6 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
 
 
 STEPS = "steps of DDP and DiLoCo, all lines"
-
-
-def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
-    """Return the basis of an all-reduce inside a node."""
-    counts = sorted(nvlink_times()[gpu])
-    size = "below 8 MiB" if nbytes < SMALL_BYTES else "8 MiB and more"
-    if gpus in counts:
-        return f"NVLink, {gpu}, times that are known"
-    where = "between" if counts[0] < gpus < counts[-1] else "beyond"
-    return f"NVLink, {gpu}, {size}, {where} the numbers of GPUs that were measured"
 
 
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from syncline.costmodel import Exchange, Link, Network
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
-from syncline.costmodel.layouts.groups import group_carried
+from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.layouts.level_bytes import capacities
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
@@ -77,7 +77,8 @@ def calls_by_level(
     """
     kind, n, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
     if len(groups) > 1:
-        algorithm = HIERARCHIES[algorithm].between if kind == "all_reduce" and algorithm in HIERARCHIES else None
+        named = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
+        algorithm = named.between if named else None
     inner_sizes = [math.prod(map(len, groups[:place])) for place in range(len(groups))]
     if kind == "all_reduce" and groups:
         inner = [*zip(groups, inner_sizes, strict=True)][:-1]
@@ -148,7 +149,7 @@ class Replay:
         regular = [exchange for exchange in self.traffic.exchanges if exchange.period == 1 and exchange.wait_steps == 0]
         rare = [exchange for exchange in self.traffic.exchanges if exchange.period != 1 or exchange.wait_steps]
         inside = self.prepared.inside_times(self.number, self.network)
-        busy_s = float(np.ravel(self.prepared.compute_s[self.number] if inside is None else inside.step_s)[0])
+        busy_s = float(np.ravel(inside.step_s)[0])
         if regular:
             patterns = calls_by_step(regular, self.spec.steps)
             first = priced_step(busy_s, regular, patterns, self.spec.steps, self._timed)
@@ -178,9 +179,8 @@ class Replay:
         """Return a call's calls at each level, by the algorithm that the closed form finds fastest."""
         ranks = self._ranks(call)
         algorithm = self.spec.algorithm_on(self.network)
-        carrier = group_carried(
-            call.collective, ranks, self.workers, float(call.payload_bytes), self.network, algorithm, self.spec.protocol
-        )
+        among, nbytes = np.array([self.workers]), float(call.payload_bytes)
+        carrier = carried(call.collective, among, nbytes, self.network, algorithm, self.spec.protocol, groups=[ranks])
         name = carrier.names[int(np.ravel(carrier.chosen)[0])]
         return calls_by_level(call, ranks, self.workers, self.of, name or None)
 

@@ -64,7 +64,7 @@ def step_time_variants(
         k: factors of computing, by setting.
         c: factors of communication, by link.
     """
-    if plan.inside is None and not np.any(step.hidden_communication_s):  # what is not hidden adds up
+    if not np.any(step.hidden_communication_s) and not np.any(step.inside_s):  # what is not hidden adds up
         busy, waits = (by_link(part) for part in (step.computing_s, step.communication_s))
         return StepTimeVariants(
             *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel import Network, NoClosedForm
-from syncline.costmodel.collectives.cost import Rule
+from syncline.costmodel import ModelShape, Network, NoClosedForm
 from syncline.costmodel.collectives.policies import Algorithms
-from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany
-from syncline.costmodel.layouts.groups import group_carried, message_s
+from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.layouts.groups import message_s
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
 from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, replica_times
@@ -28,7 +27,7 @@ class IntraReplica:
 
     Args:
         specs: specs of the settings, which share model and layout.
-        layout: layout of a replica of several workers.
+        layout: layout of a replica, of one worker or several.
 
     Raises:
         SpecError: the model cannot have this layout.
@@ -36,8 +35,8 @@ class IntraReplica:
 
     def __init__(self, specs: Sequence[ProjectSpec], layout: Layout) -> None:
         spec = specs[0]
-        self.layout, self.model = layout, layout.check(spec.model)
-        self.own = worker_tensors(self.model, layout)
+        self.layout, self.model = layout, spec.model
+        self.own = worker_tensors(spec.model, layout)
         self.tokens = spec.worker_tokens * layout.workers // layout.data
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
 
@@ -57,6 +56,11 @@ class IntraReplica:
             factors: factors of computing and communication, along the settings.
             algorithm: see `ClockSpec.algorithm_on`.
         """
+        if not isinstance(self.model, ModelShape) or (
+            self.layout.workers == self.layout.data and self.layout.expert == 1
+        ):
+            return ReplicaTimes(compute_s, compute_s)  # every worker computes whole sequences by itself
+        model = self.model
         alike: dict[tuple[int, int, bool], list[int]] = {}
         steps = zip(workers.tolist(), memory_plan.micro_batches.tolist(), memory_plan.recomputed.tolist(), strict=True)
         step_kinds = list(steps)
@@ -71,7 +75,9 @@ class IntraReplica:
                 slower = slower[rows]
 
             def call_s(call: ReplicaCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
-                priced = group_carried(call.collective, call.ranks, count, call.payload_bytes, links, algorithm)
+                among = np.full((1,) * ndim, count)
+                nbytes = call.payload_bytes
+                priced = carried(call.collective, among, nbytes, links, algorithm, groups=[call.ranks])
                 return slower * priced.seconds
 
             def sent_s(nbytes: float, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
@@ -79,7 +85,7 @@ class IntraReplica:
 
             try:
                 inside = replica_times(
-                    self.model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
+                    model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
                     self.bytes_per_number, recomputed,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
@@ -100,48 +106,3 @@ def _joined(parts: Sequence[tuple[list[int], ReplicaTimes]], count: int, ndim: i
             joined[rows] = array
         columns.append(joined)
     return ReplicaTimes(*columns)
-
-
-def carried_by_groups(
-    kind: str,
-    groups: Sequence[range],
-    workers: Sequence[int],
-    nbytes: FloatOrArray,
-    network: Network,
-    wanted: Algorithms,
-    rule: Rule,
-) -> PricedMany:
-    """Return the cost of a collective that all groups call at once, in each setting, on a network of levels.
-
-    If it has no closed form, its time is nan and its ``ways`` give the reason.
-
-    Args:
-        kind: the collective, one of ``COLLECTIVES``.
-        groups: the first group of each setting.
-        workers: P, number of workers in each setting.
-        nbytes: n, number of bytes, one for all settings or one for each.
-        network: network that joins all workers.
-        wanted: algorithm or policy, see `syncline.costmodel.collectives.policies.algorithm_for`.
-        rule: condition under which a message starts.
-    """
-    sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), (len(groups),)).tolist()
-    cache: dict[tuple[range, int, float], tuple[float, str, str]] = {}
-    for key in zip(groups, workers, sizes, strict=True):
-        if key in cache:
-            continue
-        try:
-            priced = group_carried(kind, key[0], key[1], key[2], network, wanted, rule)
-        except NoClosedForm as error:
-            why = f"{kind} of groups of a layout has no closed form on {network.name}; expected {error.expected}"
-            cache[key] = np.nan, "", why
-        else:
-            name = priced.names[int(np.reshape(priced.chosen, (-1,))[0])]
-            cache[key] = float(np.reshape(priced.seconds, (-1,))[0]), name, CLOSED_FORM
-    seconds, names, evaluators = zip(*(cache[key] for key in zip(groups, workers, sizes, strict=True)), strict=True)
-    return PricedMany(np.array(seconds), *_places(names), *_places(evaluators))
-
-
-def _places(texts: Sequence[str]) -> tuple[tuple[str, ...], Indices]:
-    """Return the different texts, and the index of each text among them."""
-    different = tuple(dict.fromkeys(texts))
-    return different, np.array([different.index(text) for text in texts], dtype=np.int64)

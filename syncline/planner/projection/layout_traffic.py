@@ -1,9 +1,10 @@
-"""Traffic and memory of workers in replicas of several workers: gradients inside, messages of the method between.
+"""Traffic and memory of workers in replicas of one or more workers: gradients inside, messages of the method between.
 
 A method works on the parameters of a worker. Its message to the other replicas is about the worker's part of the model.
 Workers with the same part each send a share of it, and gather the shares inside the replica afterwards. In every step,
 gradients are averaged inside a replica by an all-reduce, or sharded as in `syncline.costmodel.traffic.sharded`. So data
-parallelism is a sum inside and a sum of shares between replicas; a replica of DiLoCo is a cluster.
+parallelism is a sum inside and a sum of shares between replicas; a replica of DiLoCo is a cluster. Without a layout
+each worker is a replica; data parallelism then is what it is inside one replica of all P workers, ``data=P``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from syncline.costmodel.layouts.own_tensors import WorkerTensors
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
 from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
-from syncline.methods import MethodBase
+from syncline.methods import MethodBase, tensors_of
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
 from syncline.planner.projection.memory import sends_together
 from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, budget_of_columns, plan_memory
@@ -53,7 +54,7 @@ def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[Para
     return [ParameterShard(worker_tensors.elements - experts, layout.gradient_group), ParameterShard(experts, copies)]
 
 
-def layout_traffic(
+def traffic_and_memory(
     specs: Sequence[ProjectSpec],
     method: MethodBase,
     worker_tensors: WorkerTensors,
@@ -61,7 +62,7 @@ def layout_traffic(
     workers: Indices,
     mask: NDArray[np.bool_],
 ) -> tuple[list[Traffic], MemoryPlan]:
-    """Return the traffic of a worker in each setting, and the memory plan of its part of a replica.
+    """Return the traffic of a worker in each setting, and its memory plan.
 
     Args:
         specs: specs of the settings, which share model and layout.
@@ -74,7 +75,7 @@ def layout_traffic(
     Raises:
         SpecError: the method cannot serve so many replicas.
     """
-    spec, tensors = specs[0], list(worker_tensors.tensors)
+    spec, tensors = specs[0], tensors_of(worker_tensors.tensors)
     parts, replicas = parameter_shards(worker_tensors, layout), workers // layout.workers
     counts = [tensor.elements for tensor in tensors]
     number_format = spec.number_format
@@ -86,8 +87,11 @@ def layout_traffic(
             return []
         return list(_between(method, tensors, count // layout.workers, layout, share))
 
-    sent = traffic_of(method, tensors, workers, mask, spec.steps, between)
-    wire = np.zeros(len(specs))
+    inside = layout.sharers > 1
+    sent = traffic_of(method, tensors, workers, mask, spec.steps, None if layout.workers == 1 else between)
+    gradient_bytes = bytes_per_gradient(number_format)
+    averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
+    wire = np.full(len(specs), max(averaged_bytes * part.elements for part in parts) if inside else 0.0)
     for traffic in sent:
         selected = traffic.settings
         sizes = [
@@ -99,10 +103,9 @@ def layout_traffic(
             wire[selected] = np.maximum(wire[selected], size)
     kept_numbers = state_numbers(method, tensors, replicas, mask)
     memory = model_memory(worker_tensors.elements, kept_numbers.state, kept_numbers.errors, precision, wire)
-    units = gradient_buckets(counts, max(1.0, sum(counts) / _layers(spec, layout)), element_bytes=1)
+    units = _units(spec, layout, counts)
     parameter_bytes = MODEL_BYTES[precision]
     unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
-    inside = layout.sharers > 1
     sharers = np.full(len(specs), 1 / share) if inside else replicas
     budget, memory_spec = _memory_budget(specs, layout), spec.memory
     if layout.pipeline > 1 and memory_spec.micro_batches is None:
@@ -112,14 +115,19 @@ def layout_traffic(
     memory_plan = plan_memory(
         memory_spec, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices
     )
-    gradient_bytes = bytes_per_gradient(number_format)
+    if not inside and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
+        return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
-    averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     split_traffics: list[Traffic] = []
     for sharding, micro in sorted(
         {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
     ):
         selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
+        later = after_micro_batches(buckets, micro)
+        if not inside and not sharding:
+            masked = [group._replace(place=np.where(selected, group.place, -1), buckets=later) for group in sent]
+            split_traffics += [group for group in masked if group.settings.size]
+            continue
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
             kind, overlapped = SHARDINGS[sharding], spec.overlap != "none"
@@ -134,15 +142,16 @@ def layout_traffic(
             return [*out, *between(count)]
 
         traffics = traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
-        split_traffics += [
-            group_traffic._replace(buckets=after_micro_batches(buckets, micro)) for group_traffic in traffics
-        ]
+        split_traffics += [group_traffic._replace(buckets=later) for group_traffic in traffics]
     return split_traffics, memory_plan
 
 
-def _layers(spec: ProjectSpec, layout: Layout) -> int:
-    assert isinstance(spec.model, ModelShape)
-    return -(-spec.model.layers // layout.pipeline)
+def _units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
+    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
+    if not isinstance(spec.model, ModelShape):
+        return gradient_buckets(counts, spec.bucket_size)
+    layers = -(-spec.model.layers // layout.pipeline)
+    return gradient_buckets(counts, max(1.0, sum(counts) / layers), element_bytes=1)
 
 
 @lru_cache(maxsize=32)
@@ -189,7 +198,8 @@ def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget
 
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
         model, memory_spec = spec.model, spec.memory
-        assert isinstance(model, ModelShape)
+        if not isinstance(model, ModelShape):
+            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in memory_spec.policies]
         sequences = model_parallel * spec.worker_tokens / model.sequence
         micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
         width = MODEL_BYTES[memory_spec.memory_precision(spec.number_format)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.costmodel import Network
+from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.layouts.level_bytes import capacities, level_bytes, message_levels
 from syncline.costmodel.layouts.replica_step import replica_calls
 from syncline.costmodel.layouts.stage_sizes import blocks_of_stages
@@ -40,12 +40,13 @@ def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) ->
                 / plan.spec.steps
             )
             totals += level_bytes(exchange.collective, sent, group, workers, unit_sizes)
-    return totals if plan.inside is None else totals + _inside(plan, number, workers, unit_sizes)
+    return totals + _inside(plan, number, workers, unit_sizes)
 
 
 def _inside(plan: ProjectionPlan, number: int, workers: int, unit_sizes: tuple[int, ...]) -> Floats:
     inside, layout = plan.inside, plan.layout
-    assert inside is not None
+    if not isinstance(inside.model, ModelShape):
+        return np.zeros(len(unit_sizes))
     memory_plan = plan.held[number]
     micro, recomputed = int(memory_plan.micro_batches[0]), bool(memory_plan.recomputed[0])
     tokens, k = inside.tokens / micro, layout.pipeline

@@ -7,17 +7,13 @@ from typing import Any
 from syncline.costmodel import (
     Hardware,
     Memory,
-    ModelShape,
-    activation_bytes,
     calls_by_step,
     largest_call_bytes,
     model_memory,
     update_s,
 )
-from syncline.costmodel.layouts.memory import MODEL_BYTES
 from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import elements
-from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
 
 
@@ -48,16 +44,6 @@ def memory_of(
 def sends_together(method: MethodBase) -> bool:
     """Return whether all calls of a step are in flight at once, as in a stream."""
     return hasattr(method, "stream")
-
-
-def activations_of(spec: ProjectSpec) -> list[float]:
-    """Return the bytes of activations of a step that is computed at once, by policy; 0 if they are not counted."""
-    shape, memory = spec.model, spec.memory
-    if not isinstance(shape, ModelShape):
-        return [0.0 for _ in memory.policies]
-    sequences = spec.worker_tokens / shape.sequence
-    width = MODEL_BYTES[memory.memory_precision(spec.number_format)]
-    return [0.0 if policy is None else activation_bytes(shape, sequences, policy, width) for policy in memory.policies]
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:

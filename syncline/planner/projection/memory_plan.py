@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import Memory, ModelShape
+from syncline.costmodel import Memory
 from syncline.costmodel.layouts.activations import POLICIES, Activations
-from syncline.costmodel.layouts.memory import Precision, sharded_memory, usable_bytes
+from syncline.costmodel.layouts.memory import Precision, sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
-from syncline.planner.projection.memory import activations_of
 from syncline.planner.projection.setting_cache import once_each
 from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
@@ -64,17 +63,6 @@ class MemoryBudget(NamedTuple):
     limit_bytes: Floats
     sequences: Floats
     activations_bytes: Floats
-
-
-def memory_budgets(specs: Sequence[ProjectSpec]) -> MemoryBudget:
-    """Return the memory budget of each setting."""
-
-    def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
-        tokens = spec.worker_tokens
-        sequences = tokens / spec.model.sequence if isinstance(spec.model, ModelShape) else 1.0
-        return usable_bytes(spec.memory_machine), sequences, *activations_of(spec)
-
-    return budget_of_columns(specs, budget_fields)
 
 
 def budget_of_columns(

@@ -7,15 +7,14 @@ second.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import ALGORITHMS, Link, Network, StepTime, TensorShape
-from syncline.costmodel.collectives.policies import algorithm_of
-from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel import Link, Network, StepTime, TensorShape
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany, carried
 from syncline.costmodel.layouts.activations import RECOMPUTED
@@ -28,14 +27,13 @@ from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.planner.projection.intra_replica import IntraReplica, carried_by_groups
-from syncline.planner.projection.layout_traffic import layout_traffic
-from syncline.planner.projection.memory_plan import MemoryPlan, memory_budgets
+from syncline.planner.projection.intra_replica import IntraReplica
+from syncline.planner.projection.layout_traffic import traffic_and_memory
+from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.rows import along_rows, axes_of, factors_of, joined_rows, links_of_rows
 from syncline.planner.projection.setting_cache import once_each
 from syncline.planner.projection.shared_step_cost import StepTimeCache, cost_key
-from syncline.planner.projection.sharing import traffic_and_memory
-from syncline.planner.projection.simulated_cost import HOW, simulated_groups_s, simulated_s
+from syncline.planner.projection.simulated_cost import HOW, simulated_s
 from syncline.planner.projection.traffic import Traffic
 from syncline.specs import ProjectSpec
 
@@ -81,8 +79,8 @@ class ProjectionPlan:
         self.replicas: Indices = np.array(
             [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
         )
-        self.inside = IntraReplica(specs, self.layout) if self.layout.workers > 1 else None
-        self.tensors = tensors_of(self.inside.own.tensors if self.inside else self.spec.model.tensors)
+        self.inside = IntraReplica(specs, self.layout)
+        self.tensors = tensors_of(self.inside.own.tensors)
         self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
             if len(spec.methods) < len(self.methods):
@@ -95,18 +93,11 @@ class ProjectionPlan:
         self.traffic: list[list[Traffic]] = []
         self.every_step = StepTimeCache(self.spec.steps)
         self.held: list[MemoryPlan] = []
-        budget = None if self.inside else memory_budgets(specs)
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
                 mask = self.able[:, number]
-                if budget is None:
-                    assert self.inside is not None
-                    own_part = self.inside.own
-                    traffic, memory_plan = layout_traffic(self.specs, method, own_part, self.layout, self.workers, mask)
-                else:
-                    traffic, memory_plan = traffic_and_memory(
-                        self.specs, method, self.tensors, self.workers, mask, budget
-                    )
+                own_part = self.inside.own
+                traffic, memory_plan = traffic_and_memory(specs, method, own_part, self.layout, self.workers, mask)
             self.traffic.append(traffic)
             self.held.append(memory_plan)
         base_s, recomputed_s = (
@@ -166,12 +157,16 @@ class ProjectionPlan:
         slower = along_rows(factors.computing, settings, ndim)
         trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
-        compute_s = slower * along_rows(self.compute_s[number], settings, ndim)
         steps = self.spec.steps
-        if self.inside is None:
-            return priced_step(compute_s, traffic.exchanges, traffic.patterns, steps, timed, trigger_s, optimizer_s)
         inside = self._inside(number, network, settings, ndim, factors)
         regular, rare = _each_and_rare(traffic.exchanges)
+        if not (regular and rare):
+            args = timed, trigger_s, optimizer_s
+            if regular:
+                step = self.every_step.step_time(traffic.buckets, inside.step_s, regular, *args)
+            else:
+                step = priced_step(inside.step_s, rare, traffic.patterns, steps, *args)
+            return replace(step, compute_s=inside.compute_s, inside_s=inside.step_s - inside.compute_s)
         first = self.every_step.step_time(traffic.buckets, inside.step_s, regular, timed)
         busy_s = inside.step_s + first.exposed_communication_s
         rare_step = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
@@ -233,12 +228,8 @@ class ProjectionPlan:
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
         memo = {} if cache is None else cache
         timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
-        trigger_s, optimizer_s = (
-            self.spec.compute.readback_latency * self.readbacks[number],
-            float(self.optimizer_s[number][0]),
-        )
-        if self.inside is None:
-            return StepSchedule(float(self.compute_s[number][0]), traffic.exchanges, timed, trigger_s, optimizer_s)
+        trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
+        optimizer_s = float(self.optimizer_s[number][0])
         busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
         regular, rare = _each_and_rare(traffic.exchanges)
         if regular and rare:
@@ -246,14 +237,11 @@ class ProjectionPlan:
             busy_s = busy_s + first.exposed_communication_s
         return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
 
-    def inside_times(self, number: int, network: Network) -> ReplicaTimes | None:
-        """Return the times of each setting's step inside a replica by a method, or None if a replica is one worker."""
-        if self.inside is None:
-            return None
+    def inside_times(self, number: int, network: Network) -> ReplicaTimes:
+        """Return the times of each setting's step inside a replica by a method."""
         return self._inside(number, network, np.arange(len(self.specs)), axes_of(network), AS_PREDICTED)
 
     def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> ReplicaTimes:
-        assert self.inside is not None
         compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s[number], settings, ndim)
         algorithm = self.spec.algorithm_on(network)
         return self.inside.step_times(
@@ -266,39 +254,18 @@ class ProjectionPlan:
         """Return the algorithm that carries a call, and its cost."""
         size = along_rows(call.payload_bytes, place, ndim)
         key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
-        if key not in cache and self.inside is not None and not isinstance(network, Link):
-            assert call.group is None or isinstance(call.group, range)
-            workers = self.workers[settings].tolist()
-            groups = [call.group or self.layout.replica_group(count) for count in workers]
-            algorithm = self.spec.algorithm_on(network)
-            cache[key] = carried_by_groups(
-                call.collective, groups, workers, size, network, algorithm, self.spec.protocol
+        if key not in cache:
+            groups: list[range] | None = None
+            if call.group is not None:
+                assert isinstance(call.group, range)
+                groups = [call.group] * len(settings)
+            elif self.layout.workers > 1:
+                groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
+            workers, algorithm = along_rows(self.workers, settings, ndim), self.spec.algorithm_on(network)
+            cache[key] = carried(
+                call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s, groups
             )
-        elif key not in cache and call.group is not None:
-            cache[key] = self._among_parts(call, network, settings, ndim)
-        elif key not in cache:
-            workers = along_rows(self.replicas, settings, ndim)
-            algorithm = self.spec.algorithm_on(network)
-            cache[key] = carried(call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s)
         return cache[key]
-
-    def _among_parts(self, call: Call, network: Network, settings: Indices, ndim: int) -> PricedMany:
-        """Return the cost of a call that all parts of the workers make at once; the settings have the same parts.
-
-        If links differ, the call is simulated, by the selected algorithm or, of several, the first.
-        """
-        assert isinstance(call.group, range)
-        algorithm = algorithm_of(self.spec.algorithm_on(network), call.collective)
-        size = call.payload_bytes
-        if isinstance(network, Link):
-            workers = np.full(len(settings), len(call.group)).reshape(-1, *(1,) * (ndim - 1))
-            return carried(call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s)
-        name = algorithm if algorithm in ALGORITHMS[call.collective] else first_on(call.collective, network)
-        together = int(self.workers[settings[0]])
-        seconds, evaluator = simulated_groups_s(
-            call.collective, call.group, together, float(size), network, str(name), self.spec.protocol
-        )
-        return PricedMany(np.float64(seconds), (str(name),), np.zeros((), dtype=np.int64), (evaluator,))
 
     def evaluators(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.

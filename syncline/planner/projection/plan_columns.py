@@ -111,7 +111,7 @@ def plan_columns(
             for name in TIMES:
                 times[name][:, places, number] = by_link(getattr(step, name))
             inside = plan.inside_times(number, network)
-            for name in INSIDE if inside is not None else ():
+            for name in INSIDE:
                 times[name][:, places, number] = by_link(getattr(inside, name))
             for bound, bound_s in zip(
                 bounded, step_time_variants(plan, number, network, cache, step, computing, link_sides), strict=True
@@ -155,7 +155,7 @@ def plan_columns(
         "network": coded(np.arange(shape[1])[:, None], [network.name for network in networks]),
         "workers": flat(plan.workers[:, None, None]),
         "tokens_per_worker": by_setting([spec.worker_tokens for spec in plan.specs]),
-        "layout": coded(0, [plan.layout.describe() if plan.inside else None]),
+        "layout": coded(0, [plan.layout.describe() if plan.layout.workers > 1 else None]),
         "replicas": flat(plan.replicas[:, None, None]),
         "overlap": coded(0, [spec.overlap]),
         "precision": coded(0, [spec.number_format]),
@@ -190,7 +190,7 @@ def _bytes(plan: ProjectionPlan) -> Floats:
     out = np.zeros((len(plan.specs), len(plan.methods)))
     for number, several in enumerate(plan.traffic):
         for traffic in several:
-            sent = [exchange for exchange in traffic.exchanges if plan.inside is None or exchange.part is None]
+            sent = [exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.part is None]
             out[traffic.settings, number] = bytes_per_step(sent, plan.spec.steps)
     return out
 

@@ -38,7 +38,9 @@ def links_of_rows(network: Network, rows: Indices) -> Network:
     """Return the links of some settings, if there is a link for each setting."""
     if not isinstance(network, Link):
         return network
-    return network.with_numbers({name: value[rows] for name, value in network.arrays.items() if len(value) > 1})
+    return network.with_numbers(
+        {name: value[rows] for name, value in network.arrays.items() if len(value) > 1}, same_links=True
+    )
 
 
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:

@@ -33,6 +33,8 @@ class StepTimeCache:
         step_s: FloatOrArray,
         exchanges: Sequence[Exchange],
         timed: Callable[[Call], list[PricedCall]],
+        trigger_s: FloatOrArray = 0.0,
+        optimizer_s: FloatOrArray = 0.0,
     ) -> StepTime:
         """Return the step time that `priced_step` gives, from the cache if possible.
 
@@ -41,6 +43,8 @@ class StepTimeCache:
             step_s: seconds of computing in a step.
             exchanges: exchanges of every step.
             timed: prices a call, equally for calls with the same `cost_key`.
+            trigger_s: see `syncline.costmodel.traffic.step_time.mean_step`.
+            optimizer_s: likewise.
         """
         sent = buckets, *map(id, exchanges)  # the cache keeps the exchanges, so that their ids stay unique
         if sent not in self._sent:
@@ -50,11 +54,12 @@ class StepTimeCache:
         _, patterns, different = self._sent[sent]
         parts = [part for call in different for part in timed(call)]
         if any(part.after_idling is not None for part in parts):
-            return priced_step(step_s, exchanges, patterns, self.steps, timed)
-        numbers = [step_s, *(number for part in parts for number in (part.cost_s, part.encode_s))]
+            return priced_step(step_s, exchanges, patterns, self.steps, timed, trigger_s, optimizer_s)
+        costs = (number for part in parts for number in (part.cost_s, part.encode_s))
+        numbers = [step_s, trigger_s, optimizer_s, *costs]
         key = sent, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
         if key not in self._known:
-            self._known[key] = priced_step(step_s, exchanges, patterns, self.steps, timed)
+            self._known[key] = priced_step(step_s, exchanges, patterns, self.steps, timed, trigger_s, optimizer_s)
         return self._known[key]
 
 

@@ -23,7 +23,13 @@ HOW = (CLOSED_FORM, *MOST_PLAYED)
 
 @lru_cache(maxsize=4096)
 def simulated_s(
-    kind: str, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
+    kind: str,
+    workers: int,
+    nbytes: float,
+    network: Network,
+    algorithm: str,
+    rule: Rule = "eager",
+    group: range | None = None,
 ) -> tuple[float, str]:
     """Return the seconds of a collective whose workers start together, and the evaluator; or nan, and the reason.
 
@@ -34,10 +40,14 @@ def simulated_s(
         network: network that joins the workers.
         algorithm: algorithm of the collective.
         rule: condition under which a message starts.
+        group: the first of the groups that call it at once, see `syncline.costmodel.traffic.call.groups_like`; None:
+            all workers.
 
     Raises:
         SpecError: a number of workers that the network cannot join.
     """
+    if group is not None:
+        return _groups_s(kind, group, workers, nbytes, network, algorithm, rule)
     description = f"{kind} by {algorithm} among {workers:,}"
     messages = most_messages(kind, algorithm, workers, network, nbytes)
     played = MOST_PLAYED | ({"lockstep": MOST_AROUND} if algorithm == "ring" else {})
@@ -62,21 +72,10 @@ def simulated_s(
     raise AssertionError("the events play everything")
 
 
-@lru_cache(maxsize=1024)
-def simulated_groups_s(
-    kind: str, part: range, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule = "eager"
+def _groups_s(
+    kind: str, part: range, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule
 ) -> tuple[float, str]:
-    """Return the seconds of a collective among all parts like ``part`` at once, and the evaluator, or nan and a reason.
-
-    Args:
-        kind: the collective, one of `syncline.costmodel.COLLECTIVES`.
-        part: the first part, see `syncline.costmodel.traffic.call.groups_like`.
-        workers: P, the number of workers.
-        nbytes: n, the bytes of the collective.
-        network: network that joins all workers.
-        algorithm: algorithm of the collective.
-        rule: condition under which a message starts.
-    """
+    """Return the seconds of a collective of all parts like ``part`` at once, and the evaluator, or nan and a reason."""
     parts = groups_like(part, workers)
     messages = len(parts) * most_messages(kind, algorithm, len(part), network, nbytes)
     if messages > MOST_PLAYED["events"]:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import first_on, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.table import MEASURED, first_on, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT
@@ -65,6 +66,9 @@ def collective_finish_s(
     """
     joined = topology(network, workers)
     algorithm = first_on(kind, joined) if algorithm is None else algorithm
+    if algorithm == MEASURED:
+        seconds = float(collective_s(kind, workers, nbytes, joined, algorithm))
+        return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
     ready = partial(routed_rounds, (kind, nbytes, algorithm), joined)
@@ -106,6 +110,11 @@ def rounds_finish_s(
     )
 
 
+def _latency_s(joined: Topology) -> float:
+    """Return the latency of a star's links, the longest if they differ."""
+    return float(np.max(getattr(joined, "latency_s", 0.0)))
+
+
 def _finish_s(
     join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, ready: Callable[[], RoutedRounds]
 ) -> Floats:
@@ -117,11 +126,12 @@ def _finish_s(
             if is_gloo(join.kind, join.algorithm):
                 costs = joined.gloo or FREE
                 call_s = float(costs.software_s(join.kind, len(starts_s), join.nbytes))
-                return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs.message_s, call_s))
+                return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs, call_s))
             if is_nccl(join.kind, join.algorithm):
                 cut, routed = nccl_on(joined) or DEFAULT, ready()
                 ports = Ports.at_entry(starts_s, len(routed.shared))
-                run_nccl(routed, ports, cut.rounds_ahead(str(join.algorithm)), cut.call_s)
+                name = str(join.algorithm)
+                run_nccl(routed, ports, cut.rounds_ahead(name), float(cut.fixed_s(name, _latency_s(joined))))
                 return ports.done_s
             return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
         except Contention:

@@ -4,6 +4,7 @@
 |---------------|-------------------------------------------------------------------------------|-------------|
 | `nccl-ring`   | a slice each, to the worker after: 2 (P - 1) pieces of S slices, loop by loop | S           |
 | `nccl-chain`  | piece t - i from worker i to i + 1 in round t                                 | 1           |
+|               | a reduce: the same with workers P - 1 - i                                     | 1           |
 | `nccl-posted` | i to i + 1 + k in round k; of a gather, each worker to the first              | all         |
 
 A worker sends its message of a round when its port and its receiver's are free and all messages have arrived that it
@@ -32,6 +33,9 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return ()
     if kind == "broadcast":
         return _chain(workers, nbytes, costs.chain_piece_bytes)
+    if kind == "reduce":  # the same chain, from the last worker to the first
+        chain, built = _chain(workers, nbytes, costs.chain_piece_bytes), dict[int, tuple[Round, Round]]()
+        return (built.setdefault(id(hop), (hop, _to_first(hop, workers)))[1] for hop in chain)
     if kind == "gather":
         return (Round(np.array([worker]), np.array([0]), nbytes) for worker in range(1, workers))
     if kind == "all_to_all":
@@ -44,12 +48,17 @@ def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[R
     worker = np.arange(workers)
     after = (worker + 1) % workers
     num_full, rest = (float(count) for count in costs.ring_steps(block))
-    per_piece = laps * (workers - 1) * costs.slices
     for times, piece in ((num_full, costs.ring_piece_bytes), (1, rest)):
         if piece > 0:
-            round_ = Round(worker, after, piece / costs.slices)
-            for _ in range(int(times) * per_piece):
-                yield round_
+            parts = {part: Round(worker, after, float(piece * part)) for part in costs.slice_parts}
+            slices = [parts[part] for part in costs.slice_parts]
+            for _ in range(int(times) * laps * (workers - 1)):
+                yield from slices
+
+
+def _to_first(round_: Round, workers: int) -> Round:
+    """Return a round with the workers numbered from the last to the first."""
+    return Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
 
 
 def _chain(workers: int, nbytes: float, piece: float) -> Iterator[Round]:

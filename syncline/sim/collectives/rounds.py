@@ -7,7 +7,9 @@ that starts together takes the closed form's time, with every algorithm and numb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.gloo.times import segments
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes, level_parts
 from syncline.costmodel.collectives.table import algorithm_name, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
@@ -60,10 +62,9 @@ def rounds(
     """Return the rounds of a collective.
 
     The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, those of gloo in
-    `syncline.sim.collectives.gloo`, and those of NCCL in `syncline.sim.collectives.nccl`. Hierarchical (all-reduce): in
-    each node of ``group`` workers a ring reduce-scatter; then an all-reduce of n/group among the workers of each local
-    rank; then a ring all-gather. Leader: each node reduces along a binomial tree to its first worker, these workers
-    all-reduce, and each of them broadcasts down its tree. With more levels, this happens at each level.
+    `syncline.sim.collectives.gloo`, and those of NCCL in `syncline.sim.collectives.nccl`. Those of a hierarchy follow
+    `syncline.costmodel.collectives.hierarchical`: in ``leader`` each node reduces along a binomial tree to its first
+    worker, these workers all-reduce, and each of them broadcasts down its tree.
 
     Args:
         kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`.
@@ -82,8 +83,9 @@ def rounds(
     """
     name = algorithm_name(kind, algorithm)
     wire_bytes(kind, workers, nbytes, name, group)  # raises an error for arguments that cannot be used
-    if name in HIERARCHIES:
-        return _read_only(_hierarchical(name, workers, nbytes, all_sizes(workers, group)))
+    if name in HIERARCHIES[kind]:
+        by_level = _hierarchical if kind == "all_reduce" else partial(_level_by_level, kind)
+        return _read_only(by_level(name, workers, nbytes, all_sizes(workers, group)))
     if is_gloo(kind, name):
         return _read_only(_GLOO[kind](workers, float(nbytes)))
     if is_nccl(kind, name):
@@ -110,8 +112,18 @@ def _at_level(level_rounds: Iterable[Round], firsts: RankArray, stride: int) -> 
         yield built[id(round_)]
 
 
+def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterator[Round]:
+    hierarchy = HIERARCHIES[kind][name]
+    for number, part_bytes in level_parts(kind, sizes, nbytes):
+        stride = math.prod(sizes[:number])
+        units = sizes[number] * stride * np.arange(workers // (sizes[number] * stride))
+        firsts = units if hierarchy.leaders else (units[:, None] + np.arange(stride)).ravel()
+        among = FLAT[kind][hierarchy.between].rounds(sizes[number], float(part_bytes))
+        yield from _at_level(among, firsts, stride)
+
+
 def _hierarchical(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
-    hierarchy, (*inner, last) = HIERARCHIES[name], sizes
+    hierarchy, (*inner, last) = HIERARCHIES["all_reduce"][name], sizes
     part, stride = nbytes, 1
     up: list[Round] = []
     down: list[list[Round]] = []
@@ -142,6 +154,19 @@ def _gloo_rings(workers: int, nbytes: float) -> Iterator[Round]:
             yield full_round if np.all(sizes == size) else Round(worker[used], before[used], sizes[used])
 
 
+def _gloo_reduce(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield rounds of segments to the worker before, then each worker's chunk to the first."""
+    if workers < 2 or not nbytes:
+        return
+    count, size = (float(value) for value in segments(workers, nbytes))
+    worker = np.arange(workers)
+    ring = Round(worker, (worker - 1) % workers, size)
+    for _ in range(int(count) - 2):
+        yield ring
+    for sender in range(1, workers):
+        yield Round(np.array([sender]), np.array([0]), nbytes / workers)
+
+
 def _gloo_tree(workers: int, nbytes: float) -> Iterator[Round]:
     for k in range((workers - 1).bit_length()):
         senders = np.arange(min(2**k, workers - 2**k))
@@ -160,6 +185,7 @@ _GLOO: dict[str, Callable[[int, float], Iterable[Round]]] = {
     "all_to_all": pairwise_rounds,
     "broadcast": _gloo_tree,
     "gather": _gloo_gather,
+    "reduce": _gloo_reduce,
 }
 
 

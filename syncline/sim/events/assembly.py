@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.table import first_on, knows_library
-from syncline.costmodel.network.topology import Floats, Ints, Topology
+from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.table import MEASURED, first_on, knows_library
+from syncline.costmodel.network.topology import Floats, Ints, Topology, among
 from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.names import NOTHING, Choice, ChosenOption, Names, Operation, Told, WorkerNames
 from syncline.sim.events.numbering import Messages
@@ -369,8 +370,20 @@ class Assembly:
             self._receivers.append(receiver)
         return message
 
+    def _measured(self, collective: Collective) -> Collective:
+        """Return the collective with its measured seconds."""
+        cached = self._resolved.get(id(collective))
+        if cached is None:
+            joined = self.over if collective.group is None else among(self.over, collective.group)
+            seconds = float(collective_s(collective.kind, joined.workers, collective.nbytes, joined, MEASURED))
+            cached = collective, replace(collective, algorithm=None, takes_s=seconds)
+            self._resolved[id(collective)] = cached
+        return cached[1]
+
     def resolved(self, collective: Collective) -> Collective:
         """Return a collective with the algorithm that carries it, if the network determines it."""
+        if collective.algorithm == MEASURED:
+            return self._measured(collective)
         is_explicit = collective.rounds is not None or collective.takes_s is not None
         if is_explicit or collective.algorithm is not None or not knows_library(self.over):
             return collective

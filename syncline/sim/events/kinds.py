@@ -212,7 +212,8 @@ class CollectiveKinds:
     def _plan_nccl(self, kind: int, collective: Collective) -> None:
         costs, record = nccl_on(self._over) or DEFAULT, self._state["plans"][kind]
         rounds_ahead = costs.rounds_ahead(str(collective.algorithm))
-        record["nccl"], record["call"] = True, costs.call_s
+        latency_s = float(np.max(getattr(self._over, "latency_s", 0.0)))
+        record["nccl"], record["call"] = True, costs.fixed_s(str(collective.algorithm), latency_s)
         record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 
     def _plan_gloo(
@@ -225,7 +226,8 @@ class CollectiveKinds:
         ends = np.divmod(pairs, ranks)
         if group is not None:
             ends = group[ends[0]], group[ends[1]]
-        route0 = self._routes.add(*ends, added_s=costs.message_s)
+        added_s, latency_factor = float(costs.message_s), 1 + float(costs.latency_part)
+        route0 = self._routes.add(*ends, added_s=added_s, latency_factor=latency_factor)
         pair_index = pair_index.ravel()
         messages = len(plan.senders)
         by_turn = np.argsort(plan.receivers, kind="stable")
@@ -240,7 +242,7 @@ class CollectiveKinds:
 
     def _gate(self, entries: NDArray[np.void], plan: Plan, kind: str, rounds_told: int) -> None:
         """Write the number of messages that must have arrived and left before each entry."""
-        ahead = np.array(rounds_ahead(kind, rounds_told), dtype=np.int64)
+        ahead = np.array(rounds_ahead(kind, rounds_told, len(plan.places)), dtype=np.int64)
         count = (plan.places["entry1"] - plan.places["entry0"]).astype(np.int64)
         rank = np.repeat(np.arange(len(count)), count)
         round_number = plan.entries["round"].astype(np.int64)

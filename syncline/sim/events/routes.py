@@ -26,7 +26,14 @@ class Routes:
         self._bandwidth = np.array(topology.bandwidth_bytes_per_s, dtype=np.float64)
         self.longest = 1
 
-    def add(self, senders: Ints, receivers: Ints, added_s: float | None = None, eager: bool = False) -> int:
+    def add(
+        self,
+        senders: Ints,
+        receivers: Ints,
+        added_s: float | None = None,
+        eager: bool = False,
+        latency_factor: float = 1.0,
+    ) -> int:
         """Add routes between these workers and return the place of the first.
 
         Args:
@@ -35,18 +42,20 @@ class Routes:
             added_s: seconds by which messages are late on routes that take all but the bytes' time after them, as
                 gloo's connections; None for messages by a start rule.
             eager: whether the latency comes after the bytes have flown under either rule, as for NCCL.
+            latency_factor: factor of the paths' latencies.
         """
         first = self._state.used["routes"]
         self._state.room("routes", len(senders))
         for begin in range(0, len(senders), AT_ONCE):
             chosen = slice(begin, begin + AT_ONCE)
-            self._add(senders[chosen], receivers[chosen], added_s, eager or self._eager)
+            self._add(senders[chosen], receivers[chosen], added_s, eager or self._eager, latency_factor)
         return first
 
-    def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool) -> None:
+    def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool, latency_factor: float) -> None:
         paths = self._over.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
         latency_s, overhead_s = (np.array(values, dtype=np.float64) for values in paths[1:])
+        latency_s *= latency_factor
         state = self._state
         first, _ = state.take("routes", len(senders))
         hop0 = state.used["hops"]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.network.gloo_costs import FREE, GlooCosts
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Topology
 from syncline.sim.collectives.gloo import rounds_ahead, waits_for_sends
@@ -25,7 +26,12 @@ SAME = 1e-12
 
 
 def run_gloo(
-    kind: str, rounds: Sequence[Round], topology: Topology, entry_s: Floats, message_s: float = 0.0, call_s: float = 0.0
+    kind: str,
+    rounds: Sequence[Round],
+    topology: Topology,
+    entry_s: Floats,
+    costs: GlooCosts = FREE,
+    call_s: float = 0.0,
 ) -> tuple[Floats, Floats]:
     """Return the times at which each worker has received and sent its last message of a collective of gloo.
 
@@ -34,7 +40,7 @@ def run_gloo(
         rounds: rounds of the collective.
         topology: the network of the workers.
         entry_s: time at which each worker enters, ``(P,)`` seconds.
-        message_s: seconds that every message and clear-to-send takes besides its route.
+        costs: costs of the software: what every message and clear-to-send takes besides its route.
         call_s: seconds that every worker takes before it comes to the first round.
 
     Returns:
@@ -45,7 +51,7 @@ def run_gloo(
             channel; or two workers, whose clears-to-send and data share a connection, are not in step.
     """
     workers = len(entry_s)
-    if workers > 2 and kind in ("all_to_all", "broadcast", "gather"):
+    if workers > 2 and kind in ("all_to_all", "broadcast", "gather", "reduce"):
         raise Contention("connections share a link, which only the events can follow")
     if workers == 2 and entry_s[0] != entry_s[1]:
         raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
@@ -58,17 +64,18 @@ def run_gloo(
     received, sent = entry_s.copy(), entry_s.copy()
     idle = np.full(workers, -np.inf)
     recent: list[tuple[Floats, Floats]] = [(idle, idle), (idle, idle)]  # start and end of each worker's last messages
-    costs: dict[int, tuple[Floats, Floats, Floats]] = {}
-    for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds)), strict=True)):
+    round_costs: dict[int, tuple[Floats, Floats, Floats]] = {}
+    slower, message_s = 1 + costs.latency_part, costs.message_s
+    for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds), workers), strict=True)):
         senders, receivers, nbytes = round_
-        if id(round_) not in costs:
+        if id(round_) not in round_costs:
             forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
-            costs[id(round_)] = (
+            round_costs[id(round_)] = (
                 np.broadcast_to(nbytes, senders.shape) / narrowest(forward, bandwidth),
-                forward.latency_s + forward.overhead_s + message_s,
-                backward.latency_s + backward.overhead_s + message_s,
+                slower * forward.latency_s + forward.overhead_s + message_s,
+                slower * backward.latency_s + backward.overhead_s + message_s,
             )
-        flow_s, alpha_s, alpha_back_s = costs[id(round_)]
+        flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
             raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
         ready = complete[max(round_number + 1 - ahead, 0)]

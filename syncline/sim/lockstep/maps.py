@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.nccl_costs import DEFAULT
@@ -123,6 +123,8 @@ class CollectiveMaps:
 
     def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
         self._topology, self._uses, self._rule, self._gloo = topology, uses, rule, topology.gloo or FREE
+        if any(key[2] == MEASURED for key in uses):
+            raise Contention("measured times, which only the events can follow")
         self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
         self._routed_rounds: dict[Key, RoutedRounds] = {}
@@ -191,12 +193,13 @@ class CollectiveMaps:
         if is_gloo(key[0], key[2]):
             call_s = float(self._gloo.software_s(key[0], len(entry_s), key[1]))
             ports.received_s, ports.out_s = run_gloo(
-                key[0], self._rounds[key], self._topology, entry_s, self._gloo.message_s, call_s
+                key[0], self._rounds[key], self._topology, entry_s, self._gloo, call_s
             )
             return ports
         if is_nccl(key[0], key[2]):
             costs = nccl_on(self._topology) or DEFAULT
-            run_nccl(self._routed(key), ports, costs.rounds_ahead(str(key[2])), costs.call_s)
+            name, latency_s = str(key[2]), float(np.max(getattr(self._topology, "latency_s", 0.0)))
+            run_nccl(self._routed(key), ports, costs.rounds_ahead(name), float(costs.fixed_s(name, latency_s)))
             return ports
         run_routed(self._routed(key), ports, self._rule)
         return ports

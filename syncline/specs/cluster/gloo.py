@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, InstanceOf
 
 from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
+from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
-from syncline.specs.cluster.reading import Description
+from syncline.specs.cluster.reading import Description, Number
+from syncline.specs.cluster.tcp import parse_tcp, tcp_fields
 from syncline.units import parse_seconds
 
 EXAMPLE = "{message_overhead: 0.1 ms, call_overhead: {2: 0.2 ms}, byte_overhead: {all_reduce: 0.05 ns}}"
@@ -59,12 +61,15 @@ class GlooDescription(Description):
     """The costs of gloo's software.
 
     ``message_overhead``: time per message. ``call_overhead``: times per call by number of workers, or by collective and
-    number of workers. ``byte_overhead``: times per byte by collective.
+    number of workers. ``byte_overhead``: times per byte by collective. ``latency_part``: part of the latency by which
+    messages wait longer. ``connection``: the TCP connection to each peer, see `syncline.specs.cluster.tcp`.
     """
 
     needs: ClassVar[str] = f"fields, as in {EXAMPLE}"
 
     message_overhead: Seconds | None = None
+    latency_part: Number = 0.0
+    connection: Annotated[InstanceOf[Tcp] | bool | None, parsed(parse_tcp)] = None
     call_overhead: Annotated[
         tuple[tuple[int | str, float | tuple[tuple[int, float], ...]], ...],
         _times_by(_workers_or_collective, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers"),
@@ -84,8 +89,9 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
-    >>> gloo_costs({"message_overhead": "0.1 ms", "call_overhead": {2: "0.2 ms"}})
-    GlooCosts(message_s=0.0001, call_s=((2, 0.0002),), byte_s=(), call_of_s=())
+    >>> costs = gloo_costs({"message_overhead": "0.1 ms", "call_overhead": {2: "0.2 ms"}})
+    >>> costs == GlooCosts(message_s=0.0001, call_s=((2, 0.0002),))
+    True
     """
     if isinstance(value, GlooCosts):
         return value
@@ -99,7 +105,18 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     call_by_workers = tuple(
         sorted((workers, seconds) for workers, seconds in call.items() if not isinstance(workers, str))
     )
-    return GlooCosts(described.message_overhead or 0.0, call_by_workers, described.byte_overhead, call_by_collective)
+    connection = described.connection if isinstance(described.connection, Tcp) else None
+    try:
+        return GlooCosts(
+            described.message_overhead or 0.0,
+            call_by_workers,
+            described.byte_overhead,
+            call_by_collective,
+            described.latency_part,
+            connection,
+        )
+    except SpecError as error:
+        raise SpecError(f"{path}.{error.path.removeprefix('gloo.')}", error.value, error.expected) from None
 
 
 def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
@@ -108,4 +125,7 @@ def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
     call |= {kind: {int(workers): float(s) for workers, s in times} for kind, times in costs.call_of_s}
     byte = {kind: float(seconds) for kind, seconds in costs.byte_s}
     fields = {"message_overhead": float(costs.message_s), "call_overhead": call, "byte_overhead": byte}
+    fields |= {"latency_part": float(costs.latency_part)}
+    if costs.connection is not None:
+        fields["connection"] = tcp_fields(costs.connection)
     return {key: value for key, value in fields.items() if value}

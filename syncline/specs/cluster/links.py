@@ -12,6 +12,7 @@ from pydantic import InstanceOf
 from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
@@ -34,6 +35,7 @@ class LinkDescription(Description):
     ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
     that are lost and retransmitted. ``streams``: with ``loss``, the number of TCP connections, which halve their
     windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.tcp`.
+    ``measured``: GPU of the node whose measured all-reduces hold on this link.
     """
 
     needs: ClassVar[str] = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -52,6 +54,7 @@ class LinkDescription(Description):
     gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
     nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
     fabric: FabricKind | None = None
+    measured: Literal["a100", "v100"] | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
@@ -75,6 +78,10 @@ class LinkDescription(Description):
                     raise SpecError(f"{path}.{key}", None, self.needs)
         with user_field_names(path):
             start = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
+            measured = None if self.measured is None else NodeTimes(self.measured)
+            set_fields["measured"] = (
+                start.measured if start is not None and not set(set_fields) - {"name"} else measured
+            )
             link = Link(**set_fields) if start is None else replace(start, **set_fields)
             latencies = 4 if uplink else 2
             return self._windowed(self._lossy(_times(link, self.rails or 1), path, latencies), path, latencies)
@@ -165,6 +172,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "nccl": None if link.nccl is None else nccl_fields(link.nccl),
         "tcp": None if link.tcp is None else tcp_fields(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
+        "measured": None if link.measured is None else link.measured.gpu,
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
     return {"name": link.name} | numbers | {key: value for key, value in optional.items() if value is not None}
@@ -189,7 +197,9 @@ def preset_link(name: Any, path: str, uplink: bool = False) -> Link:
 
 def _times(link: Link, rails: int) -> Link:
     upload = None if link.upload_bytes_per_s is None else rails * link.upload_bytes_per_s
-    return replace(link, bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s, upload_bytes_per_s=upload)
+    measured = link.measured if rails == 1 else None
+    bandwidth = rails * link.bandwidth_bytes_per_s
+    return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, measured=measured)
 
 
 LINK_FIELDS = tuple(LinkDescription.names())

@@ -91,7 +91,8 @@ def test_what_is_sent_in_two_levels() -> None:
 def test_auto_takes_one_that_keeps_to_the_nodes() -> None:
     on = network("dgx-h100")
     assert best_algorithm("all_reduce", 64, 1e9, on) in HIERARCHICAL["all_reduce"]
-    assert best_algorithm("all_gather", 64, 1e9, on) == "ring"  # no closed form: the first
+    assert best_algorithm("all_gather", 64, 1e9, on) == "hierarchical"
+    assert best_algorithm("all_gather", 8, 1e9, Sites((3, 5), INSIDE, BETWEEN)) == "ring"  # no closed form: the first
     assert algorithms_on("all_reduce", on, 64) == ALGORITHMS["all_reduce"] + HIERARCHICAL["all_reduce"]
 
 

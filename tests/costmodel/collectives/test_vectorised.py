@@ -97,7 +97,7 @@ def test_somebody_else_is_asked_where_there_is_no_closed_form():
     links = [Link(1e-3, 1e8, duplex="half"), Link(1e-6, 1e8, duplex="half")]
     asked = []
 
-    def otherwise(kind, workers, nbytes, network, name, rule):
+    def otherwise(kind, workers, nbytes, network, name, rule, group):
         asked.append((workers, network.latency_s, name))
         return 7.0, "told"
 

@@ -114,7 +114,7 @@ def test_nothing_is_known_of_what_has_no_notices_but_latency_and_bandwidth():
     [
         ([TimedCall("all_reduce", 2, 4, 1e-3)], "messages"),
         ([TimedCall(SEND, 2, 4, 1e-3), TimedCall(SEND, 2, 1 << 20, 1e-3)], "longer"),
-        ([TimedCall("reduce", 2, 4, 1e-3)], "measured.kind"),
+        ([TimedCall("scan", 2, 4, 1e-3)], "measured.kind"),
         ([TimedCall(SEND, 2, 4, 0.0)], "above 0"),
     ],
 )

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from syncline.costmodel.clusters.p3 import P3
+import syncline as sl
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, step_s
+from syncline.costmodel.network.measured_links import P3
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, predicted_rows, read_table
 from syncline.measure.validation.clusters import cluster_summary
@@ -217,3 +218,41 @@ def test_a_step_that_cannot_be_is_one_line(tmp_path: Path, line: str, said: str)
     file.write_text(f"{GPTS}\n{line}\n")
     with pytest.raises(SynclineError, match=f"line 2: .*{said}"):
         predicted_rows(file)
+
+
+PRESETS = {"nccl": ("p3.2xlarge", "bandwidth"), "gloo": ("p3.2xlarge-gloo", "upload")}
+"""The preset that users name for each library, and the field that describes a shaped rate."""
+
+COMPOSITES = ("send", "+")
+"""What ``collectives`` does not serve: a message between two, and several calls in a row."""
+
+
+def test_what_is_validated_is_what_users_get(rows: list[dict]) -> None:
+    """Every collective of the shipped measurements is predicted as by ``collectives`` on the machines' preset."""
+    compared = set()
+    for row in (row for row in rows if row["file"] == COLLECTIVES.name):
+        if row["regime"].startswith("nccl in pieces") or any(part in row["collective"] for part in COMPOSITES):
+            continue
+        preset, rate = PRESETS[row["backend"]]
+        link: dict = {"preset": preset}
+        if row["delay_ms"] != "default":
+            link |= {"latency": f"{row['delay_ms']} ms"}
+        if row["gbit_s"] != "default":
+            link |= {rate: f"{row['gbit_s']} Gbit/s"}
+        megabytes = f"{row['megabytes']} MiB"
+        answer = sl.collectives(
+            workers=int(row["nodes"]), nbytes=megabytes, networks=[link], collectives=[row["collective"]],
+            algorithms=[row["backend"]],
+        )  # fmt: skip
+        (told,) = answer.rows
+        assert 1e3 * told["closed_form_s"] == pytest.approx(row["predicted_ms"], rel=1e-12)
+        compared.add((row["backend"], row["collective"]))
+    nodes = {"a100": "dgx-a100", "v100": "nvlink2"}
+    for row in [row for row in rows if row["file"] == "nvlink_all_reduce.csv"][::12]:
+        (told,) = sl.collectives(
+            workers=int(row["gpus"]), nbytes=float(row["bytes"]), networks=[nodes[row["gpu"]]],
+            collectives=["all_reduce"], algorithms=["auto"],
+        ).rows  # fmt: skip
+        assert told["algorithm"] == "measured"
+        assert 1e3 * told["closed_form_s"] == pytest.approx(row["predicted_ms"], rel=1e-12)
+    assert compared == {(backend, kind) for backend in PRESETS for kind in ("all_reduce", "broadcast", "reduce")}

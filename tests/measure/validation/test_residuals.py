@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from syncline.costmodel.bases import nvlink_basis
 from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.measure.validation.cluster_files import BUNDLED, predicted_rows
 from syncline.measure.validation.residuals import (
@@ -16,7 +17,6 @@ from syncline.measure.validation.residuals import (
     covered_by_others,
     is_within,
     measured_uncertainties,
-    nvlink_basis,
     shape_uncertainty,
     with_uncertainty,
 )

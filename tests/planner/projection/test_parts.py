@@ -9,7 +9,7 @@ import pytest
 import syncline as sl
 from syncline.costmodel import MODELS, calls_of, collective_s
 from syncline.methods import method_of
-from syncline.planner.projection.simulated_cost import simulated_groups_s
+from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.sim import clock
 from syncline.specs import network
 
@@ -45,14 +45,14 @@ def test_the_clock_of_a_training_agrees() -> None:
     assert told.bytes_per_worker == sum(e.payload_bytes for e in exchanges)
 
 
-def test_where_links_differ_all_parts_are_played_at_once() -> None:
+def test_parts_on_levels_have_a_closed_form() -> None:
     """Two sites: inside them data parallelism at the inner speed, and between them everything once."""
     methods = ["ddp-adam", {"kind": "demo", "lr": 1.0}, {**HYBRID, "per_node": 8}]
     ddp, demo, hybrid = sl.project(model="gpt-160m", workers=[16], networks=["two-sites"], methods=methods).rows
-    assert hybrid["timed_by"] == "events" and not hybrid["not_timed"]
+    assert hybrid["timed_by"] == "closed form" and not hybrid["not_timed"]
     assert hybrid["step_time_s"] < demo["step_time_s"] < ddp["step_time_s"]
 
 
 def test_too_many_messages_are_told_and_not_played() -> None:
-    seconds, why = simulated_groups_s("all_gather", range(0, 2**14, 2), 2**14, 1e6, LINK, "ring")
+    seconds, why = simulated_s("all_gather", 2**14, 1e6, LINK, "ring", group=range(0, 2**14, 2))
     assert math.isnan(seconds) and "too many to play" in why

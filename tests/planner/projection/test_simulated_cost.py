@@ -21,6 +21,9 @@ from syncline.planner.projection.tables import project_tables
 from syncline.sim import collective_finish_s
 from syncline.specs import ProjectSpec, load_spec, network
 
+NO_FORM = "algorithm=hierarchical-doubling"
+"""An all-reduce on nodes, which has a closed form; an all-gather then goes round a ring of all, without one."""
+
 TIMES = ("step_time_s", "communication_s", "exposed_communication_s", "communication_share", "wall_clock_s", "speedup")
 STAR = {
     "hosts": ["a", "b", "c", "d"],
@@ -51,7 +54,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_collective_without_a_closed_form_is_played_and_says_so() -> None:
-    rows, others = rows_of("workers=64"), rows_of("workers=64", methods="[ddp-adam, diloco]")
+    rows, others = rows_of("workers=64", NO_FORM), rows_of("workers=64", NO_FORM, methods="[ddp-adam, diloco]")
     assert {name: row["timed_by"] for name, row in rows.items()} == {
         "ddp-adam": "closed form", "demo": "lockstep", "diloco": "closed form"
     }  # fmt: skip
@@ -72,8 +75,8 @@ def test_a_graph_that_is_a_star_takes_what_links_take() -> None:
 
 @pytest.mark.parametrize("overlap", ["none", "ddp", "async"])
 def test_a_row_without_a_time_says_why_and_leaves_the_others_alone(few: None, overlap: str) -> None:
-    how = f"overlap={overlap}"
-    rows, others = rows_of("workers=64", how), rows_of("workers=64", how, methods="[ddp-adam, diloco]")
+    how = f"overlap={overlap}", NO_FORM
+    rows, others = rows_of("workers=64", *how), rows_of("workers=64", *how, methods="[ddp-adam, diloco]")
     assert {name: row for name, row in rows.items() if name != "demo"} == others
     demo = rows["demo"]
     assert demo["timed_by"] is None
@@ -85,20 +88,21 @@ def test_a_row_without_a_time_says_why_and_leaves_the_others_alone(few: None, ov
 
 
 def test_a_baseline_without_a_time_gives_no_speedups(few: None) -> None:
-    rows = rows_of("workers=64", methods="[demo, ddp-adam]")
+    rows = rows_of("workers=64", NO_FORM, methods="[demo, ddp-adam]")
     assert (rows["ddp-adam"]["speedup"], rows["demo"]["speedup"]) == (None, None)
     assert rows["ddp-adam"]["step_time_s"]
 
 
 def test_tables_and_files_have_the_row(few: None, tmp_path: Path) -> None:
-    spec = spec_of("workers=64")
+    spec = spec_of("workers=64", NO_FORM)
     console = Console(width=80, record=True)
     for table in project_tables(project(spec), spec):
         console.print(table)
     shown = console.export_text()
     assert "\n demo" in shown and max(map(len, shown.splitlines())) <= 80
     assert "-: demo: all_gather by ring among 64" in shown
-    given = ["project", "--network", "dgx-h100", "--workers", "64", "--method", "ddp-adam,demo"]
+    given = ["project", "--network", "dgx-h100", "--algorithm", NO_FORM.partition("=")[2]]
+    given += ["--workers", "64", "--method", "ddp-adam,demo"]
     done = CliRunner().invoke(app, [*given, "--csv", str(tmp_path / "r.csv"), "--parquet", str(tmp_path / "r.parquet")])
     assert done.exit_code == 0, done.output
     with (tmp_path / "r.csv").open() as file:
@@ -106,14 +110,14 @@ def test_tables_and_files_have_the_row(few: None, tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "r.parquet")
     assert table["timed_by"].to_pylist() == ["closed form", None]
     assert table["step_time_s"].null_count == table["not_timed"].null_count == 1
-    grid = [*given[:3], "--method", "ddp-adam,demo", "--grid", "workers=8,64", "--parquet", str(tmp_path / "g.parquet")]
+    grid = [*given[:5], "--method", "ddp-adam,demo", "--grid", "workers=8,64", "--parquet", str(tmp_path / "g.parquet")]
     assert CliRunner().invoke(app, grid).exit_code == 0
     rows = pq.read_table(tmp_path / "g.parquet")
     assert rows["timed_by"].to_pylist() == ["closed form"] * 3 + [None]
 
 
 def test_a_note_tells_who_played() -> None:
-    spec = spec_of("workers=64")
+    spec = spec_of("workers=64", NO_FORM)
     console = Console(width=80, record=True)
     for table in project_tables(project(spec), spec):
         console.print(table)

@@ -80,29 +80,33 @@ NETWORKS = [
 ]
 
 
-@pytest.mark.parametrize("algorithm", HIERARCHICAL["all_reduce"])
+LEVELLED = [(kind, algorithm) for kind, names in HIERARCHICAL.items() for algorithm in names]
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), LEVELLED)
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda of: of.describe())
-def test_hierarchical_ones_on_nodes_and_sites(algorithm, network):
+def test_hierarchical_ones_on_nodes_and_sites(kind, algorithm, network):
     size = network.per_node if isinstance(network, TwoLevel) else 3
     for workers in (2 * size, 3 * size, 4 * size):
         if isinstance(network, Sites) and workers % network.count:
             continue
-        assert algorithm in algorithms_on("all_reduce", network, workers)
+        assert algorithm in algorithms_on(kind, network, workers)
         for nbytes, rule in ((100.0, "eager"), (1e6, "eager"), (1e6, "rendezvous")):
-            told_s = closed_form_s("all_reduce", workers, nbytes, network, algorithm, rule)
+            told_s = closed_form_s(kind, workers, nbytes, network, algorithm, rule)
             if told_s is None:
-                continue  # half-duplex, and a number of nodes that is no power of two
-            of = rounds_on("all_reduce", workers, nbytes, network, algorithm)
+                continue  # half-duplex, and messages that go one way or a number of nodes that is no power of two
+            of = rounds_on(kind, workers, nbytes, network, algorithm)
             for by in ("lockstep", "events"):
                 played_s = rounds_finish_s(of, workers, network, evaluator=by, rule=rule).max()
                 assert played_s == pytest.approx(told_s, rel=AGREE)
 
 
-@given(st.sampled_from(HIERARCHICAL["all_reduce"]), st.integers(1, 8), st.integers(1, 8), sizes, links, rules)
+@given(st.sampled_from(LEVELLED), st.integers(1, 8), st.integers(1, 8), sizes, links, rules)
 @settings(max_examples=60, deadline=None)
-def test_hierarchical_ones_on_one_link(algorithm, size, nodes, nbytes, link, rule):
-    told_s = collective_s("all_reduce", size * nodes, nbytes, link, algorithm, rule=rule, group=size)
-    of = rounds("all_reduce", size * nodes, nbytes, algorithm, size)
+def test_hierarchical_ones_on_one_link(named, size, nodes, nbytes, link, rule):
+    kind, algorithm = named
+    told_s = collective_s(kind, size * nodes, nbytes, link, algorithm, rule=rule, group=size)
+    of = rounds(kind, size * nodes, nbytes, algorithm, size)
     played_s = rounds_finish_s(of, size * nodes, link, evaluator="lockstep", rule=rule).max()
     assert played_s == pytest.approx(told_s, rel=AGREE)
 
@@ -157,18 +161,19 @@ def test_two_nodes_of_two_in_full():
     assert told("leader") == [([(1, 0), (3, 2)], 8.0), (leaders, 8.0), ([(0, 1), (2, 3)], 8.0)]
 
 
-@given(st.sampled_from(HIERARCHICAL["all_reduce"]), st.integers(1, 6), st.integers(1, 6))
-def test_hierarchical_ones_reach_everybody_and_send_what_the_cost_model_counts(algorithm, size, nodes):
+@given(st.sampled_from(LEVELLED), st.integers(1, 6), st.integers(1, 6))
+def test_hierarchical_ones_reach_everybody_and_send_what_the_cost_model_counts(named, size, nodes):
     from syncline.costmodel import wire_bytes
 
-    workers = size * nodes
-    of = rounds("all_reduce", workers, 8.0, algorithm, size)
+    (kind, algorithm), workers = named, size * nodes
+    of = rounds(kind, workers, 8.0, algorithm, size)
     knows = np.eye(workers, dtype=bool)
     for senders, receivers, _ in of:
         assert len(set(senders)) == len(senders) and len(set(receivers)) == len(receivers)
         knows[receivers] |= knows[senders]
-    assert knows.all()
-    counted = wire_bytes("all_reduce", workers, 8.0, algorithm, size)
+    reached = {"broadcast": knows[:, 0], "gather": knows[0]}.get(kind, knows)
+    assert reached.all()
+    counted = wire_bytes(kind, workers, 8.0, algorithm, size)
     np.testing.assert_allclose(sent_bytes(of, workers).mean(), counted, rtol=1e-12)
 
 

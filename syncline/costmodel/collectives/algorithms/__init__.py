@@ -61,7 +61,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     RoundTable,
     tree_depth,
 )
-from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE_AND_BROADCAST
+from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE, REDUCE_AND_BROADCAST
 from syncline.costmodel.collectives.algorithms.double_binary_tree import DOUBLE_BINARY_TREE
 from syncline.costmodel.collectives.algorithms.gather import GATHER
 from syncline.costmodel.collectives.algorithms.pairwise import PAIRWISE
@@ -72,7 +72,7 @@ from syncline.costmodel.collectives.algorithms.recursive_doubling import (
     RECURSIVE_DOUBLING,
 )
 from syncline.costmodel.collectives.algorithms.ring import RING, RING_ALL_GATHER, RING_REDUCE_SCATTER
-from syncline.costmodel.collectives.algorithms.scatter_all_gather import SCATTER_ALL_GATHER
+from syncline.costmodel.collectives.algorithms.scatter_all_gather import REDUCE_SCATTER_GATHER, SCATTER_ALL_GATHER
 from syncline.costmodel.collectives.algorithms.servers import EFFICIENT_SERVER, NAIVE_SERVER
 
 __all__ = ["FLAT", "Algorithm", "NoClosedForm", "RankArray", "Round", "RoundTable", "tree_depth"]
@@ -92,5 +92,6 @@ FLAT: dict[str, dict[str, Algorithm]] = {
     "all_to_all": {"pairwise": PAIRWISE},
     "broadcast": {"binomial": BROADCAST, "scatter-all-gather": SCATTER_ALL_GATHER},
     "gather": {"binomial": GATHER},
+    "reduce": {"binomial": REDUCE, "reduce-scatter-gather": REDUCE_SCATTER_GATHER},
 }
 """The algorithms of each collective on workers with equal links, by name; the first is the default."""

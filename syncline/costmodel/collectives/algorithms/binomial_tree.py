@@ -1,4 +1,4 @@
-"""Binomial trees: a broadcast from worker 0, and an all-reduce up the same tree to worker 0, then down.
+"""Binomial trees: a broadcast from worker 0, a reduce up the same tree to worker 0, and an all-reduce up, then down.
 
 The worker that serves a range of workers sends to the first worker of the upper half, which is the larger half if they
 differ, until every worker has received the message.
@@ -7,6 +7,7 @@ differ, until every worker has received the message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -62,6 +63,8 @@ BROADCAST = Algorithm(
     directions=1,
     few_messages=True,
 )
+
+REDUCE = replace(BROADCAST, rounds=lambda workers, nbytes: backwards(tuple(broadcast_rounds(workers, nbytes))))
 
 REDUCE_AND_BROADCAST = Algorithm(
     rounds=_up_and_down,

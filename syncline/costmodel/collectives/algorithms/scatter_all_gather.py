@@ -7,10 +7,11 @@ half, until each worker has a single block. The upper half is the larger half if
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, tree_depth
+from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, backwards, tree_depth
 from syncline.costmodel.collectives.algorithms.binomial_tree import halved
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
@@ -54,3 +55,8 @@ SCATTER_ALL_GATHER = Algorithm(
     sent=sent,
     directions=None,
 )
+
+REDUCE_SCATTER_GATHER = replace(
+    SCATTER_ALL_GATHER, rounds=lambda workers, nbytes: backwards(tuple(SCATTER_ALL_GATHER.rounds(workers, nbytes)))
+)
+"""A reduce: the broadcast backwards, a reduce-scatter and a gather to worker 0."""

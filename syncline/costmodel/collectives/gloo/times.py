@@ -19,6 +19,7 @@ so that ``y = 2 alpha + 2x`` there, once messages take longer than the latency (
 | `all_to_all`     | `gloo-posted`     | all messages posted at once               | 2 alpha + n (P - 1)/(P R)         |
 | `broadcast`      | `gloo-tree`       | a tree; children share their parent's link| (d + 1) alpha + n d (d + 1)/(2R)  |
 | `gather`         | `gloo-posted`     | all workers to worker 0, posted at once   | 2 alpha + n (P - 1)/R             |
+| `reduce`         | `gloo-reduce`     | a ring, then each chunk to worker 0       | see below                         |
 
 n has the meaning that `syncline.costmodel.collectives.cost` gives it; ``d = log2 P``, and for other P the slowest path
 down the tree counts. An all-reduce has ``k P = max(ceil(n / 1 MiB), 2 P)`` segments, rounded up to a multiple of P,
@@ -26,15 +27,29 @@ each rounded up to whole elements. Segments beyond the end of a short tensor are
 ring pays only ``min(4 (P - 1), max(2 P - 2 + c, P - 2 + 3 c))`` latencies, 2u fewer than 4 (P - 1); a tensor of one
 element 2 P - 1.
 
+A **reduce** is a ring like the all-reduce's first half that continues to the end of the tensor's segments, beyond those
+that a worker needs: it has ``k P - 2`` messages, not ``k (P - 1)``. Then all workers send n/P bytes to the root at
+once, each on its own link, over idle connections,
+
+    W(k P - 2, n/(k P)) + 2 alpha + max(after idling n/P bytes, n (P - 1)/(P D)),
+
+with D the download bandwidth of the root's link.
+
+gloo has one connection for each pair of workers. If ``GlooCosts.connection`` limits it, a ring, a message to one child
+of a tree and a chunk of a reduce have at most this rate; children of a parent together have its link's. The simulators
+know no limit of a connection.
+
 The software costs are added to these times, see `syncline.costmodel.network.gloo_costs`.
 
-Source: pytorch/gloo: gloo/allreduce.cc, allgather.cc, alltoall.cc, broadcast.cc, gather.cc, and transport/tcp/pair.cc
-for the notices; torch's ProcessGroupGloo for the reduce-scatter. docs/validation.md compares it with measurements.
+Source: pytorch/gloo: gloo/allreduce.cc, reduce.cc (``i < numSegments - 2``), allgather.cc, alltoall.cc, broadcast.cc,
+gather.cc, and transport/tcp/pair.cc for the notices; torch's ProcessGroupGloo for the reduce-scatter.
+docs/validation.md compares it with measurements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -43,6 +58,7 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.gloo_costs import FREE, GLOO, SHAPED, GlooCosts, tensor_bytes
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
@@ -66,6 +82,9 @@ __all__ = [
 SEGMENT_BYTES = 1 << 20
 """The longest message of an all-reduce. Source: gloo/allreduce.h, kMaxSegmentSize."""
 
+STEADY = Tcp(window_bytes=np.inf, slow_start=False)
+"""TCP whose windows are open and limit nothing."""
+
 HEADER_BYTES = 48
 """Size of a message's header and of a notice: six numbers of 8 bytes. Source: gloo/transport/tcp/pair.h, Op."""
 
@@ -75,7 +94,7 @@ class GlooAlgorithm(NamedTuple):
 
     Attributes:
         form: function that returns the seconds without ``software_s``, of P, n, the latency of a message with its
-            overheads, the link, and the bytes of an element.
+            overheads, the link with gloo's connections as its ``tcp``, and the bytes of an element.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
@@ -114,7 +133,8 @@ def gloo_s(
     if link.duplex == "half":
         raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
     costs = costs or link.gloo or FREE
-    alpha = link.latency_s + link.overhead_s + costs.message_s
+    alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
+    link = replace(link, tcp=costs.connection)
     link_s = GLOO_ALGORITHMS[kind].form(
         np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes
     )
@@ -124,8 +144,15 @@ def gloo_s(
 
 def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None) -> FloatOrArray:
     """Return the seconds of a lone message if sender and receiver start together: ``2 alpha + n / R``."""
-    message_s = (costs or link.gloo or FREE).message_s
-    return 2 * (link.latency_s + link.overhead_s + message_s) + nbytes / link.goodput_bytes_per_s
+    costs = costs or link.gloo or FREE
+    alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
+    return 2 * alpha + nbytes / connection_bytes_per_s(replace(link, tcp=costs.connection))
+
+
+def connection_bytes_per_s(link: Link) -> FloatOrArray:
+    """Return the payload bytes per second of a single connection between two workers, limited by ``link.tcp``."""
+    rate = link.goodput_bytes_per_s
+    return rate if link.tcp is None else np.minimum(rate, link.efficiency * link.tcp.flow_bytes_per_s)
 
 
 def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
@@ -133,6 +160,10 @@ def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> Flo
     others = np.subtract(workers, 1)
     if kind == "all_gather":
         return nbytes * others
+    if kind == "reduce":
+        count, size = segments(workers, nbytes)
+        sent = (count - 2) * size + nbytes * (others / np.square(workers))
+        return np.where(np.greater(others, 0) & np.greater(nbytes, 0), sent, 0.0)[()]
     return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * others / workers)
 
 
@@ -160,7 +191,8 @@ def _all_reduce(
 ) -> FloatOrArray:
     count, size = segments(workers, nbytes, element_bytes)
     per_chunk = count // workers
-    rings = 2 * window_s(per_chunk * (workers - 1), size / link.goodput_bytes_per_s, alpha, np.equal(workers, 2))
+    rate = connection_bytes_per_s(link)
+    rings = 2 * window_s(per_chunk * (workers - 1), size / rate, alpha, np.equal(workers, 2))
     used_chunks = np.ceil(np.ceil(nbytes / np.maximum(size, 1)) / per_chunk)
     longest = 4 * (workers - 1)
     latencies = np.minimum(longest, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
@@ -168,34 +200,51 @@ def _all_reduce(
 
 
 def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
-    ring = window_s(2 * (workers - 1), nbytes / 2 / link.goodput_bytes_per_s, alpha, np.equal(workers, 2))
+    ring = window_s(2 * (workers - 1), nbytes / 2 / connection_bytes_per_s(link), alpha, np.equal(workers, 2))
     return np.where(nbytes > 0, ring, 0.0)
 
 
 def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
-    return 2 * alpha + nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
+    shared_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
+    return 2 * alpha + np.maximum(shared_s, nbytes / workers / connection_bytes_per_s(link))
 
 
 def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
     incoming = (workers - 1) * nbytes / link.down_bytes_per_s
-    return 2 * alpha + np.maximum(incoming, nbytes / link.up_bytes_per_s)
+    return 2 * alpha + np.maximum(incoming, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
+
+
+def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    tcp = link.tcp or STEADY
+    up = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
+    rate = tcp.rate_bytes_per_s(np.minimum(up, link.down_bytes_per_s), 2 * alpha)
+    count, size = segments(workers, nbytes)
+    ring_s = window_s(np.maximum(count - 2, 1), size / rate, alpha, np.equal(workers, 2))
+    chunk_s = tcp.after_idling_s(nbytes / workers, up, 2 * alpha)
+    arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
+    return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
 
 
 def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
     slowest: FloatOrArray = 0.0
-    x = nbytes / link.goodput_bytes_per_s
+    line, flow = link.goodput_bytes_per_s, connection_bytes_per_s(link)
     for count in np.unique(workers).tolist():
-        path_s = [hops * alpha + shares * x for hops, shares in tree_ways(count)]
+        path_s = [
+            (1 + len(path)) * alpha + sum(nbytes * np.maximum(children / line, 1 / flow) for children in path)
+            for path in tree_ways(count)
+        ]
         slowest = slowest + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*path_s), axis=0), 0.0)
     return slowest
 
 
-def tree_ways(workers: int) -> tuple[tuple[int, int], ...]:
-    """Return the latencies and the multiples of n bytes on each path down a broadcast's tree.
+@lru_cache(maxsize=256)
+def tree_ways(workers: int) -> tuple[tuple[int, ...], ...]:
+    """Return the paths down a broadcast's tree that may be the slowest, as the number of children of each parent.
 
-    The latencies include the first notice. The children of a parent share its link, so n bytes for each of them count.
+    The children of a parent share its link, so n bytes for each of them count. A path takes a latency for the first
+    notice and one for each parent.
     """
-    return tuple(sorted({(1 + len(children), sum(children)) for children in tree_children(workers)}))
+    return tuple(sorted({tuple(sorted(path)) for path in tree_children(workers)}))
 
 
 @lru_cache(maxsize=256)
@@ -227,5 +276,6 @@ GLOO_ALGORITHMS: dict[str, GlooAlgorithm] = {
     "all_to_all": GlooAlgorithm(_all_to_all),
     "broadcast": GlooAlgorithm(_broadcast),
     "gather": GlooAlgorithm(_gather),
+    "reduce": GlooAlgorithm(_reduce),
 }
 """The algorithm of gloo for each collective."""

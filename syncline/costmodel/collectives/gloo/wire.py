@@ -79,6 +79,9 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     if kind in ("all_reduce", "reduce_scatter"):
         _, size = segments(workers, nbytes, element_bytes)
         return 2 * others * ceil(nbytes / float(size)) / workers, float(size)
+    if kind == "reduce":
+        messages = float(segments(workers, nbytes, element_bytes)[0]) - 2 + others / workers
+        return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
     messages_and_size = {
         "all_gather": (2.0 * others, nbytes / 2),
         "all_to_all": (float(others), nbytes / workers),

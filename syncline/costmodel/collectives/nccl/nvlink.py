@@ -17,12 +17,16 @@ Source: NVIDIA DGX-1 system architecture (the hybrid cube mesh; which pairs have
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.numerics.arrays import require
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.errors import SpecError, one_of
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]
@@ -66,6 +70,42 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
         return time_s(lower)
     weight = (1 / gpus - 1 / upper) / (1 / lower - 1 / upper)
     return weight * time_s(lower) + (1 - weight) * time_s(upper)
+
+
+@cache
+def node_times(gpu: str) -> TimesBySize:
+    """Return the measured times that come with the package, of nodes with a GPU."""
+    if gpu not in RINGS:
+        raise SpecError("gpu", gpu, one_of(RINGS, gpu))
+    points = np.array(sorted(nvlink_all_reduce(gpu).points))
+    return {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
+
+
+def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
+    """Return whether a link, or its star, has measured times of a collective among any of these numbers of workers."""
+    times: NodeTimes | None = getattr(network, "measured", None)
+    counts = np.unique(workers).tolist()
+    return (
+        times is not None and kind == "all_reduce" and all(count == 1 or count in RINGS[times.gpu] for count in counts)
+    )
+
+
+def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) -> FloatOrArray:
+    """Return the measured seconds of an all-reduce on a link that has them; P and n broadcast.
+
+    Raises:
+        NoClosedForm: the link has no measured times for a number of workers.
+    """
+    if not is_measured("all_reduce", link, workers):
+        raise NoClosedForm("all_reduce.algorithm", "measured", "a link inside a node whose times were measured")
+    times: NodeTimes = link.measured
+    counts, sizes = np.broadcast_arrays(workers, np.asarray(nbytes, dtype=np.float64))
+    table, gpu = node_times(times.gpu), times.gpu
+    seconds = [
+        nvlink_all_reduce_s(gpu, count, size, table) if count > 1 and size > 0 else 0.0
+        for count, size in zip(counts.ravel().tolist(), sizes.ravel().tolist(), strict=True)
+    ]
+    return times.factor * np.reshape(seconds, counts.shape)[()]
 
 
 def _between(nbytes: float, sizes: Floats, seconds: Floats) -> float:

@@ -18,12 +18,14 @@ have at most C bytes in S slices, and a worker forwards a slice as soon as it ha
 | `all_to_all`     | `nccl-posted` | (P - 1)(o + n/(P R)) + alpha                                             |
 | `gather`         | `nccl-posted` | (P - 1)(o + n/R) + alpha                                                 |
 
-and the time of a call is added. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b bytes each,
-in 8 steps, and a ring's piece takes four of the steps, a chain's piece one. All forms are exact for every P and n, also
-if a block is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They assume that a
-slice leaves when the port is free and the slice S before it has arrived. They treat the two channels as a single one of
-twice the rate: at the end of a loop a channel must receive its last slice before it sends the next loop's first, and
-the other channel uses the link meanwhile.
+and the time of a call is added, with the latencies that it takes besides (``ring_latencies``, ``chain_latencies``). If
+a part p of a piece must be there before it is forwarded, p C takes the place of C/S in s, and u is
+``min(alpha, (S - 1) o + (1 - p) C/R)``. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b
+bytes each, in 8 steps, and a ring's piece takes four of the steps, a chain's piece one. All forms are exact for every P
+and n, also if a block is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They
+assume that a slice leaves when the port is free and the slice S before it has arrived. They treat the two channels as a
+single one of twice the rate: at the end of a loop a channel must receive its last slice before it sends the next loop's
+first, and the other channel uses the link meanwhile.
 
 torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Trees, the
 protocols LL and LL128 (small messages), PAT and NVLS are not modelled.
@@ -73,7 +75,6 @@ def nccl_sockets_s(
     nbytes: FloatOrArray,
     link: Link,
     costs: NcclCosts | None = None,
-    stored_part: FloatOrArray | None = None,
 ) -> FloatOrArray:
     """Return the seconds that NCCL takes over sockets for a collective of workers that start together.
 
@@ -83,8 +84,6 @@ def nccl_sockets_s(
         nbytes: n, at least 0, with the meaning that `syncline.costmodel.collectives.cost` gives it.
         link: each worker's link to the others.
         costs: costs of the software; None for those of the link, or NCCL's defaults if it has none.
-        stored_part: part of a ring's piece, from 0 to 1, that a worker must receive before it forwards the piece; None
-            for ``1 / S``.
 
     Raises:
         SpecError: an unknown collective, no worker, a negative size, or a part out of range.
@@ -99,16 +98,15 @@ def nccl_sockets_s(
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
     costs = costs or link.nccl or DEFAULT
-    part = 1 / costs.slices if stored_part is None else stored_part
-    require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
     algorithm = NCCL_ALGORITHMS[kind]
     if link.duplex == "half":
         if algorithm.directions is None:
             expected = "an algorithm with a closed form on half-duplex links (here some only send while others do both)"
-            raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS.get(kind, kind), expected)
+            raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS[kind], expected)
         if algorithm.directions > 1:
             link = link.shared_by(1)
-    seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs, part) + costs.call_s
+    seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs, costs.forwarded_part)
+    seconds = seconds + costs.fixed_s(NCCL_RUNS[kind], link.latency_s)
     return np.where(np.greater(workers, 1) & np.greater(nbytes, 0), seconds, 0.0)[()]
 
 

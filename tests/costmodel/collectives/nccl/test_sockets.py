@@ -114,7 +114,7 @@ def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(SpecError, match="collective: got 'scan'"):
         nccl_sockets_s("scan", 4, 1e6, LINK)
     with pytest.raises(SpecError, match=r"nccl.stored_part: got 1.5"):
-        nccl_sockets_s("all_reduce", 4, 1e6, LINK, stored_part=1.5)
+        NcclCosts(stored_part=1.5)
     for field, value in (("channels", 0), ("slices", 0), ("buffer_bytes", 0.0), ("call_s", -1.0)):
         with pytest.raises(SpecError, match=rf"nccl.{field.split('_')[0]}: got {value}"):
             NcclCosts(**{field: value})

@@ -1,0 +1,106 @@
+"""Links of machines that others measured, with the constants that were fitted to the measurements.
+
+gloo and NCCL on AWS p3.2xlarge: one V100 and one network card each, links with a delay and a rate. Ten constants are
+fitted to 158 of 322 published times (`syncline validate clusters` reads them and fits them again with groups left out);
+all else is Linux's, AWS's or NCCL's own number.
+
+``netem`` holds back what a worker *sends*: it has the shaped rate out and the card's whole rate in.
+
+Source: github.com/BinhangYuan/tc_cluster_setting: results (Feb. to April 2022), and the scripts that made them:
+pytorch_collective_test.py (one call, a barrier before it), tc_script/tc_netem_delay_bandwdith.sh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncline.costmodel.network.gloo_costs import GlooCosts
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray
+
+CARD_BYTES_PER_S = 10e9 / 8
+"""Of a p3.2xlarge. Source: AWS, EC2 instance types (up to 10 Gbit/s)."""
+
+FLOW_BYTES_PER_S = 5e9 / 8
+"""Of one connection outside a placement group. Source: AWS, EC2 instance network bandwidth (5 Gbit/s for a flow)."""
+
+JUMBO_SEGMENT_BYTES = 8949
+"""MSS in AWS's frames of 9,001 bytes, with time stamps: 8949 of 9015 bytes on the line."""
+
+
+@dataclass(frozen=True)
+class P3Constants:
+    """Constants fitted to measurements on these machines.
+
+    Args:
+        efficiency: payload's part of a shaped rate.
+        ring_latencies: of an all-reduce of NCCL's, once, beside what its description has: starting together, windows.
+        chain_latencies: of its broadcasts, reduces and exchanges, once, likewise.
+        nccl_bytes_per_s: that NCCL's calls get of a card that nothing shapes.
+        nccl_delay_s: one way there, with all software.
+        gloo_message_s: software per message and notice of gloo's.
+        gloo_delay_part: by how much more than the delay its messages wait, as a part of it.
+        gloo_delay_s: one way where nothing is set.
+        pieces_part: fraction of the rate that several calls reach in the second campaign.
+        stored_part: of a ring's step that must be there before the next.
+    """
+
+    efficiency: FloatOrArray = 0.9904
+    ring_latencies: FloatOrArray = 3.33
+    chain_latencies: FloatOrArray = 27.3
+    nccl_bytes_per_s: FloatOrArray = 1.119e9
+    nccl_delay_s: FloatOrArray = 0.87e-3
+    gloo_message_s: FloatOrArray = 0.618e-3
+    gloo_delay_part: FloatOrArray = 0.0694
+    gloo_delay_s: FloatOrArray = 0.231e-3
+    pieces_part: FloatOrArray = 0.844
+    stored_part: FloatOrArray = 0.675
+
+
+P3 = P3Constants()
+
+
+def p3_nccl_link(
+    delay_s: float | None = None, bytes_per_s: float | None = None, constants: P3Constants = P3, name: str = ""
+) -> Link:
+    """Return the link of a p3.2xlarge as NCCL finds it, with NCCL's costs.
+
+    Args:
+        delay_s: latency one way; None: the data centre's own, with all software of a call.
+        bytes_per_s: the rate that is set; None: what NCCL gets of the card.
+        constants: constants of the machines.
+        name: name of the link.
+    """
+    costs = NcclCosts(
+        ring_latencies=constants.ring_latencies,
+        chain_latencies=constants.chain_latencies,
+        stored_part=constants.stored_part,
+    )
+    unshaped = constants.nccl_bytes_per_s / constants.efficiency
+    return Link(
+        constants.nccl_delay_s if delay_s is None else delay_s,
+        unshaped if bytes_per_s is None else bytes_per_s,
+        name,
+        efficiency=constants.efficiency,
+        nccl=costs,
+    )
+
+
+def p3_gloo_link(
+    delay_s: float | None = None, bytes_per_s: float | None = None, constants: P3Constants = P3, name: str = ""
+) -> Link:
+    """Return the link of a p3.2xlarge as gloo finds it, with gloo's costs; for the arguments see `p3_nccl_link`."""
+    return Link(
+        constants.gloo_delay_s if delay_s is None else delay_s,
+        CARD_BYTES_PER_S,
+        name,
+        efficiency=constants.efficiency,
+        upload_bytes_per_s=CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s,
+        gloo=GlooCosts(
+            message_s=constants.gloo_message_s,
+            latency_part=constants.gloo_delay_part,
+            connection=Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES),
+        ),
+    )
