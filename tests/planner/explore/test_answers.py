@@ -56,7 +56,7 @@ def test_curves_are_what_is_projected_at_each_bandwidth(settings):
             told = np.interp(-1 / bandwidth, -1 / over.bandwidths, over.step_s[row["method"]])
             # Between bandwidths that are priced a corner may be cut: no more than can be seen.
             assert told == pytest.approx(row["step_time_s"], rel=0.02)
-            assert over.compute_s == row["compute_s"]
+            assert over.compute_s[row["method"]] == row["compute_s"]
     assert over.priced == (101 if settings is SMALL else 11)
 
 
@@ -119,7 +119,7 @@ def test_a_method_without_a_time_is_told_apart_and_in_no_curve(monkeypatch):
     found, over = ranking_of(settings), curves(settings)
     times = {row["method"]: row["wall_clock_s"] for row in found.rows}
     assert times["demo"] is None and times["ddp-adam"] and list(over.step_s) == ["ddp-adam"]
-    assert "messages are too many to play" in markup.ranking_table(found)
+    assert "messages are too many to play" in next(row["not_timed"] for row in found.rows if row["method"] == "demo")
     assert list(computing_now(found)) == ["ddp-adam"] and shown_method(found) == "ddp-adam"
     assert headline(found) and leading_methods(found, over)
 
