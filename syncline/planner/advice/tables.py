@@ -88,7 +88,10 @@ def _short_table(advice: Advice) -> Group:
     """Return a line per plan: plans of known loss, then plans of unknown loss at one period."""
     ranked = fastest_by_loss(advice.ranked)
     others = compared(advice.question, advice.loss_unknown)
-    shown = [*ranked[: max(SHORT // 2, SHORT - len(others))]]
+    shown = ranked[: max(SHORT // 2, SHORT - len(others))]
+    parallel = next((row for row in ranked if row["plan"].method.sends_in_backward), None)
+    if parallel is not None and parallel not in shown:
+        shown[-1] = parallel
     shown += others[: SHORT - len(shown)]
     columns: list[Column] = [
         ("plan", lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}"),
