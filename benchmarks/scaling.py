@@ -225,15 +225,17 @@ def advised_shares(part: Printed) -> dict[str, Floats]:
     from syncline.planner.advice.plans import TrainingPlan, specs_of
     from syncline.planner.advice.question import advice_question
     from syncline.planner.projection.project import project_all
+    from syncline.questions.advise import Advise
     from syncline.specs.cluster.networks import network
 
     def rows_of(peak_flops: float, rates: Sequence[float]) -> Any:
         hardware = {"name": "h", "peak_flops": peak_flops, "mfu": 0.5, "memory_bytes": 1e15, "precision": "bf16"}
         batch = 16
-        question = advice_question(
-            _model(part), network=_link(1.0), hardware=hardware, workers=2, batch_tokens=batch,
+        asked = Advise(
+            model=_model(part), network=_link(1.0), hardware=hardware, workers=2, batch_tokens=batch,
             tokens=batch * TRAINING_STEPS, methods=[method_fields(name) for name in part.methods],
         )  # fmt: skip
+        question = advice_question(asked)
         plans = [TrainingPlan(method) for method in question.methods]
         spec = specs_of(question, plans, question.methods)
         links = tuple(network(_link(rate)) for rate in rates)

@@ -41,8 +41,8 @@ COMMANDS: dict[str, list[str]] = {
     "collectives": ["collectives", "--network", "acme-bus", "--workers", "4", "--json"],
     "pipeline": [
         "pipeline", "--schedule", "gpipe,acme-one-by-one", "--network", "acme-lab", "--set", "model=acme-tiny",
-        "--set", "tokens=128", "--set", "hardware=acme-card", "--set", "forward=null", "--set", "backward=null",
-        "--out", "played", "--json",
+        "--set", "tokens_per_microbatch=128", "--set", "hardware=acme-card", "--set", "forward=null",
+        "--set", "backward=null", "--out", "played", "--json",
     ],
     "study": ["project", "dice.yaml", "--json"],
 }  # fmt: skip

@@ -177,12 +177,12 @@ COMMANDS = {
     "launch": (("launch", "spec.yaml"), "network.target"),
     "calibrate": (("calibrate", "spec.yaml"), "network.target"),
     "compare": (("compare", "--set", "methods=[payload.py:make]"), "methods.0"),
-    "project by its network": (("project", "--network", MODULE), "networks.0"),
+    "project by its network": (("project", "--network", MODULE), "--network.0"),
     "project by its model": (("project", "--model", FILE), "--model"),
     "project by its hardware": (("project", "--hardware", FILE), "--hardware"),
     "advise": (("advise", "--model", FILE, "--cluster", "a100-eos"), "--model"),
     "collectives": (("collectives", "--network", FILE), "--network"),
-    "pipeline": (("pipeline", "--schedule", FILE), "schedules.0"),
+    "pipeline": (("pipeline", "--schedule", FILE), "--schedule.0"),
     "trace": (("trace", "--workers", "1", "--", "payload.py"), "script"),
 }
 """Arguments that name code, and the field that the refusal names."""

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_s, compute_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
-from syncline.costmodel.layouts.memory import Memory, update_s
+from syncline.costmodel.layouts.memory import USABLE, Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.network.topology import Network, topology
@@ -100,10 +101,16 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         "gloo": Checked("test_dearer_software_takes_longer"),
         "nccl": Checked("test_smaller_pieces_take_longer_on_long_links"),
         "tcp": Checked("test_windows_that_open_take_longer_after_idling"),
+        "measured": Checked("test_measured_times_of_a_node_are_taken"),
     },
-    NcclCosts: dict.fromkeys(
-        ("buffer_bytes", "channels", "slices", "call_s"), Checked("test_smaller_pieces_take_longer_on_long_links")
-    ),
+    NcclCosts: {
+        **dict.fromkeys(
+            ("buffer_bytes", "channels", "slices", "call_s"), Checked("test_smaller_pieces_take_longer_on_long_links")
+        ),
+        **dict.fromkeys(
+            ("ring_latencies", "chain_latencies", "stored_part"), Checked("test_constants_of_a_library_change_the_time")
+        ),
+    },
     Tcp: {
         **dict.fromkeys(
             ("window_bytes", "connections", "loss", "segment_bytes", "flow_bytes_per_s"),
@@ -111,9 +118,10 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         ),
         "slow_start": Checked("test_windows_that_open_take_longer_after_idling"),
     },
-    GlooCosts: dict.fromkeys(
-        ("message_s", "call_s", "byte_s", "call_of_s"), Checked("test_dearer_software_takes_longer")
-    ),
+    GlooCosts: {
+        **dict.fromkeys(("message_s", "call_s", "byte_s", "call_of_s"), Checked("test_dearer_software_takes_longer")),
+        **dict.fromkeys(("latency_part", "connection"), Checked("test_constants_of_a_library_change_the_time")),
+    },
     Hardware: HARDWARE_FIELDS,
     TwoLevel: {
         "per_node": Checked("test_more_workers_in_a_node_are_nearer"),
@@ -425,11 +433,35 @@ def test_dearer_measurements_take_longer(ranks: int, nbytes: float, factor: floa
     assert known.time_s(nbytes, ranks) < more.time_s(nbytes, ranks)
 
 
+@pytest.mark.parametrize(
+    ("kind", "costs", "field", "dearer"),
+    [
+        ("all_reduce", NcclCosts(), "ring_latencies", 5.0),
+        ("broadcast", NcclCosts(), "chain_latencies", 5.0),
+        ("all_reduce", NcclCosts(), "stored_part", 1.0),
+        ("all_reduce", GlooCosts(), "latency_part", 1.0),
+        ("all_reduce", GlooCosts(), "connection", Tcp(flow_bytes_per_s=1e7)),
+    ],
+)
+def test_constants_of_a_library_change_the_time(kind: str, costs: Any, field: str, dearer: Any) -> None:
+    library = "nccl" if isinstance(costs, NcclCosts) else "gloo"
+    links = [Link(1e-3, 1e8, **{library: one}) for one in (costs, replace(costs, **{field: dearer}))]
+    less, more = (float(collective_s(kind, WORKERS, 1e8, link)) for link in links)
+    assert less < more
+
+
+def test_measured_times_of_a_node_are_taken() -> None:
+    link = Link(1e-6, 3e11)
+    slow, fast = (replace(link, measured=NodeTimes("a100", factor)) for factor in (2.0, 1.0))
+    times = [collective_s("all_reduce", 8, 1e9, one, "measured") for one in (slow, fast)]
+    assert times[0] == pytest.approx(2 * times[1])
+
+
 @given(st.floats(1, 1e12), st.floats(1, 1e12), st.floats(1, 100))
 def test_more_memory_never_holds_less(needed: float, held: float, factor: float) -> None:
     small = replace(HARDWARE["h100"], memory_bytes=held)
     memory = Memory(needed, 0.0, 0.0, 0.0, 0.0, 0.0)
-    assert memory.fits(small) == (needed <= held)
+    assert memory.fits(small) == (needed <= USABLE * held)
     assert memory.fits(small) <= memory.fits(replace(small, memory_bytes=factor * held))
 
 

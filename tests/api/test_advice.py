@@ -14,7 +14,7 @@ def test_rows_are_those_of_the_advice() -> None:
         (row["list"] for row in advice.rows), key=["ranked", "loss unknown", "infeasible"].index
     )
     assert list(advice.summary["method"]) == [row["method"] for row in advice.rows]
-    assert "Ranked by time" in str(advice)
+    assert "Verdict" in str(advice) and "Plans by time" in str(advice)
 
 
 def test_mistakes_are_called_as_python_does() -> None:

@@ -17,7 +17,7 @@ SMALL = ["advise", "--model", "gpt-160m", "--network", "two-sites", "--hardware"
 
 
 def test_people_get_lists_and_sentences() -> None:
-    done = CliRunner().invoke(app, SMALL, catch_exceptions=False)
+    done = CliRunner().invoke(app, [*SMALL, "--all"], catch_exceptions=False)
     assert done.exit_code == 0
     for words in ("Ranked by time to the same loss", "Loss unknown", "What decides", "What nobody knows"):
         assert words in done.output

@@ -62,7 +62,7 @@ FIELDS: dict[str, Moves] = {
     "k": Moves(8, bytes=">"),
     "bits": Moves(4, bytes="<"),
     "index_bits": Moves(16, bytes="<", training=False),
-    "value": Moves("bf16", bytes="<"),
+    "value_format": Moves("bf16", bytes="<"),
     "fraction": Moves(0.1, bytes=">"),
     "freeze_step": Moves(8, bytes=">"),
     "asynchronous": inert(

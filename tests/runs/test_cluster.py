@@ -87,7 +87,7 @@ def test_a_projection_is_of_the_cluster(cluster: Path) -> None:
     spec = load_spec("project-gpt-160m", given, ProjectSpec)
     row = project(spec)[0]
     shape = MODELS["gpt-160m"]
-    computing_s = float(compute_s(shape.flops_per_token * spec.tokens_per_worker, hardware(cluster)))
+    computing_s = float(compute_s(shape.flops_per_token * spec.worker_tokens, hardware(cluster)))
     assert (row["network"], row["hardware"], row["algorithm"]) == ("lab", "lab", "gloo-ring")
     assert row["compute_s"] == pytest.approx(computing_s)
     assert row["communication_s"] == pytest.approx(sum_s(cluster, 4, 4.0 * shape.parameters))

@@ -195,30 +195,30 @@ def test_the_trace_of_what_is_long_has_its_first_micro_batches(monkeypatch, tmp_
 def test_a_schedule_that_waits_for_ever_is_one_line_and_leaves_nothing(command, tmp_path):
     done = command("pipeline", *SMALL, "--schedule", "async-1f1b", "--max-in-flight", "1,2")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "max_in_flight" in done.err and "stage 2" in done.err and not (tmp_path / "runs").exists()
+    assert "--max-in-flight" in done.err and "stage 2" in done.err and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--microbatches", "6"), "microbatches: got 6; expected a multiple of the 4 stages"),
-        (("--schedule", "gpip"), "schedules.0: got 'gpip'; expected one of '1f1b', 'async-1f1b', "),
-        (("--schedule", "gpipe", "--chunks", "2"), "chunks: got 2; expected nothing without the schedule"),
-        (("--schedule", "zb-h1", "--max-in-flight", "2"), "max_in_flight: got (2,); expected nothing without one of"),
-        (("--schedule", "greedy", "--max-in-flight", "0"), "max_in_flight: got 0; expected at least 1: stage 1"),
+        (("--microbatches", "6"), "--microbatches: got 6; expected a multiple of the 4 stages"),
+        (("--schedule", "gpip"), "--schedule.0: got 'gpip'; expected one of '1f1b', 'async-1f1b', "),
+        (("--schedule", "gpipe", "--chunks", "2"), "--chunks: got 2; expected nothing without the schedule"),
+        (("--schedule", "zb-h1", "--max-in-flight", "2"), "--max-in-flight: got (2,); expected nothing without one of"),
+        (("--schedule", "greedy", "--max-in-flight", "0"), "--max-in-flight: got 0; expected at least 1: stage 1"),
         (
             ("--schedule", "1f1b", "--max-in-flight", "2,1"),
-            "max_in_flight: got (2, 1); expected one value, or one for each of",
+            "--max-in-flight: got (2, 1); expected one value, or one for each of",
         ),
-        (("--forward", "soon"), "forward.0: got 'soon'; expected a time with its unit"),
-        (("--forward", "1,2"), "forward: got (1.0, 2.0); expected one value, or one for each of the 4 stages"),
-        (("--backward-weight", "3"), "backward_weight: got 3.0; expected at most the backward's 2 s"),
-        (("--activation-bytes", "big"), "activation_bytes: got 'big'; expected a size with its unit"),
-        (("--network", "10gb"), "networks.0: got '10gb'; expected one of"),
-        (("--stages", "0"), "stages: got 0; expected at least 1"),
-        (("--microbatches", "200000"), "microbatches: got 200000; expected at most 131,072"),
-        (("pipeline-gpt-350m", "--stages", "25"), "stages: got 25; expected at most 24: gpt-350m has 24 blocks"),
-        (("pipeline-gpt-350m", "--forward", "1"), "forward: got (1.0,); expected nothing beside a model"),
+        (("--forward", "soon"), "--forward.0: got 'soon'; expected a time with its unit"),
+        (("--forward", "1,2"), "--forward: got (1.0, 2.0); expected one value, or one for each of the 4 stages"),
+        (("--backward-weight", "3"), "--backward-weight: got 3.0; expected at most the backward's 2 s"),
+        (("--activation-bytes", "big"), "--activation-bytes: got 'big'; expected a size with its unit"),
+        (("--network", "10gb"), "--network.0: got '10gb'; expected one of"),
+        (("--stages", "0"), "--stages: got 0; expected at least 1"),
+        (("--microbatches", "200000"), "--microbatches: got 200000; expected at most 131,072"),
+        (("pipeline-gpt-350m", "--stages", "25"), "--stages: got 25; expected at most 24: gpt-350m has 24 blocks"),
+        (("pipeline-gpt-350m", "--forward", "1"), "--forward: got (1.0,); expected nothing beside a model"),
         (("compare-text",), "kind: got 'compare'; expected one of 'pipeline'; a spec of"),
     ],
 )

@@ -153,7 +153,7 @@ NETWORKS: dict[str, Preset] = {
         p3_nccl_link(name="p3.2xlarge"),
         "AWS p3.2xlarge machines (one V100 each), as NCCL finds their cards of up to 10 Gbit/s",
         "Fitted to NCCL's calls on 4 to 32 of them, and NCCL's costs there (GitHub: BinhangYuan/tc_cluster_setting, "
-        "2022): syncline.costmodel.network.measured_links. The latency contains the software of a call; another one "
+        "2022). The latency contains the software of a call; another one "
         "and a rate describe a shaped link.",
     ),
     "p3.2xlarge-gloo": Preset(

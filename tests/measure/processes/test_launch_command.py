@@ -300,15 +300,15 @@ def test_exit_codes(command: Callable, tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         done = command("launch", "tiny.yaml", "--port", str(port))
-    line = f"error: port: got {port}; expected a free port (address already in use)"
+    line = f"error: --port: got {port}; expected a free port (address already in use)"
     assert (done.code, [one for one in done.err.splitlines() if not one.startswith("warning")]) == (2, [line])
     if not torch.cuda.is_available():
         done = command("launch", "tiny.yaml", "--device", "cuda")
         assert done.code == 2
-        assert done.err.endswith("error: device: got 'cuda'; expected cpu, as torch finds no GPU here\n")
+        assert done.err.endswith("error: --device: got 'cuda'; expected cpu, as torch finds no GPU here\n")
     for option, value, line in [
-        ("--timeout", "0 s", "timeout: got 0.0; expected at least 1 s"),
-        ("--port", "65536", "port: got 65536; expected a free port up to 65535; 0 for any"),
+        ("--timeout", "0 s", "--timeout: got 0.0; expected at least 1 s"),
+        ("--port", "65536", "--port: got 65536; expected a free port up to 65535; 0 for any"),
     ]:
         done = command("launch", "tiny.yaml", option, value)
         assert (done.code, done.err.splitlines()[-1]) == (2, f"error: {line}")

@@ -8,6 +8,7 @@ from syncline.planner.advice.plan_costs import price_plans, with_computing_alone
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.computing_alone import below_computing
+from syncline.questions.advise import Advise
 from tests.planner.advice.test_significance import plan
 
 NETWORK = {
@@ -21,9 +22,8 @@ NETWORK = {
 
 @pytest.fixture(scope="module")
 def fast() -> AdviceQuestion:
-    return advice_question(
-        "llama-7b", network=NETWORK, hardware="a100", workers=64, tokens="140B", extrapolate=True, methods=["ddp-adam"]
-    )
+    asked = {"network": NETWORK, "hardware": "a100", "workers": 64, "tokens": "140B", "methods": ["ddp-adam"]}
+    return advice_question(Advise(model="llama-7b", extrapolate=True, **asked))
 
 
 def test_a_plan_below_computing_alone_names_its_tokens_and_their_source(fast: AdviceQuestion) -> None:

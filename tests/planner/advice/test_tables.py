@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 from rich.console import Console
@@ -32,7 +33,7 @@ def test_it_fits_a_terminal_in_one_piece(advice: Advice) -> None:
 
 def test_ties_are_marked(advice: Advice) -> None:
     text = shown(advice, every_plan=True)
-    assert "\n 2 = " in text and "nobody can tell" in text
+    assert re.search(r"\n \d+ = ", text) and "nobody can tell" in text
 
 
 def test_the_short_form_is_assumptions_a_verdict_and_ten_plans(advice: Advice) -> None:

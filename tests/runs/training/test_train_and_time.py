@@ -168,7 +168,7 @@ def test_updates_that_cannot_be_counted_are_refused_before_anything_is_trained()
 
 def test_an_algorithm_and_a_start_rule_change_the_clock() -> None:
     steps = {
-        (algorithm, rule): timed(spec_of({"kind": "ddp"}, algorithm=algorithm, rule=rule, workers=4))[1].step_time_s
+        (algorithm, rule): timed(spec_of({"kind": "ddp"}, algorithm=algorithm, protocol=rule, workers=4))[1].step_time_s
         for algorithm, rule in (
             (None, "eager"), ("auto", "eager"), ("ring", "eager"), ("tree", "eager"), ("tree", "rendezvous")
         )

@@ -203,7 +203,7 @@ def test_installed_packages_offer_networks_by_name(module: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("no_such_module:NET", "networks.0: got 'no_such_module:NET'; expected a module that imports"),
+        ("no_such_module:NET", "--network.0: got 'no_such_module:NET'; expected a module that imports"),
         ("{}:LAP", "expected a name of {}"),
         ("{}:Ring", "expected a network: name, gloo, among, describe (this type lacks"),
         ("{}:CARD", "this Hardware lacks gloo, among, describe"),

@@ -115,8 +115,9 @@ def test_what_there_is_not_is_refused() -> None:
         nccl_sockets_s("scan", 4, 1e6, LINK)
     with pytest.raises(SpecError, match=r"nccl.stored_part: got 1.5"):
         NcclCosts(stored_part=1.5)
+    paths = {"buffer_bytes": "buffer_size", "call_s": "call_overhead"}
     for field, value in (("channels", 0), ("slices", 0), ("buffer_bytes", 0.0), ("call_s", -1.0)):
-        with pytest.raises(SpecError, match=rf"nccl.{field.split('_')[0]}: got {value}"):
+        with pytest.raises(SpecError, match=rf"nccl.{paths.get(field, field)}: got {value}"):
             NcclCosts(**{field: value})
     with pytest.raises(SpecError, match=r"link.nccl: .*none beside gloo"):
         replace(KNOWN, gloo=FREE)
