@@ -265,6 +265,11 @@ class LevelTopology(ByValue):
         """Return the value by which topologies are compared and hashed."""
         return self.network, self.workers
 
+    @property
+    def innermost(self) -> tuple[int, Link]:
+        """Return the workers of an innermost unit, and their link."""
+        return self.shape.capacity[0], self.network.levels[0].link
+
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second that each channel carries."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.network.link import Link, star
+from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.paths import ByValue, DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
 from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
 from syncline.errors import SpecError
@@ -79,6 +80,12 @@ class _Members(DerivedTopology):
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the bytes per second of all channels, also of those that no member uses."""
         return self.whole.bandwidth_bytes_per_s
+
+    @property
+    def measured(self) -> NodeTimes | None:
+        """Return the measured times of the innermost link if all members share one innermost unit."""
+        size, link = getattr(self.whole, "innermost", (self.whole.workers, None))
+        return link.measured if link is not None and len(np.unique(self.members // size)) == 1 else None
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths between members in the underlying topology."""

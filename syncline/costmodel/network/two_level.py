@@ -126,6 +126,11 @@ class Nodes(ByValue):
         return self.network, self.workers, self.nodes
 
     @property
+    def innermost(self) -> tuple[int, Link]:
+        """Return the workers of a node, and their link."""
+        return self.network.per_node, self.network.inner
+
+    @property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the ``(2 P + 2 nics,)`` payload bytes per second that each channel carries."""
         inner, outer = self.network.inner, self.network.outer

@@ -252,7 +252,7 @@ class Assembly:
             named.joined[key] = instruction
             place = self.kinds.place(collective_kind, worker)
             port = self.port(instruction.stream) + worker
-            numbered = self.kinds.is_numbered(instruction, place)
+            numbered = self.kinds.is_numbered(collective, place)
             key_number = self.keys.setdefault(key, len(self.keys))
             parts.append((worker, collective_kind, key_number, place, port, numbered, len(self.instructions)))
             return (JOIN, 0, number, 0, 0, 0.0), span_names

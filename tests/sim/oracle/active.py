@@ -47,7 +47,7 @@ class ActiveCollective:
             call_s = float(gloo.software_s(collective.kind, len(does), collective.nbytes)) if len(does) > 1 else 0.0
             connections = Connections(fabric, routes, gloo.message_s, call_s)
             for worker, rounds in does.items():
-                on_gloo.append(GlooRank(connections, worker, on_gloo, rounds, collective.kind))
+                on_gloo.append(GlooRank(connections, worker, on_gloo, rounds, collective.kind, len(does)))
             for gloo_rank in on_gloo:
                 gloo_rank.look_ahead()
             self.ranks.update(zip(does, on_gloo, strict=True))

@@ -15,6 +15,7 @@ instant, go first. A route's overhead counts as latency, of messages and of clea
 |--------------------------|------------------------------------------------------------------|---------------------|
 | `gloo-ring` (all-reduce) | a segment each, to the worker before: summed, then handed on     | 2; 1 at the halfway |
 | `gloo-all-reduce`        | the same                                                         | the same            |
+| `gloo-reduce`            | such a ring, whose segments then go to the root                  | 2, then all         |
 | `gloo-ring` (all-gather) | half a part each, to the worker after                            | 2                   |
 | `gloo-posted`            | i to i + 1 + k in round k; of a gather, each worker to the first | all                 |
 | `gloo-tree`              | i < 2^k to i + 2^k in round k                                    | 1                   |
@@ -35,13 +36,16 @@ from tests.sim.oracle.ports import Fabric, PortOut
 from tests.sim.oracle.rank_rounds import RankRounds, Routes
 
 
-def rounds_ahead(kind: str, rounds: int) -> list[int]:
+def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
     """In each round of a collective of gloo, the number of rounds before it up to which all must have arrived."""
     if kind in ("all_reduce", "reduce_scatter"):
         half = rounds // 2
         return [1 if half and at == half else 2 for at in range(rounds)]
     if kind == "all_gather":
         return [2] * rounds
+    if kind == "reduce":  # its last rounds are what each rank but the root sends to the root, at once
+        ring = max(rounds - workers + 1, 0)
+        return [2] * ring + [at + 1 for at in range(rounds - ring)]
     if kind == "broadcast":
         return [1] * rounds
     return [at + 1 for at in range(rounds)]
@@ -49,12 +53,12 @@ def rounds_ahead(kind: str, rounds: int) -> list[int]:
 
 def waits_for_sends(kind: str) -> bool:
     """Whether a rank also waits for what it sends: in rings."""
-    return kind in ("all_reduce", "reduce_scatter", "all_gather")
+    return kind in ("all_reduce", "reduce_scatter", "all_gather", "reduce")
 
 
 def posts_first(kind: str) -> bool:
     """Whether a rank posts its receives of a round before it issues its sends."""
-    return kind in ("all_reduce", "reduce_scatter")
+    return kind in ("all_reduce", "reduce_scatter", "reduce")
 
 
 class Connection(PortOut):
@@ -106,17 +110,24 @@ class GlooRank:
         ranks: of this collective, in the order of its group.
         does: what it does in each round.
         kind: of the collective.
+        workers: of the collective.
     """
 
     receives: int = 0  # through a port in, of which it has none
 
     def __init__(
-        self, connections: Connections, worker: int, ranks: Sequence[GlooRank], does: RankRounds, kind: str
+        self,
+        connections: Connections,
+        worker: int,
+        ranks: Sequence[GlooRank],
+        does: RankRounds,
+        kind: str,
+        workers: int,
     ) -> None:
         self.connections, self.worker, self.ranks = connections, worker, ranks
         self.fabric = connections.fabric
         self.rounds, self.before, self.nbytes = does
-        self.ahead, self.posts_first = rounds_ahead(kind, len(self.rounds)), posts_first(kind)
+        self.ahead, self.posts_first = rounds_ahead(kind, len(self.rounds), workers), posts_first(kind)
         sends = (len(one.sends) for one in self.rounds)
         self.sends_before = list(accumulate(sends, initial=0)) if waits_for_sends(kind) else [0] * len(self.before)
         self.at = 0
