@@ -152,10 +152,16 @@ class MeasuredMonth(NamedTuple):
 
 def months(rounds: int) -> list[MeasuredMonth]:
     """All ways to go on; the first round does not count."""
-    failures = {"rates": "llama-3", "repair": "1 h", "restart": "5 min", "timeout": "1 min", "reform": "30 s"}
-    failures |= {"spares": 16, "checkpoint": {"seconds": 30}}
+    failures = {
+        "rates": "llama-3",
+        "repair_time": "1 h",
+        "restart_time": "5 min",
+        "detection_timeout": "1 min",
+        "regroup_time": "30 s",
+    }
+    failures |= {"spares": 16, "checkpoint": {"write_time": 30}}
     rows = []
-    for recovery in ("restart", "reform", "alone"):
+    for recovery in ("restart", "elastic", "alone"):
         told: list[dict[str, Any]] = []
         taken = [
             cpu_s(lambda: told.extend(goodput(failures, 10_000, "10 s", recovery=recovery).rows))  # noqa: B023

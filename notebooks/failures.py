@@ -26,14 +26,14 @@ import pandas as pd
 import syncline as sl
 from syncline.analysis.figures.style import figure_style
 
-MACHINES = {"rates": "meta-rsc-1", "restart": "10 min", "timeout": "1 min", "checkpoint": {"seconds": 30}}
+MACHINES = {"rates": "meta-rsc-1", "restart_time": "10 min", "detection_timeout": "1 min", "checkpoint": {"write_time": 30}}
 WORKERS = [256, 1024, 4096, 16384]
-RECOVERIES = ["restart", "reform", "alone"]
+RECOVERIES = ["restart", "elastic", "alone"]
 
 # %% [markdown]
 # ## What is left, by what is done
 #
-# `restart`: all go back to the last checkpoint, saved as often as is best. `reform`: those who are there go on.
+# `restart`: all go back to the last checkpoint, saved as often as is best. `elastic`: those who are there go on.
 # `alone`: workers at their own pace, who wait for nobody.
 
 # %%
@@ -60,7 +60,7 @@ plt.show()
 # %%
 minutes = [2, 5, 10, 20, 40, 80, 160]
 saved = [
-    sl.goodput(MACHINES | {"checkpoint": {"seconds": 30, "interval": f"{one} min"}}, 4096).rows[0]["goodput"]
+    sl.goodput(MACHINES | {"checkpoint": {"write_time": 30, "interval": f"{one} min"}}, 4096).rows[0]["goodput"]
     for one in minutes
 ]
 with figure_style():
@@ -74,4 +74,4 @@ plt.show()
 #
 # - The rates: `"50000 h"` in the place of a published one; bursts with a `shape` below 1.
 # - What a checkpoint takes, and whether training stops for it: `"mode": "asynchronous"`.
-# - `spares`, `timeout`, `restart`: docs/failures.md has every field.
+# - `spares`, `detection_timeout`, `restart_time`: docs/failures.md has every field.

@@ -160,7 +160,7 @@ def _timed(
     for run in runs:
         method = run.method.in_precision(run.number_format)
         if reforms(run, method):
-            raise SpecError("failures.recovery", "reform", "restart, where a training is timed on networks of its own")
+            raise SpecError("failures.recovery", "elastic", "restart, where a training is timed on networks of its own")
         if asynchronous_of(method) is not None:
             played = tasks.played(run, method)
             if played is None:

@@ -63,11 +63,11 @@ def advise(
         every_plan: List all plans, and all sentences on what decides and what is unknown.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
             50000h, fields, or a YAML file.
-        recovery: Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by
+        recovery: Recovery from failures: restart (all workers, from a checkpoint) or elastic (the others continue); by
             default what each method supports.
         restart: Time to start the processes again after a failure.
         repair: Time until a failed machine is back; by default 5.7 h.
-        checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.
+        checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'write_time': 60, 'mode': 'peer'}.
         bandwidth: Total bandwidth at which all workers write a checkpoint, as in 100GB/s; replaces the time.
 
     Returns:
@@ -218,10 +218,10 @@ def goodput(
             50000h, fields, or a YAML file.
         workers: Numbers of workers, as in 1024,16384.
         step_time: Duration of a step without failures.
-        recovery: Recovery from failures: restart (all workers, from a checkpoint), reform (the others continue) or
+        recovery: Recovery from failures: restart (all workers, from a checkpoint), elastic (the others continue) or
             alone (each worker continues at its own pace); by default that of the failures.
         interval: Time between checkpoints; or best, or never; by default that of the failures.
-        checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.
+        checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'write_time': 60, 'mode': 'peer'}.
         size: Size of a checkpoint, as in 2TB.
         bandwidth: Total bandwidth at which all workers write a checkpoint, as in 100GB/s; replaces the time.
         mode: Checkpointing mode: blocking, asynchronous or peer.
@@ -233,7 +233,7 @@ def goodput(
         steps: Number of steps to simulate; replaces the duration.
         seeds: Number of simulations, each with its own random failures.
         period: Number of steps between exchanges, for recovery without restarts.
-        **fields: Other fields of the failures, by name: node=8, outages='log.csv'.
+        **fields: Other fields of the failures, by name: workers_per_node=8, outages='log.csv'.
 
     Returns:
         The result with a row per number of workers, recovery and interval.
@@ -427,11 +427,11 @@ def project(
             1,000 rows.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
             50000h, fields, or a YAML file.
-        recovery: Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by
+        recovery: Recovery from failures: restart (all workers, from a checkpoint) or elastic (the others continue); by
             default what each method supports.
         restart: Time to start the processes again after a failure.
         repair: Time until a failed machine is back; by default 5.7 h.
-        checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.
+        checkpoint: Time to write a checkpoint; or the fields of checkpoints: {'write_time': 60, 'mode': 'peer'}.
         bandwidth: Total bandwidth at which all workers write a checkpoint, as in 100GB/s; replaces the time.
         networks: Network: a name from 'syncline list networks', a YAML file, or LATENCY,BANDWIDTH as in 50us,10Gbit/s;
             repeatable, or several names separated by commas.

@@ -18,7 +18,7 @@ class Goodput(
     examples=(
         "syncline goodput --workers 1024,16384 --checkpoint 30s --restart 10min",
         "syncline goodput --failures 50000h --checkpoint 1min --interval 10min,1h,best",
-        "syncline goodput --failures failures.yaml --recovery restart,reform,alone",
+        "syncline goodput --failures failures.yaml --recovery restart,elastic,alone",
     ),
 ):
     """Simulate failures of a training, without training: goodput, lost work and the best checkpoint interval.
@@ -30,7 +30,7 @@ class Goodput(
         SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
-    >>> (row,) = sl.goodput("llama-3", 16384, restart="10 min", checkpoint={"seconds": 30}).rows
+    >>> (row,) = sl.goodput("llama-3", 16384, restart="10 min", checkpoint={"write_time": 30}).rows
     >>> round(row["best_interval_s"]), round(row["goodput"], 2)
     (798, 0.87)
     """
@@ -41,8 +41,8 @@ class Goodput(
     )
     step_time: str | float = option("Duration of a step without failures.", "10 s", in_order=True, metavar="TIME")
     recovery: str | Iterable[str] | None = option(
-        "Recovery from failures: restart (all workers, from a checkpoint), reform (the others continue) or alone (each "
-        "worker continues at its own pace); by default that of the failures.",
+        "Recovery from failures: restart (all workers, from a checkpoint), elastic (the others continue) or alone "
+        "(each worker continues at its own pace); by default that of the failures.",
         metavar="HOW,...",
         reader="words",
     )
@@ -64,6 +64,6 @@ class Goodput(
     seeds: int = option("Number of simulations, each with its own random failures.", 1, metavar="S")
     period: int = option("Number of steps between exchanges, for recovery without restarts.", 1, metavar="H")
     fields: Mapping[str, Any] | None = option(
-        "Other fields of the failures, by name: node=8, outages='log.csv'.", place=PYTHON
+        "Other fields of the failures, by name: workers_per_node=8, outages='log.csv'.", place=PYTHON
     )
     json: bool = shared.json()

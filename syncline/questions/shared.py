@@ -139,7 +139,7 @@ repair = partial(option, help="Time until a failed machine is back; by default 5
 checkpoint = partial(
     option,
     help="Time to write a checkpoint.",
-    description="Time to write a checkpoint; or the fields of checkpoints: {'seconds': 60, 'mode': 'peer'}.",
+    description="Time to write a checkpoint; or the fields of checkpoints: {'write_time': 60, 'mode': 'peer'}.",
     metavar="TIME",
 )
 bandwidth = partial(
@@ -164,7 +164,7 @@ class FailingMachines(Question):
 
     failures: Any = failures()
     recovery: str | None = option(
-        "Recovery from failures: restart (all workers, from a checkpoint) or reform (the others continue); by default "
+        "Recovery from failures: restart (all workers, from a checkpoint) or elastic (the others continue); by default "
         "what each method supports.",
         metavar="HOW",
     )

@@ -178,13 +178,13 @@ class Training(ClockSpec, Experiment):
         return "workers" if self.pipeline is None else "stages"
 
     def check_gradient_delay(self, method: MethodBase, path: str) -> None:
-        """Refuse methods that ``pipeline`` or ``recovery: reform`` rules out, and remedies without a pipeline.
+        """Refuse methods that ``pipeline`` or ``recovery: elastic`` rules out, and remedies without a pipeline.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
         remedy = remedy_of(method)
-        if self.failures is not None and self.failures.recovery == "reform" and asynchronous_of(method) is None:
+        if self.failures is not None and self.failures.recovery == "elastic" and asynchronous_of(method) is None:
             self.failures.check_method(method, path)
         if self.pipeline is not None:
             self.pipeline.check_method(method, path)

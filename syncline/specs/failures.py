@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.methods import MethodBase
 
-Recovery = Literal["restart", "reform"]
+Recovery = Literal["restart", "elastic"]
 """Recovery of a synchronous method after a failure."""
 
 EXAMPLE = "a published rate's name, the mean time between failures of a worker as in 50000 h, or fields"
@@ -48,39 +48,39 @@ class FailureRateSpec(Spec):
         per: unit that fails: ``worker``, ``node`` or ``site``.
         mtbf: mean time between failures of one unit, in seconds.
         shape: shape of the Weibull distribution; 1 is the exponential distribution.
-        repair: seconds until a failed machine can be used again; by default ``FailuresSpec.repair``.
+        repair_time: seconds until a failed machine can be used again; by default ``FailuresSpec.repair_time``.
     """
 
     per: Per = "worker"
     mtbf: Annotated[float, parsed(parse_seconds), Field(gt=0)]
     shape: Annotated[float, Field(ge=0.1, le=100)] = 1.0
-    repair: Seconds | None = None
+    repair_time: Seconds | None = None
 
 
 class OutageSpec(Spec):
-    """An outage of a worker, node or site from ``leaves`` until ``returns``; without ``returns``, to the end.
+    """An outage of a worker, node or site from ``start`` until ``end``; without ``end``, forever.
 
     Args:
         worker: number of the worker, from 0; exactly one of ``worker``, ``node`` and ``site`` is set.
         node: number of the node, from 0.
         site: number of the site, from 0.
-        leaves: start of the outage, in seconds from the beginning of the training.
-        returns: end of the outage, in seconds from the beginning of the training; by default it does not end.
+        start: start of the outage, in seconds from the beginning of the training.
+        end: end of the outage, in seconds from the beginning of the training; by default it does not end.
     """
 
     worker: int | None = Field(default=None, ge=0)
     node: int | None = Field(default=None, ge=0)
     site: int | None = Field(default=None, ge=0)
-    leaves: Seconds = 0.0
-    returns: Seconds | None = None
+    start: Seconds = 0.0
+    end: Seconds | None = None
 
     @model_validator(mode="after")
     def _one_thing(self) -> OutageSpec:
         units = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
         if len(units) != 1:
             raise refusal("", units, "one of worker, node and site, by its number")
-        if self.returns is not None and self.returns <= self.leaves:
-            raise refusal("returns", self.returns, f"a time after leaves ({self.leaves:g} s)")
+        if self.end is not None and self.end <= self.start:
+            raise refusal("end", self.end, f"a time after start ({self.start:g} s)")
         return self
 
     def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
@@ -109,50 +109,52 @@ IntervalField = Annotated[Literal["best", "never"] | float, parsed(_interval)]
 class CheckpointSpec(Spec):
     """Checkpoints of a training's state: their interval, their cost, their mode.
 
-    A checkpoint takes ``seconds`` to write, or its ``size`` over the ``bandwidth`` of all writing workers together. If
-    a training has no ``size``, the size is that of its parameters and of all states of its method. ``mode`` is
+    A checkpoint takes ``write_time``, or its ``size`` over the ``bandwidth`` of all writing workers together. If a
+    training has no ``size``, the size is that of its parameters and of all states of its method. ``mode`` is
     ``blocking``: the training stops while the checkpoint is written; ``asynchronous``: the training stops only while
-    the state is copied (``snapshot``), the checkpoint is then written during the next steps, and can be restored once
-    it is complete; ``peer``: like ``asynchronous``, but into the memory of the worker half-way round, and the
-    checkpoint is lost if both workers fail. ``load``: the time to read it; by default the time to write it.
+    the state is copied (``snapshot_time``), the checkpoint is then written during the next steps, and can be restored
+    once it is complete; ``peer``: like ``asynchronous``, but into the memory of the worker half-way round, and the
+    checkpoint is lost if both workers fail. ``restore_time``: the time to read it; by default the time to write it.
     """
 
     interval: IntervalField = "best"
-    seconds: Seconds | None = None
+    write_time: Seconds | None = None
     size: BytesField | None = None
     bandwidth: BandwidthField | None = None
     mode: Literal["blocking", "asynchronous", "peer"] = "blocking"
-    snapshot: Seconds = 0.0
-    load: Seconds | None = None
+    snapshot_time: Seconds = 0.0
+    restore_time: Seconds | None = None
 
     @model_validator(mode="after")
     def _one_cost(self) -> CheckpointSpec:
-        if self.seconds is not None and (self.size is not None or self.bandwidth is not None):
-            raise refusal("seconds", self.seconds, "nothing beside size and bandwidth, which say it, too")
+        if self.write_time is not None and (self.size is not None or self.bandwidth is not None):
+            raise refusal("write_time", self.write_time, "nothing beside size and bandwidth, which say it, too")
         if self.size is not None and self.bandwidth is None:
             raise refusal("bandwidth", None, "a rate, beside the size that is written at it")
         if isinstance(self.interval, float) and not 0 < self.interval < math.inf:
             raise refusal("interval", self.interval, "a positive time, best, or never")
-        if self.snapshot and self.mode == "blocking":
-            raise refusal("snapshot", self.snapshot, "none where checkpoints are blocking; or mode: asynchronous")
+        if self.snapshot_time and self.mode == "blocking":
+            raise refusal(
+                "snapshot_time", self.snapshot_time, "none where checkpoints are blocking; or mode: asynchronous"
+            )
         return self
 
     def write_s(self, nbytes: float | None) -> float:
         """Return the seconds to write a checkpoint; ``nbytes`` is the size of the training's own state."""
         size = self.size if self.size is not None else nbytes
         if self.bandwidth is None:
-            return self.seconds or 0.0
+            return self.write_time or 0.0
         if size is None:
-            raise SpecError("failures.checkpoint.size", None, "a size beside the bandwidth, or seconds")
+            raise SpecError("failures.checkpoint.size", None, "a size beside the bandwidth, or write_time")
         return size / self.bandwidth
 
     def load_s(self, nbytes: float | None) -> float:
         """Return the seconds to read a checkpoint."""
-        return self.write_s(nbytes) if self.load is None else self.load
+        return self.write_s(nbytes) if self.restore_time is None else self.restore_time
 
     def blocking_s(self, nbytes: float | None) -> float:
         """Return the seconds for which a checkpoint stops the training."""
-        return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot
+        return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot_time
 
 
 def _rates(value: Any, path: str) -> Any:
@@ -169,7 +171,7 @@ def _rates(value: Any, path: str) -> Any:
 
 
 def _outages(value: Any, path: str) -> Any:
-    """Return the rows of a CSV file with columns ``leaves``, ``returns``, and ``worker``, ``node`` or ``site``."""
+    """Return the rows of a CSV file with columns ``start``, ``end``, and ``worker``, ``node`` or ``site``."""
     if not (isinstance(value, str) and value.endswith(".csv")):
         return value
     rows = csv.DictReader(read_text(Path(value), path).splitlines())
@@ -189,39 +191,41 @@ class FailuresSpec(Spec):
 
     ``rates``: see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a worker.
     ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
-    ``repair``: seconds until a failed machine can be used again, for rates without a repair time; by default 5.7 h, a
+    ``repair_time``: seconds until a failed machine can be used again, for rates without one; by default 5.7 h, a
     published mean (`syncline.costmodel.reliability.rates.REPAIR_S`). ``rejoin_time``: seconds in which a returning
     worker fetches its state; by default the bytes of the state over its link if a network is known, else the time to
-    read a checkpoint. ``node``: workers per node. ``sites``: number of sites, with equal numbers of workers.
-    ``spares``: machines that replace failed ones at once; published rates have those of their cluster.
+    read a checkpoint. ``workers_per_node``: workers of a node. ``sites``: number of sites, with equal numbers of
+    workers. ``spares``: machines that replace failed ones at once; published rates have those of their cluster.
     ``recovery`` of synchronous methods: with ``restart`` all workers wait until the failed ones are back, and return to
-    the last checkpoint; with ``reform`` the present workers form a new group in ``reform`` seconds and go on, if there
-    are at least ``at_least`` of them. Asynchronous methods go on without recovery. ``timeout``: seconds until the
-    other workers detect a failure. ``restart``: seconds to start processes.
+    the last checkpoint; with ``elastic`` the present workers form a new group in ``regroup_time`` and go on, if there
+    are at least ``min_workers`` of them. Asynchronous methods go on without recovery. ``detection_timeout``: seconds
+    until the other workers detect a failure. ``restart_time``: seconds to start processes.
     """
 
     rates: Annotated[tuple[FailureRateSpec, ...], parsed(_rates)] = ()
     outages: Annotated[tuple[OutageSpec, ...], parsed(_outages)] = ()
-    repair: Seconds = REPAIR_S
+    repair_time: Seconds = REPAIR_S
     rejoin_time: Seconds | None = None
-    node: Workers = 1
+    workers_per_node: Workers = 1
     sites: Workers = 1
     spares: int = Field(default=0, ge=0, le=10**9)
     recovery: Recovery = "restart"
-    timeout: Seconds = 0.0
-    restart: Seconds = 0.0
-    reform: Seconds = 0.0
-    at_least: Workers = 1
+    detection_timeout: Seconds = 0.0
+    restart_time: Seconds = 0.0
+    regroup_time: Seconds = 0.0
+    min_workers: Workers = 1
     checkpoint: CheckpointSpec = CheckpointSpec()
 
     @model_validator(mode="before")
     @classmethod
     def _published(cls, value: Any) -> Any:
-        """Set ``node`` and ``spares`` to those of the published rates, unless the spec sets them."""
+        """Set ``workers_per_node`` and ``spares`` to those of the published rates, unless the spec sets them."""
         if not isinstance(value, dict) or not isinstance(value.get("rates"), str):
             return value
         published = FAILURE_RATES.get(value["rates"].lower())
-        return {"node": published.node, "spares": published.spares} | value if published is not None else value
+        if published is None:
+            return value
+        return {"workers_per_node": published.node, "spares": published.spares} | value
 
     def check(self, workers: int) -> None:
         """Refuse failures of workers that do not exist.
@@ -229,23 +233,23 @@ class FailuresSpec(Spec):
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        for name in ("node", "sites", "at_least"):
+        for name in ("workers_per_node", "sites", "min_workers"):
             if getattr(self, name) > workers:
                 raise refusal(f"failures.{name}", getattr(self, name), f"at most {workers}, the workers")
         for i, outage in enumerate(self.outages):
-            if outage.workers(self.node, self.workers_per_site(workers))[0] >= workers:
+            if outage.workers(self.workers_per_node, self.workers_per_site(workers))[0] >= workers:
                 fields = outage.model_dump(exclude_none=True, include={"worker", "node", "site"})
                 raise refusal(f"failures.outages.{i}", fields, f"a number of one of the {workers} workers")
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse ``recovery: reform`` of a method whose workers cannot form a new group.
+        """Refuse ``recovery: elastic`` of a method whose workers cannot form a new group.
 
         Raises:
             PydanticCustomError: with the path from the spec's root.
         """
-        if self.recovery == "reform" and not sends_only_means(method):
+        if self.recovery == "elastic" and not sends_only_means(method):
             expected = "restart; a group forms anew where a method sends means alone, uncompressed, or is asynchronous"
-            raise refusal("failures.recovery", f"reform, of {path} {method.name}", expected)
+            raise refusal("failures.recovery", f"elastic, of {path} {method.name}", expected)
 
     def workers_per_site(self, workers: int) -> int:
         """Return the number of workers of the largest site."""
@@ -254,7 +258,9 @@ class FailuresSpec(Spec):
     def failure_rates(self) -> tuple[FailureRate, ...]:
         """Return the rates as the cost model's `FailureRate`."""
         return tuple(
-            FailureRate(rate.mtbf, rate.per, rate.shape, self.repair if rate.repair is None else rate.repair)
+            FailureRate(
+                rate.mtbf, rate.per, rate.shape, self.repair_time if rate.repair_time is None else rate.repair_time
+            )
             for rate in self.rates
         )
 
@@ -268,18 +274,22 @@ class FailuresSpec(Spec):
 
     def mtbf_s(self, workers: int) -> float:
         """Return the mean seconds between failures of any machine of the group; infinite without rates."""
-        return group_mtbf_s(self.failure_rates(), workers, self.node, self.sites)
+        return group_mtbf_s(self.failure_rates(), workers, self.workers_per_node, self.sites)
 
     def all_lost_mtbf_s(self, workers: int) -> float:
         """Return the mean seconds between failures that stop all workers at once."""
-        group_rates = [rate for rate in self.failure_rates() if rate.units(workers, self.node, self.sites) == 1]
-        return group_mtbf_s(group_rates, workers, self.node, self.sites)
+        group_rates = [
+            rate for rate in self.failure_rates() if rate.units(workers, self.workers_per_node, self.sites) == 1
+        ]
+        return group_mtbf_s(group_rates, workers, self.workers_per_node, self.sites)
 
     def failing_group(self, workers: int) -> FailingGroup:
         """Return the group of workers, its spares, and the times that recovery takes."""
         from syncline.sim.failures.roster import FailingGroup
 
-        return FailingGroup(workers, self.spares, self.timeout, self.restart, self.reform, self.at_least)
+        return FailingGroup(
+            workers, self.spares, self.detection_timeout, self.restart_time, self.regroup_time, self.min_workers
+        )
 
     def checkpoint_costs(
         self,
@@ -328,7 +338,7 @@ class FailuresSpec(Spec):
     def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.
 
-        With ``recovery: reform`` these are the instants at which no worker is present. If a closed form holds, they
+        With ``recovery: elastic`` these are the instants at which no worker is present. If a closed form holds, they
         include the chance that single failures overlap; otherwise only failures that stop all workers at once count.
         """
         if self.recovery == "restart":
@@ -345,10 +355,10 @@ class FailuresSpec(Spec):
         site_workers = self.workers_per_site(workers)
         fixed_outages = []
         for outage in self.outages:
-            first, stop = outage.workers(self.node, site_workers)
-            back_s = math.inf if outage.returns is None else outage.returns
-            fixed_outages.append(Outage(outage.leaves, first, min(stop, workers), back_s))
-        return all_outages(self.failure_rates(), fixed_outages, workers, self.node, self.sites, seed)
+            first, stop = outage.workers(self.workers_per_node, site_workers)
+            back_s = math.inf if outage.end is None else outage.end
+            fixed_outages.append(Outage(outage.start, first, min(stop, workers), back_s))
+        return all_outages(self.failure_rates(), fixed_outages, workers, self.workers_per_node, self.sites, seed)
 
 
 def _fields(value: Any) -> Any:
@@ -390,11 +400,17 @@ def parse_failures(value: Any, path: str = "failures") -> FailuresSpec:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
 
-CHECKPOINT_OPTIONS = {"checkpoint": "seconds", "size": "size", "bandwidth": "bandwidth", "mode": "mode"}
+CHECKPOINT_OPTIONS = {"checkpoint": "write_time", "size": "size", "bandwidth": "bandwidth", "mode": "mode"}
 """Field of a checkpoint by the name of the option that sets it."""
 
-FAILURE_OPTIONS = ("recovery", "restart", "timeout", "repair", "spares", *CHECKPOINT_OPTIONS)
-"""Options that set a field of the failures, or of their checkpoints."""
+FAILURE_OPTIONS = {
+    "recovery": "recovery",
+    "restart": "restart_time",
+    "timeout": "detection_timeout",
+    "repair": "repair_time",
+    "spares": "spares",
+}
+"""Field of the failures by the name of the option that sets it."""
 
 
 def failures_of(question: Any, path: str = "failures") -> FailuresSpec | None:
@@ -403,7 +419,7 @@ def failures_of(question: Any, path: str = "failures") -> FailuresSpec | None:
     Raises:
         SpecError: the failures are unknown, or there are options but no failures.
     """
-    options = {name: getattr(question, name, None) for name in FAILURE_OPTIONS}
+    options = {name: getattr(question, name, None) for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS)}
     options = {name: value for name, value in options.items() if value is not None}
     if question.failures is None:
         for name, value in options.items():
@@ -414,13 +430,15 @@ def failures_of(question: Any, path: str = "failures") -> FailuresSpec | None:
 
 
 def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> FailuresSpec:
-    """Return the failures with other values of fields; see `FAILURE_OPTIONS` for fields of the checkpoints."""
+    """Return the failures with other values of fields, by their names or by those of the options."""
     fields = failures.model_dump(mode="json", exclude_unset=True)
     saved = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
-    if isinstance(saved.get("seconds"), Mapping):
-        saved |= saved.pop("seconds")
+    if isinstance(saved.get("write_time"), Mapping):
+        saved |= saved.pop("write_time")
     checkpoint = {"checkpoint": fields.get("checkpoint", {}) | saved} if saved else {}
-    others = {name: value for name, value in options.items() if name not in CHECKPOINT_OPTIONS}
+    others = {
+        FAILURE_OPTIONS.get(name, name): value for name, value in options.items() if name not in CHECKPOINT_OPTIONS
+    }
     return parse_failures(fields | others | checkpoint)
 
 
@@ -433,11 +451,11 @@ def has_closed_form(failures: FailuresSpec) -> bool:
 
 
 def downtime_s(failures: FailuresSpec) -> float:
-    """Return the seconds from the failure of one machine until processes start: the repair, or at least the timeout.
+    """Return the seconds from the failure of one machine until processes start: the repair, or at least the detection.
 
     With spares a replica does not wait for a repair.
     """
-    return max(failures.timeout, 0.0 if failures.spares else failures.repair_s())
+    return max(failures.detection_timeout, 0.0 if failures.spares else failures.repair_s())
 
 
 def fault_tolerant_group(
@@ -456,7 +474,7 @@ def fault_tolerant_group(
     copies = workers if copies is None else copies
     copy_workers = -(-workers // copies)
     per_s = sum(
-        max(copy_workers / rate.width(workers, failures.node, failures.sites), 1.0) / rate.mtbf_s
+        max(copy_workers / rate.width(workers, failures.workers_per_node, failures.sites), 1.0) / rate.mtbf_s
         for rate in failures.failure_rates()
     )
     return FaultTolerantGroup(
@@ -465,8 +483,8 @@ def fault_tolerant_group(
         failures.mtbf_s(workers),
         failures.all_lost_mtbf_s(workers),
         step_s,
-        failures.timeout + 2 * failures.reform,
-        failures.restart + load_s,
+        failures.detection_timeout + 2 * failures.regroup_time,
+        failures.restart_time + load_s,
         downtime_s(failures),
         period,
     )

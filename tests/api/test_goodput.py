@@ -14,14 +14,14 @@ def test_the_command_prints_the_rows_of_the_function(command):
     done = command(
         "goodput", "--workers", "64,512", "--restart", "5min", "--checkpoint", "30s", "--seeds", "2", "--json"
     )
-    rows = sl.goodput(workers=[64, 512], restart="5 min", checkpoint={"seconds": 30}, seeds=2).rows
+    rows = sl.goodput(workers=[64, 512], restart="5 min", checkpoint={"write_time": 30}, seeds=2).rows
     assert json.loads(done.out)["rows"] == rows
     assert [row["workers"] for row in rows] == [64, 512]
     assert rows[0]["mtbf_s"] == pytest.approx(8 * rows[1]["mtbf_s"])
 
 
 def test_simulation_and_formula_agree_over_many_seeds() -> None:
-    fields = {"checkpoint": {"seconds": 60}, "restart": "10 min", "timeout": "1 min", "spares": 1000}
+    fields = {"checkpoint": {"write_time": 60}, "restart": "10 min", "timeout": "1 min", "spares": 1000}
     (row,) = sl.goodput("500 h", 1000, steps=5000, seeds=40, **fields).rows
     assert row["goodput"] == pytest.approx(row["expected_goodput"], rel=0.02)
     assert row["interval_s"] == pytest.approx(row["best_interval_s"], abs=5)
@@ -32,22 +32,28 @@ def test_simulation_and_formula_agree_over_many_seeds() -> None:
 def test_what_costs_more_is_told_to_cost_more() -> None:
     def of(**fields):
         (row,) = sl.goodput(
-            "2000 h", 1000, **{"repair": 0, "restart": "5 min", "checkpoint": {"seconds": 30}} | fields
+            "2000 h", 1000, **{"repair": 0, "restart": "5 min", "checkpoint": {"write_time": 30}} | fields
         ).rows
         return row["goodput"]
 
     base = of()
-    assert of(restart="10 min") < base and of(checkpoint={"seconds": 90}) < base and of(timeout="5 min") < base
+    assert of(restart="10 min") < base and of(checkpoint={"write_time": 90}) < base and of(timeout="5 min") < base
     assert of(repair="1 h") < of(repair="1 h", spares=10) == base
-    assert of(checkpoint={"seconds": 30, "mode": "asynchronous"}) > base
+    assert of(checkpoint={"write_time": 30, "mode": "asynchronous"}) > base
     assert of(checkpoint={"size": "3 TB", "bandwidth": "100 GB/s"}) == base
-    assert of(checkpoint={"seconds": 30, "load": "10 min"}) < base
-    assert of(checkpoint={"seconds": 30, "interval": "never"}) < 0.01
+    assert of(checkpoint={"write_time": 30, "restore_time": "10 min"}) < base
+    assert of(checkpoint={"write_time": 30, "interval": "never"}) < 0.01
 
 
 def test_who_goes_on_without_the_others_loses_less() -> None:
-    fields = {"repair": "1 h", "restart": "5 min", "timeout": "1 min", "reform": "30 s", "checkpoint": {"seconds": 30}}
-    rows = sl.goodput("llama-3", 4096, recovery=["restart", "reform", "alone"], **fields).rows
+    fields = {
+        "repair": "1 h",
+        "restart": "5 min",
+        "timeout": "1 min",
+        "regroup_time": "30 s",
+        "checkpoint": {"write_time": 30},
+    }
+    rows = sl.goodput("llama-3", 4096, recovery=["restart", "elastic", "alone"], **fields).rows
     goodputs = [row["goodput"] for row in rows]
     assert goodputs == sorted(goodputs) and goodputs[0] < 0.97 < goodputs[1] < goodputs[2]
     assert len({row["interruptions"] for row in rows}) == 1  # the same failures
@@ -56,11 +62,11 @@ def test_who_goes_on_without_the_others_loses_less() -> None:
 def test_a_few_who_go_on_save_for_when_nobody_is_there() -> None:
     """Four who are away for a tenth of the time each are all away once in some hundred hours."""
     machines = {
-        "recovery": "reform",
+        "recovery": "elastic",
         "restart": "5 min",
         "timeout": "1 min",
         "repair": "1 h",
-        "checkpoint": {"seconds": 30},
+        "checkpoint": {"write_time": 30},
     }
     rows = sl.goodput("10 h", 4, interval=["best", "10 min", "20 h", "never"], seeds=3, **machines).rows
     best, often, seldom, never = rows
@@ -76,8 +82,8 @@ def test_a_node_fails_as_one() -> None:
 
 
 def test_a_file_and_a_trace(tmp_path, command):
-    (tmp_path / "log.csv").write_text("leaves,returns,worker,node\n3600,7200,,1\n2 h,,5,\n", encoding="utf-8")
-    (tmp_path / "mine.yaml").write_text("{outages: log.csv, node: 4, recovery: reform}", encoding="utf-8")
+    (tmp_path / "log.csv").write_text("start,end,worker,node\n3600,7200,,1\n2 h,,5,\n", encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text("{outages: log.csv, workers_per_node: 4, recovery: elastic}", encoding="utf-8")
     done = command("goodput", "--failures", "mine.yaml", "--workers", "8", "--for", "10 h", "--json")
     (row,) = json.loads(done.out)["rows"]
     assert row["interruptions"] == 2
@@ -99,16 +105,17 @@ def test_no_progress_is_told(command):
         ({"failures": {"outages": [{"worker": 9}]}, "workers": 8}, "failures.outages.0"),
         ({"failures": {"outages": [{"worker": 1, "node": 2}]}}, "one of worker, node and site"),
         (
-            {"failures": {"outages": [{"worker": 1, "leaves": 5, "returns": 3}]}},
-            r"returns: got 3.0; expected a time after",
+            {"failures": {"outages": [{"worker": 1, "start": 5, "end": 3}]}},
+            r"end: got 3.0; expected a time after",
         ),
-        ({"node": 2048}, "failures.node: got 2048; expected at most 1024, the workers"),
+        ({"workers_per_node": 2048}, "failures.workers_per_node: got 2048; expected at most 1024, the workers"),
         (
-            {"checkpoint": {"seconds": 1, "size": "1 GB"}},
-            "failures.checkpoint.seconds: got 1.0; expected nothing beside",
+            {"checkpoint": {"write_time": 1, "size": "1 GB"}},
+            "failures.checkpoint.write_time: got 1.0; expected nothing beside",
         ),
         ({"checkpoint": {"size": "1 GB"}}, "failures.checkpoint.bandwidth: got None; expected a rate"),
-        ({"recovery": "wait"}, "recovery: got 'wait'; expected one of 'alone', 'reform', 'restart'"),
+        ({"recovery": "wait"}, "recovery: got 'wait'; expected one of 'alone', 'elastic', 'restart'"),
+        ({"repair": "1 h", "repair_time": "2 h"}, "repair: got '1 h'; expected none beside repair_time, which sets it"),
         ({"interval": "0 s"}, "interval: got '0 s'; expected a positive time, best, or never"),
         ({"workers": 0}, "workers: got 0; expected a whole number from 1"),
     ],

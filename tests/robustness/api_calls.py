@@ -293,7 +293,7 @@ CALLS: dict[str, Call] = {
         lambda: {"failures": "llama-3", "workers": [64]},
         lambda: {
             "step_time": "10 s", "recovery": ["restart"], "interval": ["best", "1 h"], "duration": "1 d", "steps": 100,
-            "seeds": 1, "period": 2, "restart": "5 min", "checkpoint": {"seconds": 60}, "spares": 8,
+            "seeds": 1, "period": 2, "restart": "5 min", "checkpoint": {"write_time": 60}, "spares": 8,
         },
         weight=3,
     ),

@@ -125,7 +125,7 @@ ROWS: dict[str, Command] = {
         4,
         {
             "--failures": FAILURES, "--workers": (["8", "16,64"], NUMBERS), "--step-time": (["1 s"], TIMES),
-            "--recovery": (["restart", "reform"], ["nosuch", ""]), "--interval": (["1 h", "best", "never"], TIMES),
+            "--recovery": (["restart", "elastic"], ["nosuch", ""]), "--interval": (["1 h", "best", "never"], TIMES),
             "--checkpoint": (["1 min"], TIMES), "--size": (["2TB"], ["-1", "x", "nan", LONG]),
             "--bandwidth": (["100GB/s"], ["0", "x", "-1 B/s", "nan"]),
             "--mode": (["blocking", "asynchronous", "peer"], ["x"]), "--restart": (["5 min"], TIMES),

@@ -112,6 +112,6 @@ def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]
 
 HOW = {
     "restart": "All go back to the last checkpoint",
-    "reform": "The replicas that are there go on",
+    "elastic": "The replicas that are there go on",
 }
 """Ways in which a training continues, in words."""

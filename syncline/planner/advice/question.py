@@ -199,7 +199,7 @@ def _costless(failing: FailuresSpec | None) -> Iterator[str]:
     """Yield a line for each cost of failures that is 0 because the inputs do not set it."""
     if failing is None:
         return
-    if not (failing.restart or failing.timeout):
+    if not (failing.restart_time or failing.detection_timeout):
         yield "restart: a failure costs no time but that of lost steps (--restart)"
-    if not failing.checkpoint.seconds and failing.checkpoint.bandwidth is None:
+    if not failing.checkpoint.write_time and failing.checkpoint.bandwidth is None:
         yield "checkpoint: it takes no time (--checkpoint, or the --bandwidth of the storage)"

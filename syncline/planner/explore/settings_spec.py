@@ -89,7 +89,7 @@ def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
     if not settings.mtbf:
         return None
     texts = {name: BY_NAME[name].write(getattr(settings, name)) for name in ("mtbf", "restart", "storage")}
-    return {"rates": texts["mtbf"], "restart": texts["restart"], "checkpoint": {"bandwidth": texts["storage"]}}
+    return {"rates": texts["mtbf"], "restart_time": texts["restart"], "checkpoint": {"bandwidth": texts["storage"]}}
 
 
 def failure_options(settings: PageSettings) -> list[str]:
@@ -97,7 +97,7 @@ def failure_options(settings: PageSettings) -> list[str]:
     failures = failures_of_settings(settings)
     if failures is None:
         return []
-    rate, restart = str(failures["rates"]), str(failures["restart"])
+    rate, restart = str(failures["rates"]), str(failures["restart_time"])
     return ["--failures", rate, "--restart", restart, "--bandwidth", str(failures["checkpoint"]["bandwidth"])]
 
 

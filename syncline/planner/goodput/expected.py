@@ -27,7 +27,7 @@ def restarted_goodput(
     interval_s = work_s if interval_s is None else interval_s
     if not has_closed_form(failures) or saving.lag_s or interval_s is None:
         return None
-    again_s, mtbf_s = failures.restart + saving.reload_s, failures.mtbf_s(workers)
+    again_s, mtbf_s = failures.restart_time + saving.reload_s, failures.mtbf_s(workers)
     down_s = max(downtime_s(failures), repaired_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
     return 1 / expected_wall_s(1.0, interval_s, stop_s, again_s, mtbf_s, down_s)
 
@@ -48,7 +48,7 @@ def reformed_goodput(
         interval_s: seconds of work between checkpoints; None: there are no checkpoints.
         work_s: seconds of work in the whole training, if known.
     """
-    if not has_closed_form(failures) or saving.lag_s or failures.at_least > 1:
+    if not has_closed_form(failures) or saving.lag_s or failures.min_workers > 1:
         return None
     lost_s, stop_s = on.lost_mtbf_s, 0.0 if interval_s is None else saving.stop_s
     interval_s = work_s if interval_s is None else interval_s

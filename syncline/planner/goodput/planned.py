@@ -55,13 +55,13 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
 
 
 def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:
-    """Return ``reform`` if the training allows it and the failures do not request a restart, else ``restart``.
+    """Return ``elastic`` if the training allows it and the failures do not request a restart, else ``restart``.
 
     Replicas that exchange in every step re-form only on request.
     """
     requested = failures.recovery if "recovery" in failures.model_fields_set else None
-    can_reform = training.copies > 1 and (requested == "reform" or training.exchanges_every > 1)
-    return "reform" if can_reform and requested != "restart" else "restart"
+    can_regroup = training.copies > 1 and (requested == "elastic" or training.exchanges_every > 1)
+    return "elastic" if can_regroup and requested != "restart" else "restart"
 
 
 def simulated_goodput(
@@ -78,9 +78,9 @@ def simulated_goodput(
     goodputs = []
     for seed in range(seeds):
         outages = failures.outages_of(training.workers, seed)
-        if failures.recovery == "reform":
+        if failures.recovery == "elastic":
             copy_workers = -(-training.workers // training.copies)
-            group = failures.model_copy(update={"at_least": -(-failures.at_least // copy_workers)}).failing_group(
+            group = failures.model_copy(update={"min_workers": -(-failures.min_workers // copy_workers)}).failing_group(
                 training.copies
             )
             endless = SavedSteps(steps * training.copies + MOST_IN_VAIN, equal_step_ends(training.step_s), saving)
@@ -123,10 +123,13 @@ def _never(
     if failures.recovery == "restart":
         work_s = interval_s if interval_s is not None else training.step_s * training.steps
         repair_s = 0.0 if failures.spares else failures.repair_s()
-        needed_s = repair_s + failures.restart + saving.reload_s + work_s + saving.stop_s
+        needed_s = repair_s + failures.restart_time + saving.reload_s + work_s + saving.stop_s
         phase = f"{'a repair, ' if repair_s else ''}a restart and the steps to a checkpoint"
     else:
-        needed_s, phase = failures.timeout + failures.reform + training.step_s, "forming a group and a step"
+        needed_s, phase = (
+            failures.detection_timeout + failures.regroup_time + training.step_s,
+            "forming a group and a step",
+        )
     if needed_s <= mtbf_s * math.log(MOST_IN_VAIN):
         return None
     needed, mtbf = format_seconds(needed_s), format_seconds(mtbf_s)

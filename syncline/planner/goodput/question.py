@@ -12,6 +12,7 @@ from syncline.fields import MANY
 from syncline.questions.declare import listed
 from syncline.questions.goodput import Goodput
 from syncline.specs.failures import (
+    CHECKPOINT_OPTIONS,
     FAILURE_OPTIONS,
     CheckpointSpec,
     FailuresSpec,
@@ -87,10 +88,14 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
         SpecError: a value is invalid; the error names the field and the accepted values.
     """
     failures = parse_failures(question.failures)
-    options = {name: getattr(question, name) for name in FAILURE_OPTIONS if name != "recovery"}
-    options = {name: value for name, value in options.items() if value is not None} | dict(question.fields or {})
-    if options:
-        failures = failures_with(failures, options)
+    options = {name: getattr(question, name) for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS) if name != "recovery"}
+    options = {name: value for name, value in options.items() if value is not None}
+    fields = dict(question.fields or {})
+    for name in options:
+        if (field := FAILURE_OPTIONS.get(name)) in fields:
+            raise SpecError(name, options[name], f"none beside {field}, which sets it, too")
+    if options or fields:
+        failures = failures_with(failures, options | fields)
     recovery, interval = question.recovery, question.interval
     return GoodputQuestion(
         failures,

@@ -40,7 +40,7 @@ def simulate_training(
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
         return play_independent_workers(group, steps, question.step_s, question.period, saving.join_s, outages, until_s)
-    if recovery == "reform":
+    if recovery == "elastic":
         endless = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
         return play_reforms(group, steps, lambda _: endless, outages, until_s, period=question.period)
     return play_restarts(group, SavedSteps(steps, equal_step_ends(question.step_s), saving), outages, until_s)

@@ -16,7 +16,11 @@ from syncline.planner.advice.tables import advice_tables
 from syncline.questions.advise import Advise
 from syncline.specs.failures import parse_failures
 
-MACHINES: dict[str, Any] = {"restart": "10 min", "timeout": "1 min", "checkpoint": {"bandwidth": "1 GB/s"}}
+MACHINES: dict[str, Any] = {
+    "restart_time": "10 min",
+    "detection_timeout": "1 min",
+    "checkpoint": {"bandwidth": "1 GB/s"},
+}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from syncline.planner.goodput.planned import estimate_goodput, simulated_goodput
 from syncline.specs.failures import parse_failures
 
 MACHINES: dict[str, Any] = {
-    "rates": "2000 h", "repair": 0, "restart": "10 min", "timeout": "1 min", "checkpoint": {"bandwidth": "10 GB/s"},
+    "rates": "2000 h", "repair_time": 0, "restart_time": "10 min", "detection_timeout": "1 min",
+    "checkpoint": {"bandwidth": "10 GB/s"},
 }  # fmt: skip
 SYNCHRONOUS = FailingTraining(64, 1, 1, 84e9, 10.0, 30_000.0)
 REPLICAS = FailingTraining(64, 8, 30, 84e9, 10.0, 30_000.0)
@@ -32,10 +33,10 @@ def test_all_who_need_all_have_the_goodput_of_the_same_machines() -> None:
 
 
 def test_copies_of_one_worker_that_go_on_have_the_goodput_of_the_same_machines() -> None:
-    told = left(SYNCHRONOUS._replace(copies=64), recovery="reform", checkpoint={"seconds": 0, "interval": "never"})
-    fields = MACHINES | {"checkpoint": {"seconds": 0, "interval": "never"}, "recovery": "reform"}
+    told = left(SYNCHRONOUS._replace(copies=64), recovery="elastic", checkpoint={"write_time": 0, "interval": "never"})
+    fields = MACHINES | {"checkpoint": {"write_time": 0, "interval": "never"}, "recovery": "elastic"}
     (row,) = sl.goodput(fields, 64, "10 s", duration="1 d").rows
-    assert told.recovery == "reform" and told.goodput == pytest.approx(row["expected_goodput"], rel=1e-6)
+    assert told.recovery == "elastic" and told.goodput == pytest.approx(row["expected_goodput"], rel=1e-6)
 
 
 @pytest.mark.parametrize("of", [SYNCHRONOUS, REPLICAS], ids=["all", "replicas"])
@@ -47,11 +48,11 @@ def test_events_agree(of: FailingTraining) -> None:
 
 
 def test_who_can_go_on_does_unless_it_is_told_otherwise() -> None:
-    assert [left(of).recovery for of in (SYNCHRONOUS, REPLICAS)] == ["restart", "reform"]
+    assert [left(of).recovery for of in (SYNCHRONOUS, REPLICAS)] == ["restart", "elastic"]
     assert left(REPLICAS, recovery="restart").recovery == "restart"
     each_step = SYNCHRONOUS._replace(copies=8)
-    assert [left(each_step).recovery, left(each_step, recovery="reform").recovery] == ["restart", "reform"]
-    assert left(SYNCHRONOUS, recovery="reform").recovery == "restart"
+    assert [left(each_step).recovery, left(each_step, recovery="elastic").recovery] == ["restart", "elastic"]
+    assert left(SYNCHRONOUS, recovery="elastic").recovery == "restart"
     assert left(REPLICAS).goodput > left(REPLICAS, recovery="restart").goodput
 
 
@@ -81,11 +82,11 @@ def test_failures_faster_than_restarts_are_told() -> None:
 def test_where_no_formula_holds_it_is_played() -> None:
     bursts = left(SYNCHRONOUS, rates={"mtbf": "500 h", "shape": 0.7})
     assert bursts.stuck is None and 0.9 < bursts.goodput < 1
-    gone = left(SYNCHRONOUS, rates=[], outages=[{"worker": 3, "leaves": "1 h"}])
+    gone = left(SYNCHRONOUS, rates=[], outages=[{"worker": 3, "start": "1 h"}])
     assert (
         gone.goodput == 0 and gone.stuck == "no progress possible since 1 h: 1 of 64 places stay empty, without a spare"
     )
-    on = left(REPLICAS, rates=[], outages=[{"worker": 3, "leaves": "0 s"}])
+    on = left(REPLICAS, rates=[], outages=[{"worker": 3, "start": "0 s"}])
     assert on.stuck is None and on.goodput == pytest.approx(7 / 8, rel=0.01)
 
 
@@ -95,16 +96,16 @@ def test_a_time_is_with_what_failures_cost() -> None:
     assert with_failures(None, half) is None and with_failures((1.0, 1.0, 1.0), None) == (1.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("recovery", ["restart", "reform"])
+@pytest.mark.parametrize("recovery", ["restart", "elastic"])
 def test_a_state_on_the_link_costs_what_loading_as_long_costs_and_events_agree(recovery: str) -> None:
     """27 to 81 GB at 1 Gbit/s take 216 to 648 s; with no time on the link, only the checkpoint is read."""
     training = SYNCHRONOUS._replace(copies=64, exchanges_every=30)
-    fields = {"rates": "500 h", "recovery": recovery, "checkpoint": {"seconds": 30, "load": 648}}
+    fields = {"rates": "500 h", "recovery": recovery, "checkpoint": {"write_time": 30, "restore_time": 648}}
     link, loaded = left(training._replace(rejoin_s=648.0), **fields), left(training, **fields)
     assert link == loaded and link.rejoin_s == 648
-    without = left(training._replace(rejoin_s=0.0), **fields | {"checkpoint": {"seconds": 30, "load": 0}})
-    assert without == left(training, **fields | {"checkpoint": {"seconds": 30, "load": 0}})
-    slow = left(training._replace(rejoin_s=648.0), **fields | {"checkpoint": {"seconds": 30, "load": 0}})
+    without = left(training._replace(rejoin_s=0.0), **fields | {"checkpoint": {"write_time": 30, "restore_time": 0}})
+    assert without == left(training, **fields | {"checkpoint": {"write_time": 30, "restore_time": 0}})
+    slow = left(training._replace(rejoin_s=648.0), **fields | {"checkpoint": {"write_time": 30, "restore_time": 0}})
     assert slow.goodput == link.goodput < without.goodput
     explicit = left(training._replace(rejoin_s=1.0), **fields | {"rejoin_time": 648})
     assert explicit == link
@@ -116,10 +117,10 @@ def test_a_state_on_the_link_costs_what_loading_as_long_costs_and_events_agree(r
 def test_repairs_overlap_as_events_say() -> None:
     """A failure in 7.8 h on average and repairs of 4 h: others fail while a machine is repaired."""
     training = SYNCHRONOUS._replace(steps=300_000.0)
-    told = left(training, rates="500 h", repair="4 h")
-    played, stuck = simulated_goodput(parse_failures(MACHINES | {"rates": "500 h", "repair": "4 h"}), training, 10)
+    told = left(training, rates="500 h", repair_time="4 h")
+    played, stuck = simulated_goodput(parse_failures(MACHINES | {"rates": "500 h", "repair_time": "4 h"}), training, 10)
     assert stuck is None and played == pytest.approx(told.goodput, rel=0.03)
-    assert told.goodput < 1 / (1 + 4 / 7.8) < left(training, rates="500 h", repair="1 h").goodput
+    assert told.goodput < 1 / (1 + 4 / 7.8) < left(training, rates="500 h", repair_time="1 h").goodput
 
 
 def test_a_repair_that_nobody_sets_is_published_and_told() -> None:
@@ -129,6 +130,8 @@ def test_a_repair_that_nobody_sets_is_published_and_told() -> None:
         "A failed machine is repaired in 5.7 h (assumed: the mean after hardware failures at LANL, Schroeder and "
         "Gibson (2006), Table 2)."
     ]
-    assert parse_failures({"rates": "500 h", "repair": 0}).assumptions() == ["A failed machine is repaired in 0 s."]
+    assert parse_failures({"rates": "500 h", "repair_time": 0}).assumptions() == [
+        "A failed machine is repaired in 0 s."
+    ]
     assert "8,192 spare machines replace failed ones at once (assumed: " in parse_failures("llama-3").assumptions()[0]
     assert parse_failures({"rates": "llama-3", "spares": 0}).spares == 0

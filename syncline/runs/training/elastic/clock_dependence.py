@@ -9,7 +9,7 @@ from syncline.specs import MethodBase, Training
 def reforms(spec: Training, method: MethodBase) -> bool:
     """Return whether the group of a method re-forms when machines fail, so that its training depends on the clock."""
     failures = spec.failures
-    return failures is not None and failures.recovery == "reform" and asynchronous_of(method) is None
+    return failures is not None and failures.recovery == "elastic" and asynchronous_of(method) is None
 
 
 def goes_by_clock(spec: Training, method: MethodBase) -> bool:

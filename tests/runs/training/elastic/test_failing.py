@@ -40,7 +40,7 @@ def test_what_a_lost_worker_had_not_sent_is_nobodys_and_its_steps_are_made_by_ot
     plain = DDP | {"rule": {"kind": "sgdm", "momentum": 0.0}}
     link = "0 s,1 Tbit/s"
     fields = {"workers": 2, "steps": 6, "seeds": [0], "eval_every": 0, "network": link, "speeds": [1.0, 0.8]}
-    failures = {"outages": [{"worker": 1, "leaves": "3 s"}]}
+    failures = {"outages": [{"worker": 1, "start": "3 s"}]}
     late = trained(plain, {}, failures=failures, **fields)
     # worker 0 steps at 1, 2, ...; worker 1 at 1.25 and 2.5 s
     spec = spec_of(plain, {}, **fields)
@@ -103,7 +103,8 @@ def json_like(state: Any) -> Any:
 
 
 FAILING: dict[str, Any] = {
-    "rates": "60 s", "restart": "5 s", "timeout": "2 s", "repair": "10 s", "checkpoint": {"seconds": 1},
+    "rates": "60 s", "restart_time": "5 s", "detection_timeout": "2 s", "repair_time": "10 s",
+    "checkpoint": {"write_time": 1},
 }  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def test_rows_curves_and_timeline_tell_it(tmp_path) -> None:
 def test_no_progress_is_told_in_one_line(tmp_path) -> None:
     """Bursts of failures, of which nobody knows before that nothing will come of it."""
     with pytest.raises(SynclineError, match="failures: no progress possible since"):
-        compared(tmp_path, rates={"mtbf": "4 s", "shape": 0.9}, restart="4 s")
+        compared(tmp_path, rates={"mtbf": "4 s", "shape": 0.9}, restart_time="4 s")
 
 
 ASYNCHRONOUS = DILOCO | {"asynchronous": {"buffer_size": 2}}
@@ -152,7 +153,7 @@ WAITING = DILOCO | {"asynchronous": {"buffer_size": 3, "synchronous": True}}
         (DDP, {"rates": "1 s"}, "failures.rates: .* no progress possible, as to begin again and make steps takes"),
         (ASYNCHRONOUS, {"rates": "0.1 s"}, "failures.rates: got 'a worker of async-diloco fails every 100 ms'"),
         (DDP, {"outages": [{"site": 1}], "sites": 2}, "failures.outages: got '2 of 4 away for good'.* since 0 s: 2"),
-        (DDP, {"outages": [{"worker": 1, "leaves": "20 s"}]}, "failures.outages: .* since 20 s: 3 workers are left"),
+        (DDP, {"outages": [{"worker": 1, "start": "20 s"}]}, "failures.outages: .* since 20 s: 3 workers are left"),
         (WAITING, {"outages": [{"site": 0}]}, "0 workers are left, and 1 are needed for async-diloco"),
     ],
 )
@@ -164,9 +165,9 @@ def test_it_is_told_before_anything_is_trained(method, failures, said) -> None:
 
 def test_what_may_go_on_is_not_refused() -> None:
     for method, failures in (
-        (DDP, {"outages": [{"worker": 1, "leaves": "20 s"}], "spares": 1}),
-        (DDP, {"outages": [{"worker": 1, "leaves": "2 h"}]}),
-        (DDP, {"outages": [{"worker": 1, "leaves": "20 s", "returns": "30 s"}]}),
+        (DDP, {"outages": [{"worker": 1, "start": "20 s"}], "spares": 1}),
+        (DDP, {"outages": [{"worker": 1, "start": "2 h"}]}),
+        (DDP, {"outages": [{"worker": 1, "start": "20 s", "end": "30 s"}]}),
         (ASYNCHRONOUS, {"outages": [{"site": 1}], "sites": 2}),
         (WAITING, {"outages": [{"site": 1}], "sites": 2}),
     ):
@@ -177,7 +178,7 @@ def test_what_may_go_on_is_not_refused() -> None:
 def test_asynchronous_trainings_that_nobody_is_left_for_say_so_in_their_rows(tmp_path) -> None:
     result = sl.compare(
         problem={"kind": "quadratic", "spectrum": [1.0, 0.3], "noise_std": 0.1}, workers=4, steps=40, compute="1 s",
-        failures={"outages": [{"site": 0, "leaves": "10.5 s"}]}, networks=["wan"], jobs=1, out=tmp_path / "out",
+        failures={"outages": [{"site": 0, "start": "10.5 s"}]}, networks=["wan"], jobs=1, out=tmp_path / "out",
         exact=True, methods=[ASYNCHRONOUS],
     )  # fmt: skip
     (row,) = result.rows
@@ -202,7 +203,7 @@ def test_the_state_of_a_training_over_the_bandwidth_is_what_a_checkpoint_takes()
     ("fields", "said"),
     [
         ({"failures": "lama-3"}, "failures.rates: got 'lama-3'; expected one of"),
-        ({"failures": {"node": 8}}, "failures.node: got 8; expected at most 4, the workers"),
+        ({"failures": {"workers_per_node": 8}}, "failures.workers_per_node: got 8; expected at most 4, the workers"),
         ({"failures": {"outages": [{"worker": 4}]}}, "failures.outages.0: got"),
         ({"failures": {}, "faults": {"absences": [{"worker": 1}]}}, "faults.absences: got .* expected none beside"),
     ],
