@@ -19,6 +19,8 @@ from syncline.planner.solving.tables import TEXTS, round_to_meet
 from syncline.units import parse_bandwidth, parse_seconds
 
 CLUSTER = ["--model", "llama-7b", "--cluster", "two-sites-a100"]
+SITES = ["--layout", "data=32"]
+"""A replica for each site, as one worker's memory holds none."""
 
 
 def test_json_and_csv_are_the_functions_rows(tmp_path: Path) -> None:
@@ -36,21 +38,26 @@ def test_json_and_csv_are_the_functions_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "shown"),
     [
+        (["bandwidth", *CLUSTER, *SITES, "--method", "diloco", "--tokens", "140B", "--deadline", "30d"],
+         ["Least bandwidth of both (wan-20ms): 140 B tokens within 30 d.", "from 1.01 Gbit/s",
+          "957 Mbit/s to 1.59 Gbit/s", "(1 Gbit/s)"]),
         (["bandwidth", *CLUSTER, "--method", "diloco", "--tokens", "140B", "--deadline", "30d"],
-         ["Least bandwidth of both (wan-20ms): 140 B tokens within 30 d.", "from 236 Mbit/s",
-          "224 Mbit/s to 372 Mbit/s", "(1 Gbit/s)", "*: does not fit"]),
-        (["bandwidth", *CLUSTER, "--method", "diloco", "--step-time", "9s"],
-         ["diloco, never: computing alone takes 10.2 s", "none"]),
+         ["*: does not fit", "diloco, unknown: does not fit into the memory of a100"]),
+        (["bandwidth", *CLUSTER, *SITES, "--method", "diloco", "--step-time", "2s"],
+         ["diloco, never: computing alone takes 2.56 s", "none"]),
         (["bandwidth", "--network", "10gbe", "--method", "diloco", "--speedup", "2x"],
          ["at least 2 times as fast as ddp-adam", "up to "]),
-        (["latency", *CLUSTER, "--method", "diloco", "--exposed", "50%"], ["Longest latency of both", "up to "]),
-        (["period", *CLUSTER, "--method", "diloco,ddp-adam", "--tokens", "140B", "--deadline", "15d"],
-         ["from 24 steps", "ddp-adam, never: it has no period to be another", "by the clock alone"]),
-        (["workers", *CLUSTER, "--method", "ddp-adam", "--tokens", "140B", "--deadline", "30d"],
-         ["Fewest workers on two-sites-a100", "24 to 32, from 384", "met in parts", "--batch-tokens keeps it"]),
-        (["network", "--among", "1gbe=5,10gbe=60", *CLUSTER, "--method", "diloco", "--exposed", "50%"],
-         ["Cheapest network in the place of both", "1gbe", "money"]),
-        (["bandwidth", *CLUSTER, "--method", "demo", "--target-loss", "2.3", "--deadline", "9d", "--extrapolate"],
+        (["latency", *CLUSTER, *SITES, "--method", "diloco", "--exposed", "80%"],
+         ["Longest latency of both", "up to "]),
+        (["period", *CLUSTER, *SITES, "--method", "diloco,ddp-adam", "--tokens", "140B", "--deadline", "15d"],
+         ["from 95 steps", "ddp-adam, never: it has no period to be another", "by the clock alone"]),
+        (["workers", *CLUSTER, "--method", "ddp-adam", "--tokens", "140B", "--deadline", "30d", "--set",
+          "tokens_per_worker=32768"],
+         ["Fewest workers on two-sites-a100", "24 to 32, from 384", "met in parts", "--batch-tokens keeps"]),
+        (["network", "--among", "1gbe=5,10gbe=60", *CLUSTER, *SITES, "--method", "diloco", "--exposed", "50%"],
+         ["Cheapest network in the place of both", "10gbe", "money"]),
+        (["bandwidth", *CLUSTER, *SITES, "--method", "demo", "--target-loss", "2.3", "--deadline", "9d",
+          "--extrapolate"],
          ["unknown", "demo, unknown: "]),
     ],
 )  # fmt: skip
