@@ -41,8 +41,8 @@ class Solve(
         SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
-    >>> asked = {"model": "llama-7b", "cluster": "two-sites-a100", "methods": "diloco", "tokens": "140B", "layout": "data=32"}
-    >>> (row,) = sl.solve("bandwidth", **asked, deadline="30d").rows
+    >>> asked = {"model": "llama-7b", "cluster": "two-sites-a100", "layout": "data=32", "methods": "diloco"}
+    >>> (row,) = sl.solve("bandwidth", **asked, tokens="140B", deadline="30d").rows
     >>> f"{row['holds']} {8 * row['value'] / 1e6:.0f} Mbit/s, {8 * row['low'] / 1e6:.0f} to {8 * row['high'] / 1e6:.0f}"
     'from 1007 Mbit/s, 957 to 1589'
     """
