@@ -199,7 +199,7 @@ def names_of(rows: list[dict[str, Any]]) -> set[str]:
 def test_project_emits_what_is_documented(tmp_path: Path) -> None:
     fields = {"kind": "project", "name": "p", "model": "gpt-160m", "tokens_per_worker": 1024, "workers": 4}
     result = emitted(tmp_path, "project", fields | {"methods": ["ddp-adam", "mt-dao"], "networks": ["wan"]})
-    assert set(result) == {"spec", "rows"}
+    assert set(result) == {"spec", "assumptions", "rows"}
     assert names_of(result["rows"]) == documented("project")
 
 
