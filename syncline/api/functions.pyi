@@ -67,8 +67,7 @@ def calibrate(spec: str | Path | None = None, *, workers: int | Sequence[int] = 
         backend: Backend of torch.distributed: auto, gloo or nccl.
         timeout: Time without progress after which the processes are ended.
         out: Cluster file to write; by default a temporary file that goes with the result.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result; ``networks=`` and ``hardware=`` accept its ``json()["file"]``, and `Result.save` keeps that file.
@@ -118,8 +117,7 @@ def compare(spec: Any = None, *, problem: Any = None, methods: Any = None, netwo
         exact: Refuse a folder that exists, instead of adding a number to its name.
         jobs: Number of trainings in parallel; by default one per core. It changes no result.
         on_progress: Function called now and then with the completed steps of each method.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result with a row per method and network.
@@ -185,8 +183,7 @@ def launch(spec: Any = None, *, problem: Any = None, method: Any = None, network
         out: New folder for the results, with figures; by default a temporary one that goes with the result.
         exact: Refuse a folder that exists, instead of adding a number to its name.
         on_progress: Function called now and then with the number of completed steps.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result with the measured rows; `Result.json` also has ``simulated``. If a process died or hung, the result
@@ -241,8 +238,7 @@ def pipeline(spec: Any = 'pipeline-schedules', *, schedules: Any = None, stages:
         seed: Seed of the jitter.
         out: New folder for the results, with figures; by default a temporary one that goes with the result.
         exact: Refuse a folder that exists, instead of adding a number to its name.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result with a row per schedule and network.
@@ -293,8 +289,7 @@ def project(spec: Any = 'project-gpt-160m', *, methods: Any = None, batch_tokens
             method.
         prices: List of prices, for the cost in money and energy: a YAML file, or a name from 'syncline list prices'.
         extrapolate: Also predict losses outside the range of the fits, marked as extrapolated.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result with a row per method and setting.
@@ -380,8 +375,7 @@ def run(spec: Any = None, *, problem: Any = None, method: Any = None, network: A
         out: New folder for the results, with figures; by default a temporary one that goes with the result.
         exact: Refuse a folder that exists, instead of adding a number to its name.
         on_progress: Function called now and then with the number of completed steps.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result with a row per seed; for a study, the rows of the study.
@@ -435,8 +429,7 @@ def solve(variable: str, spec: Any = 'project-gpt-160m', *, methods: Any = None,
             method.
         prices: List of prices, for the cost in money and energy: a YAML file, or a name from 'syncline list prices'.
         extrapolate: Also predict losses outside the range of the fits, marked as extrapolated.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result with a row per method, best first: ``holds`` says where the target is met, ``value`` is the solution,
@@ -467,8 +460,7 @@ def sweep(spec: Any = None, grid: Mapping[str, Sequence[Any]] | None = None, *, 
         jobs: Number of processes in parallel; by default one per core.
         dask: Address of a dask scheduler whose workers run the trainings.
         out: Folder of the sweep, where a second call continues; by default a temporary one that goes with the result.
-        **fields: Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks:
-            {'methods.1.period': 8}.
+        **fields: Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).
 
     Returns:
         The result with a row per configuration and seed; `SweepResult.best` ranks the configurations.

@@ -24,7 +24,7 @@ spec = partial(
 fields = partial(
     option,
     help="Set a field of the spec, as in --set steps=100; repeatable.",
-    description="Other fields of the spec, by name or by path: eval_every=10, or a mapping with two asterisks: {'methods.1.period': 8}.",
+    description="Other fields of the spec, by name (eval_every=10) or by path (a mapping of {'methods.1.period': 8}).",
     flag="--set",
     metavar="FIELD=VALUE",
     repeatable=True,
