@@ -25,7 +25,7 @@ class FaultTolerantGroup:
         all_mtbf_s: mean seconds between failures of all copies at once.
         step_s: t, seconds of a step; a failure costs the remaining copies half a step, and a returning copy waits for
             half a step.
-        pause_s: E, seconds of regrouping per failure: after the failure and after the copy's return together.
+        pause_s: E, seconds of all pauses per failure: detection, and regrouping after the failure and after the return.
         restart_s: R, seconds in which a copy starts and loads, and may fail again.
         down_s: D, seconds from a failure to the beginning of the restart.
         period: steps between two exchanges.

@@ -55,7 +55,7 @@ def traffic_of(
     steps: int,
     exchanges_of: Callable[[int], list[Exchange]] | None = None,
 ) -> list[Traffic]:
-    """Return the traffic of a method in settings with ``workers`` workers each.
+    """Return the traffic of a method in S settings, one item for all settings with exchanges of one structure.
 
     Args:
         method: the method.
