@@ -213,8 +213,8 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
     """Return the peers among which a group of workers communicates at each level of a network, innermost first.
 
     Levels that add no members to the group are left out. The other groups consist of ranks with the same spacing, and
-    all groups send at once. If the spacing is above 1, groups are interleaved: members of several groups then share a
-    unit, so that a worker never has the link for itself, and ``alone`` of a level equals its ``link``.
+    all groups send at once. If the spacing is above 1, groups are interleaved: a unit then has members of several
+    groups, which send at once even if one member of each group sends, so that ``alone`` of a level equals its ``link``.
 
     Args:
         network: network of nodes, sites or levels.
