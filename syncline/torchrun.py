@@ -21,14 +21,16 @@ def run_under_torchrun(question: Torchrun) -> None:
     """Run a spec in this process and the others that torchrun started; or calibrate their machines."""
     if question.calibrate:
         if question.reproducible:
-            raise SpecError("--reproducible", True, "none, as a calibration adds nothing up")
+            raise SpecError("--reproducible", True, "a SPEC without --calibrate: only a training has this option")
         _calibrate(question)
         return
     if question.spec is None:
         raise SpecError("SPEC", None, "a YAML file or a bundled spec; without one there is only --calibrate")
     for name in ("network", "sizes", "budget", "window"):
         if getattr(question, name) is not None:
-            raise SpecError(f"--{name}", getattr(question, name), "--calibrate beside it, whose option it is")
+            raise SpecError(
+                f"--{name}", getattr(question, name), "--calibrate with it: only a calibration has this option"
+            )
     from syncline.measure.launching import torchrun
     from syncline.measure.launching.process import Launch
     from syncline.specs import Override, RunSpec, load_spec
@@ -57,6 +59,7 @@ def run_under_torchrun(question: Torchrun) -> None:
 
 
 def _calibrate(question: Torchrun) -> None:
+    """Calibrate the machines of the processes that torchrun started, and print the result on the first rank."""
     from syncline.cli.shell import new_console
     from syncline.measure.calibration.calibrate import calibrate_under_torchrun
     from syncline.measure.calibration.plan import planned
@@ -83,6 +86,7 @@ def _calibrate(question: Torchrun) -> None:
 
 
 def _leave(code: int, error: str = "") -> None:
+    """End this process at once with an exit code; rank 0 prints the error first."""
     if error and os.environ.get("RANK", "0") == "0":
         print(f"error: {error}", file=sys.stderr)
     sys.stdout.flush()

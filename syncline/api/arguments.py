@@ -168,6 +168,7 @@ _NONE = type(None)
 
 
 def _is_of(value: Any, option: Any) -> bool:
+    """Return whether a value is of one of the types that an annotation allows; whole floats are integers."""
     kind = get_origin(option) or option
     if kind is Callable:
         return callable(value)
@@ -180,6 +181,7 @@ def _is_of(value: Any, option: Any) -> bool:
 
 
 def _is_finite(number: float) -> bool:
+    """Return whether a number is finite and small enough for a float."""
     try:
         return math.isfinite(number)
     except OverflowError:  # the whole number is too large for a float

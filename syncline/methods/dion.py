@@ -132,9 +132,11 @@ class DionBase(CompressibleBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work on each matrix: its factors, their removal from the momentum, and the direction.
+        """Return the computing work of an update.
 
-        With ``local_step: hold``, only steps with an exchange have this work.
+        For each matrix an update computes the low-rank factors of the momentum, subtracts their product from the
+        momentum, and multiplies the factors to get the direction. With ``local_step: hold``, only steps with an
+        exchange do this.
         """
         work, every_steps = UpdateWork(), self.exchanges(1, 1)[-1].period if self.local_step == "hold" else 1
         for tensor in tensors:

@@ -57,18 +57,25 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return all gradients in the warm-up; then the uncompressed gradients, and P and R of the compressed ones."""
-        tensors, warm = tensors_of(model), self.warmup_steps
-        low = [t for t in tensors if self._rank_of(t)]
+        """Return the exchanges of a training.
+
+        In the warm-up workers exchange all gradients. Then they exchange the gradients that are not compressed, and for
+        each other gradient its two factors P and R.
+        """
+        tensors, warmup_steps = tensors_of(model), self.warmup_steps
+        compressed = [t for t in tensors if self._rank_of(t)]
         sent = [
-            ("gradient", elements(tensors) - elements(low)),
-            ("P", sum(t.sides[0] * self._rank_of(t) for t in low)),
-            ("R", sum(t.sides[1] * self._rank_of(t) for t in low)),
+            ("gradient", elements(tensors) - elements(compressed)),
+            ("P", sum(t.sides[0] * self._rank_of(t) for t in compressed)),
+            ("R", sum(t.sides[1] * self._rank_of(t) for t in compressed)),
         ]
-        full = [self._plain(elements(tensors), label="gradient", joins=False, stop=warm)] if warm else []
-        return [*full, *(self._plain(n, label=label, joins=False, start=warm) for label, n in sent if n)]
+        warmup = (
+            [self._plain(elements(tensors), label="gradient", joins=False, stop=warmup_steps)] if warmup_steps else []
+        )
+        return [*warmup, *(self._plain(n, label=label, joins=False, start=warmup_steps) for label, n in sent if n)]
 
     def _rank_of(self, tensor: TensorShape) -> int:
+        """Return the rank of a tensor's factors; 0 if its gradient is not compressed."""
         if len(tensor.shape) < 2:
             return 0
         rank = min(self.rank, *tensor.sides)

@@ -84,7 +84,11 @@ class RotationBase(DataParallelBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of Adam's states, bases, averages of products, and a compressor's errors."""
+        """Return the number of elements that a worker keeps between steps, besides the parameters.
+
+        They are Adam's two moments of each parameter; the bases of rotated matrices, with the moving averages of
+        products of gradients from which they come; and the errors that a compressor feeds back.
+        """
         tensors, (source, geometry) = tensors_of(model), self._design[:2]
         basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
         return 2 * elements(tensors) + basis_elements + self._kept_errors(tensors, reference=False)

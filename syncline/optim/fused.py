@@ -32,10 +32,11 @@ class Moments(NamedTuple):
 def fused_adam(
     xs: Sequence[Tensor], moments: Moments, lr: float, betas: tuple[float, float], eps: float, t: int
 ) -> None:
-    """Adam's step ``t`` (from 0), ``x <- x - lr u_hat / (sqrt(v_hat) + eps)``; moments move in place too.
+    """Make Adam's step ``x <- x - lr u_hat / (sqrt(v_hat) + eps)`` in place, on parameters x and on their moments.
 
-    Every worker's tensors are given by themselves: the kernel rounds the end of a tensor otherwise than its inside, and
-    a worker's end shall not depend on who else is in the process.
+    Here u is the first moment and v the second, and hats are corrected for their start at zero. The kernel gets the
+    tensors of each worker separately, because it rounds the end of a tensor differently from its inside. A worker's
+    result therefore does not depend on the other workers of the process.
 
     Args:
         xs: parameters, contiguous, as moments are.
@@ -43,7 +44,7 @@ def fused_adam(
         lr: learning rate.
         betas: decay rates of u and v.
         eps: added to the root.
-        t: the step.
+        t: number of the step, from 0.
     """
     gradients = [g if g[0].is_contiguous() else g.contiguous() for g in moments.gs]
     params, gs, us, vs = (

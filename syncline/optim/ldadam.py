@@ -77,7 +77,11 @@ class LowRankAdam(UpdateRule):
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return a random projection ``(R, m, r)``, and zero moments ``(R, r, n)`` and E ``(R, m, n)``, ``m <= n``."""
+        """Return the initial state of R stacked matrices with sides ``m <= n``.
+
+        The projection ``(R, m, r)`` of rank r is random, with orthonormal columns. Both moments ``(R, r, n)`` are zero,
+        and so is the error E ``(R, m, n)`` where error feedback is on.
+        """
         m, n = sorted(matrix_sides(x.shape[1:]))
         rank = dion_rank(m, n, self.rank_fraction)
         shapes = {MOMENTUM: (rank, n), SECOND_MOMENT: (rank, n)}

@@ -22,8 +22,9 @@ def muon(
         u <- mu u + (1 - mu) g
         d  = scale(m, n) polar((1 - mu) g + mu u)          (without Nesterov: polar(u))
 
-    Nesterov's mixture is the quasi-hyperbolic one with ``omega = mu``, so Muon is a momentum times a scaling like the
-    others.
+    Here g is a matrix's gradient, u its momentum, and d the direction of the update. ``polar`` is the polar factor: the
+    matrix with the same singular vectors and all singular values 1. ``scale`` is a factor that depends on the matrix's
+    numbers m of rows and n of columns.
 
     Args:
         momentum: mu, decay rate of the momentum.

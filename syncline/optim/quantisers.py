@@ -77,9 +77,13 @@ def _root_mean_square(x: Tensor) -> Tensor:
 
 
 def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
-    """Return ``log mean exp (p logs)``, ``(R, n)`` each to ``(R, len(logs))``; the largest log of a row must be 0.
+    """Return ``log(mean(exp(p x)))`` of each row of each tensor x, one column per tensor, ``(R, len(logs))``.
 
-    A row of ``-inf`` gives a number too. What it is given is overwritten.
+    The mean is over the n elements of a row. A row of ``-inf`` gives a finite number. The tensors are overwritten.
+
+    Args:
+        logs: tensors ``(R, n)`` of logarithms; the largest of a row must be 0.
+        p: the power.
     """
     if p != 1:
         logs = [x.mul_(p) for x in logs]
@@ -87,8 +91,8 @@ def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
         mean = torch.stack([x.exp_().mean(1) for x in logs], 1)
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
     # All powers are near 1: their difference from it has the digits.
-    less = torch.stack([x.expm1_().mean(1) for x in logs], 1)
-    return torch.log1p(less.clamp(min=torch.finfo(less.dtype).eps - 1))
+    difference = torch.stack([x.expm1_().mean(1) for x in logs], 1)
+    return torch.log1p(difference.clamp(min=torch.finfo(difference.dtype).eps - 1))
 
 
 SMALL_P = 0.1

@@ -131,5 +131,11 @@ class Problem(Protocol):
     name: ClassVar[str]
 
     def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Task:
-        """Return the task of ``rows``."""
+        """Build the task that trains one copy of the model for each row.
+
+        Args:
+            rows: the replicas and workers whose copies the task has; a row is one worker of one replica.
+            dtype: data type of the parameters.
+            device: device of the parameters and the data.
+        """
         ...

@@ -40,12 +40,16 @@ def batched(loss: Loss) -> Pass:
 
 
 class RecordedPass:
-    """A pass that is recorded for each new kind of arguments, and replayed while the kind stays the same.
+    """A pass that is recorded at its first call, and replayed as long as its arguments keep their kind.
+
+    The kind is the shape, strides, data type and device of each argument. A call with another kind records the pass
+    again.
 
     Args:
         run: the pass.
-        record: function of a pass and its first arguments, which returns the recorded pass.
-        in_place: whether the recorded pass reads the parameters at their memory addresses during recording.
+        record: function that takes the pass and the arguments of the call, and returns the recorded pass.
+        in_place: whether a replay reads the parameters at the memory addresses that they had at the recording; the pass
+            is then also recorded again if a parameter has moved.
     """
 
     def __init__(

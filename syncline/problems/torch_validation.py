@@ -50,7 +50,10 @@ class Validation:
         return every[torch.randperm(len(every), generator=torch_generator(0, "evaluation"))][:PART_OF_TRAINING]
 
     def batches(self) -> Iterator[tuple[Any, int]]:
-        """Yield each batch with its number of items. Call it inside `preserved`."""
+        """Yield each validation batch with its number of items.
+
+        The method seeds the random generators. Call it inside `preserved`, which restores their states.
+        """
         seed_all(self._device, 0, "evaluation")
         size = self._reading.batch_size
         if self._numbers is None:

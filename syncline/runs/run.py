@@ -92,5 +92,8 @@ def run(
 
 
 def steps_of(spec: Experiment) -> int:
-    """Return the number of steps to come; for a study those of all trainings and votes."""
+    """Return the number of steps that an experiment will make.
+
+    A run makes the steps of its spec. A study makes the steps of all its trainings and votes.
+    """
     return spec.steps if isinstance(spec, RunSpec) else total_length(spec)

@@ -210,13 +210,15 @@ def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
 
 @lru_cache(maxsize=4096)
 def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ...]:
-    """Return the peers of a group at each level where the group has several members.
+    """Return the peers among which a group of workers communicates at each level of a network, innermost first.
 
-    All groups of this pattern send at once. A level's ``alone`` is its ``link`` if groups are interleaved.
+    Levels that add no members to the group are left out. The other groups consist of ranks with the same spacing, and
+    all groups send at once. If the spacing is above 1, groups are interleaved: a unit then has members of several
+    groups, which send at once even if one member of each group sends, so that ``alone`` of a level equals its ``link``.
 
     Args:
         network: network of nodes, sites or levels.
-        ranks: ranks of the first group.
+        ranks: ranks of the first group; the step of the range is the spacing.
         workers: P, number of all workers.
 
     Raises:

@@ -71,11 +71,20 @@ _TIED: dict[str, int | bool] = {"tie_word_embeddings": True}
 
 
 def _qwen_experts(hidden: int) -> dict[str, int | bool]:
+    """Return the config fields of Qwen's experts, each with ``hidden`` hidden units."""
     return {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": hidden}
 
 
 def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dense: int) -> dict[str, int | bool]:
-    """Return the config fields of DeepSeek's attention and experts."""
+    """Return the config fields of DeepSeek's latent attention and experts.
+
+    Args:
+        queries: rank of the compressed queries; None: queries are not compressed.
+        experts: number of routed experts of a layer.
+        per_token: number of routed experts that a token passes.
+        hidden: hidden units of an expert.
+        dense: number of first layers without experts.
+    """
     fields: dict[str, int | bool] = {
         "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
         "n_routed_experts": experts, "num_experts_per_tok": per_token, "moe_intermediate_size": hidden,

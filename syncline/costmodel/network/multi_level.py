@@ -126,24 +126,28 @@ class MultiLevel:
         return f"a {self.levels[number].name}" if self.levels[number].name else f"a unit of level {number}"
 
     def shape(self, workers: int) -> LevelShape:
-        """Return the sizes and rails of each level for P workers.
+        """Return the sizes and rails of each level of the network, from the innermost to the outermost.
+
+        Args:
+            workers: P, number of all workers.
 
         Raises:
-            SpecError: as ``sizes``; or rails that the workers of a unit do not use evenly, or at all.
+            SpecError: `sizes` refuses the number of workers; or messages cross a level that has more rails than a unit
+                below has workers, or a number of rails that does not divide these workers.
         """
         sizes = self.sizes(workers)
         capacity = tuple(math.prod(sizes[: number + 1]) for number in range(len(sizes)))
         members, rails, begins = [1], [1], [0]
         for number, level in enumerate(self.levels[1:], start=1):
             by_rail = self.levels[number - 1].cross_rail == "spine"
-            below = rails[-1] * sizes[number - 1] // (rails[-1] if by_rail else 1)
+            links_below = rails[-1] * sizes[number - 1] // (rails[-1] if by_rail else 1)
             members.append(capacity[number - 1] // (rails[-1] if by_rail else 1))
-            count = level.rails or (min(below, members[-1]) if self.shares_lower_links(number) else members[-1])
-            crossed = any(size > 1 for size in sizes[number:])
-            if crossed and count > members[-1]:
+            count = level.rails or (min(links_below, members[-1]) if self.shares_lower_links(number) else members[-1])
+            is_crossed = any(size > 1 for size in sizes[number:])
+            if is_crossed and count > members[-1]:
                 expected = f"at most {members[-1]}, the workers of a unit below"
                 raise SpecError(f"network.levels.{number}.rails", count, expected)
-            if crossed and level.cross_rail and members[-1] % count:
+            if is_crossed and level.cross_rail and members[-1] % count:
                 expected = f"a number that divides the {members[-1]} workers of a unit below"
                 raise SpecError(f"network.levels.{number}.rails", count, expected)
             rails.append(min(count, members[-1]))

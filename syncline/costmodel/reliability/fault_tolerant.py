@@ -12,10 +12,11 @@ from syncline.costmodel.numerics.arrays import require
 class FaultTolerantGroup:
     """Copies of a model, each on some workers, which regroup without a copy that fails.
 
-    The time between failures is exponential. A copy is present for ``a = e^(-R / m) / (1 + D / m)`` of the time, where
-    R is the restart. The group regroups for E seconds in all, and steps take t seconds, so that ``(t / M) / (e^(t / M)
-    - 1) e^(-E / M)`` of that time is in useful steps. A copy that fails loses the steps since its last exchange. The
-    formulas are of first order in the number of copies that are absent at a time.
+    The times between failures are exponential. A copy is present for the fraction
+    ``a = e^(-R / m) / (1 + (D + t / 2) / m)`` of the time, because it returns after D seconds, half a step and R
+    seconds of restart. The group spends the fraction ``e^(-E / M) (t / M) / (e^(t / M) - 1)`` of that time in useful
+    steps. A copy that fails also loses its steps since the last exchange. The formulas are of first order in the number
+    of copies that are absent at a time.
 
     Args:
         copies: number of copies.
@@ -24,7 +25,7 @@ class FaultTolerantGroup:
         all_mtbf_s: mean seconds between failures of all copies at once.
         step_s: t, seconds of a step; a failure costs the remaining copies half a step, and a returning copy waits for
             half a step.
-        pause_s: E, seconds of regrouping after a failure, and again after the copy's return.
+        pause_s: E, seconds of all pauses per failure: detection, and regrouping after the failure and after the return.
         restart_s: R, seconds in which a copy starts and loads, and may fail again.
         down_s: D, seconds from a failure to the beginning of the restart.
         period: steps between two exchanges.

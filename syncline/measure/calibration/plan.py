@@ -25,15 +25,17 @@ PARTS = ("training steps", "matrix products", "copies", "wire formats")
 
 @dataclass(frozen=True)
 class Calibration:
-    """The measurements of a calibration.
+    """The measurements that a calibration makes on the ranks of a group.
+
+    Each rank times training steps, matrix products, copies and wire formats. Then all ranks time collectives.
 
     Args:
         problem: the problem whose training steps are timed, see `syncline.problems`.
         threads: number of threads of each process.
         seed: seed of the problem.
-        timing: timing of the collectives.
-        window_s: seconds for which steps, and products and copies, are repeated.
-        link: latency and bandwidth if they are known; else they are fitted, too.
+        timing: the collectives to time, with their sizes and their time.
+        window_s: seconds for which each rank repeats training steps, and seconds for matrix products and copies.
+        link: latency and bandwidth of the network if they are known; None: the calibration fits them.
 
     Raises:
         SpecError: the window is not above 0.

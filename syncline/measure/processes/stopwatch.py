@@ -58,9 +58,9 @@ class Stopwatch:
         return self._clock()
 
     def host_ns(self) -> int:
-        """Return the time in nanoseconds without synchronizing the device.
+        """Return the time in nanoseconds without waiting for the device.
 
-        A thread uses it that must not wait for the computation of another thread.
+        Use it in a thread that sends or receives, which must not wait for work that the computing thread has queued.
         """
         return self._clock()
 

@@ -157,7 +157,11 @@ def default_device_getter(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tensor_loader(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function ``torch.load`` that loads tensors to the CPU and marks them with the device of the script."""
+    """Return a replacement of ``torch.load``, which loads tensors to the CPU and marks them with the script's device.
+
+    Args:
+        original: torch's own function.
+    """
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         device = None

@@ -28,7 +28,13 @@ TraceAnswer = dict[str, Any]
 
 
 def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_workers: int = MOST_WORKERS) -> None:
-    """Refuse a trace that cannot run, before anything starts.
+    """Check that a program can be traced, before any process starts.
+
+    Args:
+        program: the program to run.
+        workers: number of ranks, one process each.
+        question: the replay, with the networks that must join that number of workers.
+        max_workers: largest number of ranks.
 
     Raises:
         SpecError: a script that does not exist, too many workers, or a network that cannot join them.
@@ -41,7 +47,11 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
 
 
 def check_ranks(name: str, ranks: list[RankRecord]) -> list[RankRecord]:
-    """Return the ranks of a script as they are.
+    """Check that the records of a script's ranks hold something to replay, and return them unchanged.
+
+    Args:
+        name: name of the script, for the error.
+        ranks: the record of each rank.
 
     Raises:
         SpecError: no rank has computed or sent anything, so that there is nothing to store.

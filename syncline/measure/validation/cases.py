@@ -170,7 +170,13 @@ def _run(
 
 @contextmanager
 def memory_file(folder: Path) -> Iterator[Path]:
-    """Yield the path of this folder's file in shared memory, if the system has it, and remove the file at the end."""
+    """Yield the path of a file through which the processes of a plan share memory, and remove the file at the end.
+
+    The file is in ``/dev/shm`` if the system has it, and else in ``folder``.
+
+    Args:
+        folder: the folder of the plan; its path gives the file a name that no other plan has.
+    """
     memory = Path("/dev/shm")
     name = "syncline-" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     file = memory / name if memory.is_dir() else folder / name

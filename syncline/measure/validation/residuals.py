@@ -102,10 +102,13 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return ``predicted / measured - 1`` of measured rows, by each basis that they count for.
+    """Return the relative errors ``predicted / measured - 1`` of measured rows, by basis.
 
-    For NVLink they compare the same all-reduce in place and out of place, because known times are predicted from
-    themselves.
+    A basis is a set of measurements from whose errors the uncertainty of a prediction follows. A row can belong to
+    several bases. Rows without an error are left out.
+
+    The times of NVLink are the measurements themselves, so that their prediction has no error. In their place, such a
+    row has the relative difference between the times of the same all-reduce out of place and in place.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for row in rows:

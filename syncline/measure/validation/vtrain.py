@@ -159,10 +159,15 @@ def _fit(
 
 
 def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
-    """Return errors of each cell of width and micro-batch, predicted from calibration points outside of it.
+    """Return the errors of predicted step times for cells that the calibration leaves out, one row per cell.
 
-    The cells have no tensor parallelism. A cell whose neighbours were calibrated on is easier to predict than one that
-    was never measured.
+    A cell is the set of points with one width of the model and one micro-batch, without tensor parallelism. For each
+    cell, the constants are fitted to the calibration points outside of it. The first row has the errors of all cells.
+
+    Args:
+        spec: the validation, with its hardware and its division of the points into calibration and test.
+        single: points measured on one node.
+        recomputed: whether activations were recomputed.
     """
     errors = errors_by_cell(single, (spec.folds, spec.fold), spec.hardware, recomputed)
     if not errors:

@@ -68,7 +68,13 @@ class MemoryBudget(NamedTuple):
 def budget_of_columns(
     specs: Sequence[ProjectSpec], budget_fields: Callable[[ProjectSpec], tuple[float, ...]]
 ) -> MemoryBudget:
-    """Return the memory budgets of settings from the limit, the sequences, and the activations of each."""
+    """Return the memory budgets of S settings.
+
+    Args:
+        specs: ``(S,)``, the spec of each setting.
+        budget_fields: function of a spec, which returns the usable bytes of a worker, the number of sequences in its
+            batch, and then the bytes of activations under each policy.
+    """
     limit, sequences, *activations = np.array(once_each(specs, budget_fields), dtype=np.float64).T
     return MemoryBudget(limit, sequences, np.array(activations))
 

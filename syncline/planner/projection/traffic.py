@@ -55,7 +55,7 @@ def traffic_of(
     steps: int,
     exchanges_of: Callable[[int], list[Exchange]] | None = None,
 ) -> list[Traffic]:
-    """Return the traffic of a method in settings with ``workers`` workers each.
+    """Return the traffic of a method in S settings, one item for all settings with exchanges of one structure.
 
     Args:
         method: the method.
@@ -74,13 +74,13 @@ def traffic_of(
         sent = _by_count(several, method, lambda p: method.exchanges(tensors, p))
     else:
         sent = {count: exchanges_of(count) for count in several}
-    groups: dict[Any, list[int]] = {}
+    counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
-        groups.setdefault(_structure(sent.get(count, [])), []).append(count)
+        counts_by_structure.setdefault(_structure(sent.get(count, [])), []).append(count)
     traffics = []
-    for members in groups.values():
-        member = np.minimum(np.searchsorted(members, workers), len(members) - 1)
-        row = np.where(mask & (np.array(members)[member] == workers), member, -1)
+    for members in counts_by_structure.values():
+        index = np.minimum(np.searchsorted(members, workers), len(members) - 1)
+        row = np.where(mask & (np.array(members)[index] == workers), index, -1)
         settings = np.flatnonzero(row >= 0)
         place = np.full(len(workers), -1)
         place[settings] = np.arange(len(settings))

@@ -39,12 +39,16 @@ class Configuration:
 
 @dataclass(frozen=True)
 class SweptSpec:
-    """The common part of the configurations of a sweep: a spec's fields, and the overrides.
+    """The part of a sweep that all its configurations share: a spec's fields, and the overrides of fields.
+
+    A grid is a field of the spec with the values that the sweep gives to it.
 
     Attributes:
-        fields: fields of a spec of kind ``run``; fields that grids give may be missing.
-        overrides: the overrides, in the form of ``--set``.
-        grids: the methods and the networks of a comparison as grids, unless other grids or overrides set them.
+        fields: fields of a spec of kind ``run``; a field may be missing if a grid gives its values.
+        overrides: single values that replace fields, as ``--set`` gives them.
+        grids: for a spec of kind ``compare``, a grid of its methods and a grid of its networks; without the one whose
+            field another grid or an override sets.
+        name: name of the sweep.
     """
 
     fields: dict[str, Any]

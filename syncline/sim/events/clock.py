@@ -31,14 +31,17 @@ class SharedClock(simpy.Environment):
 
     @property
     def ahead(self) -> tuple[float, int]:
-        """Return the time of the next event, and the key that orders it within its instant."""
+        """Return the time of SimPy's next event in seconds, and the key that orders events of equal time.
+
+        The time is infinite if no event is queued.
+        """
         if not self._queue:
             return math.inf, 0
         time, priority, number, _ = self._queue[0]
         return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
 
     def set(self) -> None:
-        """Set the clock to the core's time."""
+        """Set SimPy's clock to the simulated time that the core has reached."""
         self._now = float(self._core["now"])
 
     def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:

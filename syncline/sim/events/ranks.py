@@ -129,7 +129,13 @@ def process_departure(addresses, r):
 
 @core_function("boolean", "int64, int64")
 def note_arrival(addresses, r, turn):
-    """Record that message ``turn`` to rank r has arrived; return whether all earlier messages have arrived."""
+    """Record that a message to rank r has arrived; return whether all earlier messages to it have arrived, too.
+
+    Args:
+        addresses: addresses of the tables of the simulation.
+        r: the receiving rank.
+        turn: number of the message in the order in which rank r takes its messages, from 0.
+    """
     rank = views.rank_table(addresses)[r]
     if turn != rank.have:
         views.slots(addresses)[rank.place0 + turn] = -1

@@ -206,7 +206,10 @@ class CollectiveMaps:
 
 
 class GroupedMaps:
-    """The maps of all collectives of a training: one `CollectiveMaps` per group, on the same ports.
+    """The maps of all collectives of a training, from the times at which workers enter to the times they are done.
+
+    Each group of workers that communicates has one `CollectiveMaps`. A worker in several groups has the same ports in
+    all of them, so that a collective of one group waits for the port that another group has used.
 
     Args:
         topology: the network of all workers.

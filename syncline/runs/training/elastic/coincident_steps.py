@@ -40,7 +40,15 @@ class Team:
         return self.seeds * len(self.workers)
 
     def steps(self, worker: int, number: int) -> bool:
-        """Make a worker's step; return True if it is the first of its instant, which computes the team's gradients."""
+        """Make one step of a worker; return True if this call computes the gradients of the whole team.
+
+        The members of a team step at the same simulated times. The first member that steps at such a time computes the
+        gradients of all members in one batch. The other members use the gradients of that batch.
+
+        Args:
+            worker: index of the worker.
+            number: number of the step.
+        """
         first = worker not in self._untold
         if first:
             self._losses, self._untold = self.task.step_gradients(number), set(self.workers)
