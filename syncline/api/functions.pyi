@@ -3,12 +3,37 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
 from syncline.api.report_page import ReportPage
 from syncline.api.result import Result
 from syncline.api.sweeps import SweepResult
 
 def answer(question: Any) -> Any: ...
-def advise(model: Any, cluster: Any = None, *, network: Any = None, hardware: Any = None, workers: int | None = None, tokens: str | float | None = None, target_loss: float | None = None, batch_tokens: str | float | None = None, sequence: int | None = None, budget: str | float | None = None, deadline: str | float | None = None, prices: Any = None, methods: Any = None, period: str | int | None = None, extrapolate: bool = False, every_plan: bool = False, failures: Any = None, recovery: str | None = None, restart: str | float | None = None, repair: str | float | None = None, checkpoint: Any = None, bandwidth: str | float | None = None) -> Result:
+def advise(
+    model: Any,
+    cluster: Any = None,
+    *,
+    network: Any = None,
+    hardware: Any = None,
+    workers: int | None = None,
+    tokens: str | float | None = None,
+    target_loss: float | None = None,
+    batch_tokens: str | float | None = None,
+    sequence: int | None = None,
+    budget: str | float | None = None,
+    deadline: str | float | None = None,
+    prices: Any = None,
+    methods: Any = None,
+    period: str | int | None = None,
+    extrapolate: bool = False,
+    every_plan: bool = False,
+    failures: Any = None,
+    recovery: str | None = None,
+    restart: str | float | None = None,
+    repair: str | float | None = None,
+    checkpoint: Any = None,
+    bandwidth: str | float | None = None,
+) -> Result:
     """Rank the plans that train a model on a cluster, by time to equal loss if a published fit predicts their loss.
 
     A plan is a method between the replicas and a layout inside each replica. Every plan has its time, utilisation,
@@ -53,7 +78,20 @@ def advise(model: Any, cluster: Any = None, *, network: Any = None, hardware: An
     """
     ...
 
-def calibrate(spec: str | Path | None = None, *, workers: int | Sequence[int] = (2, 4), network: Any = None, sizes: str | Sequence[str | float] | None = None, budget: str | float | None = None, window: str | float | None = None, device: str = 'auto', backend: str = 'auto', timeout: str | float = '120 s', out: str | Path | None = None, **fields: Any) -> Result:
+def calibrate(
+    spec: str | Path | None = None,
+    *,
+    workers: int | Sequence[int] = (2, 4),
+    network: Any = None,
+    sizes: str | Sequence[str | float] | None = None,
+    budget: str | float | None = None,
+    window: str | float | None = None,
+    device: str = "auto",
+    backend: str = "auto",
+    timeout: str | float = "120 s",
+    out: str | Path | None = None,
+    **fields: Any,
+) -> Result:
     """Measure collectives, training steps and wire formats on this machine, and write a cluster file for specs.
 
     Args:
@@ -77,7 +115,17 @@ def calibrate(spec: str | Path | None = None, *, workers: int | Sequence[int] = 
     """
     ...
 
-def collectives(workers: int | None = None, nbytes: str | float = '619 MiB', networks: Any = None, *, cluster: Any = None, collectives: str | Sequence[str] | None = None, algorithms: str | Sequence[str] | None = None, protocol: str = 'eager', starts: Sequence[str | float] | None = None) -> Result:
+def collectives(
+    workers: int | None = None,
+    nbytes: str | float = "619 MiB",
+    networks: Any = None,
+    *,
+    cluster: Any = None,
+    collectives: str | Sequence[str] | None = None,
+    algorithms: str | Sequence[str] | None = None,
+    protocol: str = "eager",
+    starts: Sequence[str | float] | None = None,
+) -> Result:
     """Compare algorithms of collectives on a network: closed form, lockstep and event simulation.
 
     Args:
@@ -100,7 +148,22 @@ def collectives(workers: int | None = None, nbytes: str | float = '619 MiB', net
     """
     ...
 
-def compare(spec: Any = None, *, problem: Any = None, methods: Any = None, networks: Any = None, workers: int | None = None, steps: int | None = None, seeds: Any = None, compute: Any = None, out: str | Path | None = None, exact: bool = True, jobs: int | None = None, on_progress: Callable[[list[int]], None] | None = None, **fields: Any) -> Result:
+def compare(
+    spec: Any = None,
+    *,
+    problem: Any = None,
+    methods: Any = None,
+    networks: Any = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    seeds: Any = None,
+    compute: Any = None,
+    out: str | Path | None = None,
+    exact: bool = True,
+    jobs: int | None = None,
+    on_progress: Callable[[list[int]], None] | None = None,
+    **fields: Any,
+) -> Result:
     """Train several methods and time each of them on several networks: loss and clock.
 
     Args:
@@ -127,7 +190,27 @@ def compare(spec: Any = None, *, problem: Any = None, methods: Any = None, netwo
     """
     ...
 
-def goodput(failures: Any = 'llama-3', workers: int | Iterable[int] = 1024, step_time: str | float = '10 s', *, recovery: str | Iterable[str] | None = None, interval: Any = None, checkpoint: Any = None, size: str | float | None = None, bandwidth: str | float | None = None, mode: str | None = None, restart: str | float | None = None, timeout: str | float | None = None, repair: str | float | None = None, spares: int | None = None, duration: str | float = '30 d', steps: int | None = None, seeds: int = 1, period: int = 1, **fields: Any) -> Result:
+def goodput(
+    failures: Any = "llama-3",
+    workers: int | Iterable[int] = 1024,
+    step_time: str | float = "10 s",
+    *,
+    recovery: str | Iterable[str] | None = None,
+    interval: Any = None,
+    checkpoint: Any = None,
+    size: str | float | None = None,
+    bandwidth: str | float | None = None,
+    mode: str | None = None,
+    restart: str | float | None = None,
+    timeout: str | float | None = None,
+    repair: str | float | None = None,
+    spares: int | None = None,
+    duration: str | float = "30 d",
+    steps: int | None = None,
+    seeds: int = 1,
+    period: int = 1,
+    **fields: Any,
+) -> Result:
     """Simulate failures of a training, without training: goodput, lost work and the best checkpoint interval.
 
     Args:
@@ -160,7 +243,27 @@ def goodput(failures: Any = 'llama-3', workers: int | Iterable[int] = 1024, step
     """
     ...
 
-def launch(spec: Any = None, *, problem: Any = None, method: Any = None, network: Any = None, workers: int | None = None, steps: int | None = None, seeds: Any = None, device: str = 'auto', backend: str = 'auto', timeout: str | float = '120 s', workers_per_process: int = 1, port: int = 0, reproducible: bool = False, rejoins: int = 3, out: str | Path | None = None, exact: bool = True, on_progress: Callable[[int], None] | None = None, **fields: Any) -> Result:
+def launch(
+    spec: Any = None,
+    *,
+    problem: Any = None,
+    method: Any = None,
+    network: Any = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    seeds: Any = None,
+    device: str = "auto",
+    backend: str = "auto",
+    timeout: str | float = "120 s",
+    workers_per_process: int = 1,
+    port: int = 0,
+    reproducible: bool = False,
+    rejoins: int = 3,
+    out: str | Path | None = None,
+    exact: bool = True,
+    on_progress: Callable[[int], None] | None = None,
+    **fields: Any,
+) -> Result:
     """Run a spec on real processes of this machine and measure it: one process per worker or pipeline stage.
 
     Args:
@@ -194,7 +297,19 @@ def launch(spec: Any = None, *, problem: Any = None, method: Any = None, network
     """
     ...
 
-def loss(method: str | Iterable[str] = ('ddp-adam', 'diloco'), parameters: Any = None, *, tokens: str | float | None = None, replicas: float | Iterable[float] = 2, period: float | Iterable[float] | None = None, batch_tokens: str | float | None = None, fit: str | None = None, target_loss: float | None = None, extrapolate: bool = False, every_fit: bool = False) -> Result:
+def loss(
+    method: str | Iterable[str] = ("ddp-adam", "diloco"),
+    parameters: Any = None,
+    *,
+    tokens: str | float | None = None,
+    replicas: float | Iterable[float] = 2,
+    period: float | Iterable[float] | None = None,
+    batch_tokens: str | float | None = None,
+    fit: str | None = None,
+    target_loss: float | None = None,
+    extrapolate: bool = False,
+    every_fit: bool = False,
+) -> Result:
     """Predict the loss of a training from published fits, with bounds; outside their range only if it is asked for.
 
     Args:
@@ -217,7 +332,26 @@ def loss(method: str | Iterable[str] = ('ddp-adam', 'diloco'), parameters: Any =
     """
     ...
 
-def pipeline(spec: Any = 'pipeline-schedules', *, schedules: Any = None, stages: int | None = None, microbatches: int | None = None, forward: Any = None, backward: Any = None, backward_weight: Any = None, chunks: int | None = None, max_in_flight: Any = None, networks: Any = None, activation_bytes: str | float | None = None, replicas: int | None = None, jitter: float | None = None, seed: int | None = None, out: str | Path | None = None, exact: bool = True, **fields: Any) -> Result:
+def pipeline(
+    spec: Any = "pipeline-schedules",
+    *,
+    schedules: Any = None,
+    stages: int | None = None,
+    microbatches: int | None = None,
+    forward: Any = None,
+    backward: Any = None,
+    backward_weight: Any = None,
+    chunks: int | None = None,
+    max_in_flight: Any = None,
+    networks: Any = None,
+    activation_bytes: str | float | None = None,
+    replicas: int | None = None,
+    jitter: float | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    exact: bool = True,
+    **fields: Any,
+) -> Result:
     """Simulate pipeline schedules without training: bubbles, delays and memory, with a picture and a trace.
 
     Args:
@@ -248,7 +382,35 @@ def pipeline(spec: Any = 'pipeline-schedules', *, schedules: Any = None, stages:
     """
     ...
 
-def project(spec: Any = 'project-gpt-160m', *, methods: Any = None, batch_tokens: str | float | None = None, period: str | int | None = None, thresholds: bool | None = None, failures: Any = None, recovery: str | None = None, restart: str | float | None = None, repair: str | float | None = None, checkpoint: Any = None, bandwidth: str | float | None = None, networks: Any = None, cluster: Any = None, workers: int | Iterable[int] | None = None, model: Any = None, sequence: int | None = None, hardware: Any = None, overlap: str | None = None, algorithm: str | None = None, precision: str | None = None, layout: Any = None, tokens: str | float | None = None, target_loss: float | None = None, prices: Any = None, extrapolate: bool = False, **fields: Any) -> Result:
+def project(
+    spec: Any = "project-gpt-160m",
+    *,
+    methods: Any = None,
+    batch_tokens: str | float | None = None,
+    period: str | int | None = None,
+    thresholds: bool | None = None,
+    failures: Any = None,
+    recovery: str | None = None,
+    restart: str | float | None = None,
+    repair: str | float | None = None,
+    checkpoint: Any = None,
+    bandwidth: str | float | None = None,
+    networks: Any = None,
+    cluster: Any = None,
+    workers: int | Iterable[int] | None = None,
+    model: Any = None,
+    sequence: int | None = None,
+    hardware: Any = None,
+    overlap: str | None = None,
+    algorithm: str | None = None,
+    precision: str | None = None,
+    layout: Any = None,
+    tokens: str | float | None = None,
+    target_loss: float | None = None,
+    prices: Any = None,
+    extrapolate: bool = False,
+    **fields: Any,
+) -> Result:
     """Project the time of a training in closed form, without training.
 
     Several models, hardware, workers, methods and networks give a row for every combination. With --grid, a parquet
@@ -299,7 +461,18 @@ def project(spec: Any = 'project-gpt-160m', *, methods: Any = None, batch_tokens
     """
     ...
 
-def replicate(name: str | Path, *, scale: str | None = None, seeds: int | Sequence[int] | None = None, most: int | None = None, time: float | str | None = None, jobs: int | None = None, out: str | Path | None = None, on_stage: Callable[[Any], Any] | None = None, on_expected: Callable[[Any], None] | None = None) -> Result:
+def replicate(
+    name: str | Path,
+    *,
+    scale: str | None = None,
+    seeds: int | Sequence[int] | None = None,
+    most: int | None = None,
+    time: float | str | None = None,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    on_stage: Callable[[Any], Any] | None = None,
+    on_expected: Callable[[Any], None] | None = None,
+) -> Result:
     """Test the claims of a paper at equal tuning effort: a search for each method, final trainings, verdicts.
 
     The final trainings have fresh seeds. A second call with the same arguments continues from the last finished
@@ -327,7 +500,7 @@ def replicate(name: str | Path, *, scale: str | None = None, seeds: int | Sequen
     """
     ...
 
-def report(what: Any, out: str | Path | None = None, *, title: str = '') -> ReportPage:
+def report(what: Any, out: str | Path | None = None, *, title: str = "") -> ReportPage:
     """Write results to one HTML page that works offline: tables, charts and caveats.
 
     Args:
@@ -358,7 +531,22 @@ def reproduce(paper: str | None = None) -> Result:
     """
     ...
 
-def run(spec: Any = None, *, problem: Any = None, method: Any = None, network: Any = None, workers: int | None = None, steps: int | None = None, seeds: Any = None, compute: Any = None, scale: str | None = None, out: str | Path | None = None, exact: bool = True, on_progress: Callable[[int], None] | None = None, **fields: Any) -> Result:
+def run(
+    spec: Any = None,
+    *,
+    problem: Any = None,
+    method: Any = None,
+    network: Any = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    seeds: Any = None,
+    compute: Any = None,
+    scale: str | None = None,
+    out: str | Path | None = None,
+    exact: bool = True,
+    on_progress: Callable[[int], None] | None = None,
+    **fields: Any,
+) -> Result:
     """Train one method and time it on one network, in full detail; or run a study, which has no network.
 
     Args:
@@ -385,7 +573,42 @@ def run(spec: Any = None, *, problem: Any = None, method: Any = None, network: A
     """
     ...
 
-def solve(variable: str, spec: Any = 'project-gpt-160m', *, methods: Any = None, deadline: str | float | None = None, budget: str | float | None = None, step_time: str | float | None = None, utilisation: str | float | None = None, compute_utilisation: str | float | None = None, exposed: str | float | None = None, speedup: str | float | None = None, over: str | None = None, loss_penalty: str | float | None = None, fits: bool | None = None, batch_tokens: str | float | None = None, level: str | int | None = None, among: Any = None, most: int | None = None, best: bool = False, networks: Any = None, cluster: Any = None, workers: int | Iterable[int] | None = None, model: Any = None, sequence: int | None = None, hardware: Any = None, overlap: str | None = None, algorithm: str | None = None, precision: str | None = None, layout: Any = None, tokens: str | float | None = None, target_loss: float | None = None, prices: Any = None, extrapolate: bool = False, **fields: Any) -> Result:
+def solve(
+    variable: str,
+    spec: Any = "project-gpt-160m",
+    *,
+    methods: Any = None,
+    deadline: str | float | None = None,
+    budget: str | float | None = None,
+    step_time: str | float | None = None,
+    utilisation: str | float | None = None,
+    compute_utilisation: str | float | None = None,
+    exposed: str | float | None = None,
+    speedup: str | float | None = None,
+    over: str | None = None,
+    loss_penalty: str | float | None = None,
+    fits: bool | None = None,
+    batch_tokens: str | float | None = None,
+    level: str | int | None = None,
+    among: Any = None,
+    most: int | None = None,
+    best: bool = False,
+    networks: Any = None,
+    cluster: Any = None,
+    workers: int | Iterable[int] | None = None,
+    model: Any = None,
+    sequence: int | None = None,
+    hardware: Any = None,
+    overlap: str | None = None,
+    algorithm: str | None = None,
+    precision: str | None = None,
+    layout: Any = None,
+    tokens: str | float | None = None,
+    target_loss: float | None = None,
+    prices: Any = None,
+    extrapolate: bool = False,
+    **fields: Any,
+) -> Result:
     """Find what meets a target: bandwidth, latency, period, delay, workers or network.
 
     Each answer has an interval from the bounds of the time. If no value meets the target, the table says why.
@@ -440,7 +663,26 @@ def solve(variable: str, spec: Any = 'project-gpt-160m', *, methods: Any = None,
     """
     ...
 
-def sweep(spec: Any = None, grid: Mapping[str, Sequence[Any]] | None = None, *, problem: Any = None, method: Any = None, network: Any = None, workers: int | None = None, steps: int | None = None, seeds: Any = None, compute: Any = None, tune: Mapping[str, Any] | None = None, search: str | None = None, trials: int | None = None, equal_effort: bool = False, jobs: int | None = None, dask: str | None = None, out: str | Path | None = None, **fields: Any) -> SweepResult:
+def sweep(
+    spec: Any = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    problem: Any = None,
+    method: Any = None,
+    network: Any = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    seeds: Any = None,
+    compute: Any = None,
+    tune: Mapping[str, Any] | None = None,
+    search: str | None = None,
+    trials: int | None = None,
+    equal_effort: bool = False,
+    jobs: int | None = None,
+    dask: str | None = None,
+    out: str | Path | None = None,
+    **fields: Any,
+) -> SweepResult:
     """Train every combination of values, with several seeds each. Finished trainings are kept and never run again.
 
     Args:
@@ -471,7 +713,20 @@ def sweep(spec: Any = None, grid: Mapping[str, Sequence[Any]] | None = None, *, 
     """
     ...
 
-def trace(what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]] | None = None, *, workers: int = 4, networks: Any = None, hardware: Any = 'a100', algorithm: str | None = None, host: str | None = None, target_loss: float | None = None, gpu: str = 'auto', clock: str = 'refuse', out: str | Path | None = None, exact: bool = True) -> Result:
+def trace(
+    what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]] | None = None,
+    *,
+    workers: int = 4,
+    networks: Any = None,
+    hardware: Any = "a100",
+    algorithm: str | None = None,
+    host: str | None = None,
+    target_loss: float | None = None,
+    gpu: str = "auto",
+    clock: str = "refuse",
+    out: str | Path | None = None,
+    exact: bool = True,
+) -> Result:
     """Run an unmodified torch.distributed script, record its operations, and predict its time on networks.
 
     The script's own output goes to standard error. Syncline counts the script's operations and times them on the
@@ -502,7 +757,21 @@ def trace(what: str | Path | Callable[[], object] | Sequence[str | Path | Callab
     """
     ...
 
-def whatif(record: Any, *, networks: Any = None, hardware: Any = 'a100', algorithm: str | None = None, host: str | None = None, scale_bandwidth: float = 1.0, scale_latency: float = 1.0, scale_compute: float = 1.0, overlap: bool = True, target_loss: float | None = None, out: str | Path | None = None, exact: bool = True) -> Result:
+def whatif(
+    record: Any,
+    *,
+    networks: Any = None,
+    hardware: Any = "a100",
+    algorithm: str | None = None,
+    host: str | None = None,
+    scale_bandwidth: float = 1.0,
+    scale_latency: float = 1.0,
+    scale_compute: float = 1.0,
+    overlap: bool = True,
+    target_loss: float | None = None,
+    out: str | Path | None = None,
+    exact: bool = True,
+) -> Result:
     """Replay recorded traces on other networks or hardware, and show what limits their step times.
 
     Nothing is run. Several records are compared with the first.
