@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from replication.studies import STUDIES as EVIDENCE
 from syncline.costmodel import HARDWARE
 from syncline.errors import SpecError
 from syncline.fields import RENAMED, Spec, validate
@@ -227,6 +229,10 @@ def test_a_mistake_in_a_scale_is_one_line_with_its_path(scaled, block, said):
     with pytest.raises(SpecError) as refused:
         load_spec(scaled, scale="large")
     assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
+
+
+for name in ("replications.spec", *(target.partition(":")[0].partition(".")[2] for target in EVIDENCE.values())):
+    importlib.import_module(f"replication.{name}")  # their specs are among the subclasses below
 
 
 def every_spec(base: type[Spec] = Spec) -> Iterator[type[Spec]]:
