@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.api.result import Result
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
-from syncline.planner.assumptions import projection_assumptions
+from syncline.planner.assumptions import OF_ROWS, projection_assumptions
 from syncline.planner.projection import projections
+from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.questions.project import Project
 from syncline.questions.shared import Projection
@@ -77,18 +78,18 @@ def projection_result(
     def tables() -> list[Group]:
         from syncline.planner.projection.tables import project_tables  # lazy import: JSON needs no rich
 
-        return project_tables(list(all_rows), *specs)
+        return project_tables(list(all_rows), *specs, assumptions=assumptions)
 
     all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
-    assumptions = [
-        record.record()
-        for record in projection_assumptions([spec for spec in specs if isinstance(spec, ProjectSpec)], all_rows)
-    ]
     if training is not None and not training.is_nothing:
         all_rows = with_training(all_rows, specs, training)
+    assumptions = projection_assumptions(
+        [spec for spec in specs if isinstance(spec, ProjectSpec)],
+        all_rows.distinct(OF_ROWS) if isinstance(all_rows, ColumnRows) else all_rows,
+    )
     return Result(
         "project",
-        {"spec": specs[0].name, "assumptions": assumptions, "rows": all_rows},
+        {"spec": specs[0].name, "assumptions": [assumption.record() for assumption in assumptions], "rows": all_rows},
         specs[0],
         tables=tables,
         figure=partial(projections.projection_figure, specs, all_rows),

@@ -42,21 +42,27 @@ class Assumption:
         return {name: value for name, value in asdict(self).items() if name != "text"}
 
 
-def projection_assumptions(
-    specs: Sequence[ProjectSpec], rows: Sequence[Mapping[str, Any]] = (), period_origin: str = GIVEN
-) -> list[Assumption]:
+OF_ROWS = ("method", "sharding", "micro_batches", "repair_s", "spares")
+"""Columns of a projection's rows that have assumptions."""
+
+
+def projection_assumptions(specs: Sequence[ProjectSpec], rows: Sequence[Mapping[str, Any]] = ()) -> list[Assumption]:
     """Return the assumptions of projections, each once, with the values of all specs.
 
     Args:
         specs: the projections.
-        rows: their rows, which have the memory plan of each method, and the repairs if machines fail.
-        period_origin: origin of the methods' periods.
+        rows: their rows, or each combination of the columns `OF_ROWS` once: the memory plan of each method, and the
+            repairs if machines fail.
     """
     by_name: dict[str, dict[str, Assumption]] = {}
+    seen: set[tuple[Any, ...]] = set()
     for spec in specs:
-        for assumption in _of_spec(spec):
+        # A list of specs has many numbers of workers, on which the batch alone depends.
+        key = id(spec.model), id(spec.compute), id(spec.memory), spec.precision, spec.overlap, spec.algorithm
+        for assumption in (_batch(spec),) if key in seen else _of_spec(spec):
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
-    for assumption in (_periods(specs, period_origin), *_memory_plans(rows), *_repairs(rows)):
+        seen.add(key)
+    for assumption in (_periods(specs), *_memory_plans(rows), *_repairs(rows)):
         by_name.setdefault(assumption.name, {})[assumption.text] = assumption
     return [_joined(list(variants.values())) for variants in by_name.values()]
 
@@ -68,8 +74,7 @@ def _of_spec(spec: ProjectSpec) -> Iterable[Assumption]:
     yield Assumption("model", shape.name, "", text, PRESET if source else GIVEN, source)
     yield _batch(spec)
     if isinstance(spec.model, ModelShape):
-        sequence = spec.model.sequence
-        yield Assumption("sequence", sequence, "tokens", f"{sequence:,} tokens", "the model's, or given")
+        yield sequence_assumption(spec.model, "the model's, or given")
     machine = spec.compute.hardware or spec.memory.hardware
     by_hardware = spec.precision is None and machine is not None
     yield Assumption(
@@ -110,12 +115,23 @@ def _given(spec: ProjectSpec, field: str) -> str:
 
 
 def _batch(spec: ProjectSpec) -> Assumption:
-    text = f"{spec.batch_tokens:,} tokens in a step, {spec.worker_tokens:,} for each of {spec.workers:,} workers"
+    batch_tokens, parameters = spec.batch_tokens, spec.model.parameters
     if spec.tokens_per_worker is not None:
-        return Assumption("batch", spec.batch_tokens, "tokens", text, GIVEN)
-    by_fits = default_batch(spec.model.parameters, spec.workers, spec.model.sequence)
-    origin = FITS if spec.batch_tokens == by_fits else "a sequence for each replica"
-    return Assumption("batch", spec.batch_tokens, "tokens", text, origin, batch_source(spec.model.parameters))
+        return batch_assumption(batch_tokens, spec.workers, GIVEN)
+    by_fits = batch_tokens == default_batch(parameters, spec.workers, spec.model.sequence)
+    origin = FITS if by_fits else "a sequence for each replica"
+    return batch_assumption(batch_tokens, spec.workers, origin, batch_source(parameters))
+
+
+def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str = "") -> Assumption:
+    """Return the tokens of all workers in a step, of which each worker has the same part."""
+    text = f"{batch_tokens:,} tokens in a step, {batch_tokens // workers:,} for each of {workers:,} workers"
+    return Assumption("batch", batch_tokens, "tokens", text, origin, source)
+
+
+def sequence_assumption(shape: ModelShape, origin: str, source: str = "") -> Assumption:
+    """Return the tokens of a training sequence."""
+    return Assumption("sequence", shape.sequence, "tokens", f"{shape.sequence:,} tokens", origin, source)
 
 
 def _computing(spec: ProjectSpec) -> Assumption:
@@ -132,14 +148,13 @@ def _computing(spec: ProjectSpec) -> Assumption:
     return Assumption("utilisation", share, "1", text, origin, source)
 
 
-def _periods(specs: Sequence[ProjectSpec], origin: str) -> Assumption:
+def _periods(specs: Sequence[ProjectSpec]) -> Assumption:
     periods: dict[int, dict[str, None]] = {}
-    for spec in specs:
-        for method in spec.methods:
-            periods.setdefault(period_of(method), {})[method.name] = None
+    for method in {id(method): method for spec in specs for method in spec.methods}.values():
+        periods.setdefault(period_of(method), {})[method.name] = None
     texts = [f"{_steps(period)}: {_listed(names)}" for period, names in sorted(periods.items())]
     values: Any = sorted(periods)
-    return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)
+    return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), GIVEN)
 
 
 MOST_NAMED = 6

@@ -12,7 +12,7 @@ from syncline.costmodel.scaling.hyperparameters import batch_source, default_bat
 from syncline.errors import SpecError
 from syncline.fields import MANY
 from syncline.methods import MethodBase
-from syncline.planner.assumptions import FITS, GIVEN, Assumption
+from syncline.planner.assumptions import FITS, GIVEN, Assumption, batch_assumption, sequence_assumption
 from syncline.planner.periods import COMPARED_PERIOD, PRESET, methods_at_period, parse_period
 from syncline.planner.projection.projections import names_of
 from syncline.questions.advise import Advise
@@ -145,9 +145,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         origin = f"as {shape.name} has it"
     else:
         shape, origin = replace(shape, sequence=question.sequence), GIVEN
-    assumptions.append(
-        Assumption("sequence", shape.sequence, "tokens", f"{shape.sequence:,} tokens", origin, shape.source)
-    )
+    assumptions.append(sequence_assumption(shape, origin, shape.source))
     trained = TOKENS_PER_PARAMETER * shape.parameters
     if question.tokens is not None:
         trained = parse_count(question.tokens, "tokens")
@@ -165,8 +163,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
             raise SpecError("batch_tokens", question.batch_tokens, "a positive number")
         batch, source = whole_batch(wanted, count, shape.sequence), ""
         origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
-    text = f"{batch:,} tokens in a step, {batch / count:,.0f} for each of {count:,} workers"
-    assumptions.append(Assumption("batch", batch, "tokens", text, origin, source))
+    assumptions.append(batch_assumption(batch, count, origin, source))
     return AdviceQuestion(
         shape,
         joined,

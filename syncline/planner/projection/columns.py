@@ -74,6 +74,31 @@ class ColumnRows(Sequence[dict[str, Any]]):
                 self._rows += [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         return self._rows
 
+    def distinct(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return each combination of values of the named columns once, in order of appearance; no other row is built.
+
+        Args:
+            names: names of columns; a name that the rows do not have is left out.
+        """
+        combinations: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for part in self.parts:
+            columns = {name: part[name] for name in names if name in part}
+            combined = np.zeros(length(part), dtype=np.int64)
+            for column in columns.values():
+                values, codes = np.unique(
+                    column.codes if isinstance(column, Categorical) else column, return_inverse=True
+                )
+                combined = combined * len(values) + codes
+            firsts = np.sort(np.unique(combined, return_index=True)[1])
+            listed = [
+                _listed(Categorical(column.codes[firsts], column.values) if isinstance(column, Categorical)
+                        else column[firsts])
+                for column in columns.values()
+            ]  # fmt: skip
+            for combination in zip(*listed, strict=True):
+                combinations.setdefault(combination, dict(zip(columns, combination, strict=True)))
+        return list(combinations.values())
+
     def as_plain(self) -> list[dict[str, Any]]:
         """Return copies of the rows as dictionaries."""
         return [dict(row) for row in self.tolist()]

@@ -9,7 +9,7 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.vectorised import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
-from syncline.planner.assumptions import projection_assumptions
+from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.assumptions_block import assumptions_block
 from syncline.planner.projection.training_tables import training_columns, training_note
 from syncline.planner.tables.columns import Column, count_of, table, text_of
@@ -25,8 +25,16 @@ WORTH_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, 
 WAYS = {"below": "<", "above": ">", "always": "any", "never": "none"}
 
 
-def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
-    """Return a table per model, hardware and network, with all numbers of workers; or the table of a paper."""
+def project_tables(
+    rows: list[Record], *specs: Experiment, assumptions: Sequence[Assumption] | None = None
+) -> list[Group]:
+    """Return the assumptions and a table per model, hardware and network; or the table of a paper.
+
+    Args:
+        rows: rows of the projections.
+        specs: the projections, with all numbers of workers; or the spec of a study.
+        assumptions: assumptions of the rows; None: they are made of the specs and the rows.
+    """
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     if not projections:
         return study_of(specs[0]).tables(rows, specs[0])
@@ -56,7 +64,7 @@ def project_tables(rows: list[Record], *specs: Experiment) -> list[Group]:
     note += memory_note(rows, projections) + MORE
     keys = ("method", "workers") if len(counts) > 1 else ("method",)
     return [
-        assumptions_block(projection_assumptions(projections, rows)),
+        assumptions_block(projection_assumptions(projections, rows) if assumptions is None else assumptions),
         *(
             table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers", keys=keys)
             for number, (title, shown) in enumerate(tables)

@@ -1,0 +1,70 @@
+"""Answers begin with what they assume: every value once, with its origin, the same in the table and the JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import syncline as sl
+from syncline.costmodel.scaling.hyperparameters import default_batch
+from syncline.planner.assumptions import OF_ROWS
+from syncline.planner.projection.projections import projection_rows
+from syncline.specs import ProjectSpec, load_spec, model
+
+
+def assumptions_of(result: sl.Result) -> dict[str, dict[str, Any]]:
+    """By name."""
+    found = result.json()["assumptions"]
+    assert len({assumption["name"] for assumption in found}) == len(found)
+    return {assumption["name"]: assumption for assumption in found}
+
+
+def test_every_command_has_the_same_default_batch() -> None:
+    asked: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100"}
+    results = [
+        sl.project(**asked, methods=["ddp-adam"], thresholds=False),
+        sl.solve("bandwidth", **asked, layout="data=32", methods=["diloco"], step_time="20s"),
+        sl.advise(**asked, methods=["ddp-adam"]),
+    ]
+    batches = [assumptions_of(result)["batch"] for result in results]
+    wanted = default_batch(model("llama-7b").parameters, 64, 2048)
+    assert [(batch["value"], batch["origin"]) for batch in batches] == [(wanted, "published fits")] * 3
+    assert "Tables 9 and 10" in batches[0]["source"]
+
+
+def test_what_the_user_gives_is_given() -> None:
+    given = assumptions_of(sl.project(tokens_per_worker=4096, compute={"seconds": 1.0}, overlap="none", networks="wan"))
+    assert {name: given[name]["origin"] for name in ("batch", "computing", "overlap")} == dict.fromkeys(
+        ("batch", "computing", "overlap"), "given"
+    )
+    assert given["batch"]["value"] == 4 * 4096 and given["computing"]["value"] == 1.0
+
+
+def test_values_of_several_settings_are_one_assumption() -> None:
+    several = assumptions_of(sl.project(workers=[4, 8], methods=["ddp-adam"], networks="wan", thresholds=False))
+    assert several["utilisation"]["value"] == 0.4
+    assert several["batch"]["value"] == [131072, 131072]
+    layouts = assumptions_of(sl.project(workers=[4, 1024], methods=["ddp-adam"], networks="wan", thresholds=False))
+    assert layouts["batch"]["origin"] == "published fits, a sequence for each replica"
+
+
+@pytest.mark.parametrize("failures", [None, "llama-3"])
+def test_the_table_and_the_json_have_the_same(failures: str | None) -> None:
+    result = sl.project(methods=["ddp-adam", "diloco"], networks="wan", tokens="1B", failures=failures)
+    names = list(assumptions_of(result))
+    block = str(result).partition("\n\n")[0].splitlines()[1:]
+    printed = [line.split("  ")[0].strip() for line in block if line.startswith(" ") and line[1] != " "]
+    assert printed == names and ("repair" in names) is (failures is not None)
+
+
+def test_combinations_of_columns_are_those_of_the_rows() -> None:
+    specs = [
+        load_spec("project-gpt-160m", [f"workers={count}", "compute.hardware=rtx-4090"], ProjectSpec)
+        for count in (4, 8)
+    ]
+    rows: Any = projection_rows(specs, False)
+    names = [name for name in (*OF_ROWS, "fits", "network") if name in rows[0]]
+    wanted = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
+    assert [tuple(found.values()) for found in rows.distinct(names)] == list(wanted)
+    assert len(wanted) < len(rows) and rows.distinct(("absent",)) == []
