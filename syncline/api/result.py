@@ -17,7 +17,7 @@ from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,21 +11,13 @@ from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import run_stoppable, shared_progress
 from syncline.runs.studies import run_study, total_length
-from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.curves import write_curves
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_training
 from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import run_records
-from syncline.runs.training.tables import (
-    ledger_columns,
-    metrics_tables,
-    names_of_workers,
-    timeline_columns,
-    write_contributions,
-    write_watched,
-)
-from syncline.runs.training.train_and_time import time_method, train_method, where_trained
+from syncline.runs.training.tables import names_of_workers, timeline_columns, write_contributions, write_measurements
+from syncline.runs.training.train_and_time import time_with_bounds, train_method, where_trained
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec
 
@@ -65,28 +57,22 @@ def run(
         trained = run_stoppable(partial(train_method, spec, spec.method, on_step, stream), progress)
         if trained is None:
             raise KeyboardInterrupt  # stopped before the first result
-        folder.long_table("metrics", metrics_tables([trained]))
-        folder.table("ledger", ledger_columns([trained]))
-        write_watched(folder, [trained])
-        timed = time_method(spec, trained, spec.network)
-        rows = run_records(trained, timed, spec.network, spec.workers)
-        bounds: dict[str, Any] = {}
-        if timed:
-            time_again = partial(time_method, spec, trained, spec.network)
-            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, time_again, step_s is not None))
-            rows = [row | bounds for row in rows]
+        write_measurements(folder, [trained])
+        network = spec.network
+        timed = time_with_bounds(spec, trained, network, step_s is not None)
+        bounds = timed.bounds() if timed else {}
+        rows = [row | bounds for row in run_records(trained, timed and timed.clock, network, spec.workers)]
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
         facts |= where_trained(spec) | {"measured_step_s": step_s}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
         if timed:
-            name = spec.network.name
-            key = trained.method, name
-            write_curves(folder, spec, [trained], {key: timed}, {name: spec.network}, bounds={key: bounds})
-            folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
-            folder.trace(chrome_trace(timed.timeline, names_of_workers(timed.timeline, spec.num_endpoints)))
+            key, clock = (trained.method, network.name), timed.clock
+            write_curves(folder, spec, [trained], {key: clock}, {network.name: network}, bounds={key: bounds})
+            folder.table("timeline", timeline_columns([(*key, clock.timeline)]))
+            folder.trace(chrome_trace(clock.timeline, names_of_workers(clock.timeline, spec.num_endpoints)))
             write_contributions(folder, [trained])
             if figures:
-                run_figures(folder, spec, trained, timed)
+                run_figures(folder, spec, trained, clock)
     result = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
     return result | {"measured_step_s": step_s}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.processes.shared_progress import Watched, shared_progress, side_by_side
+from syncline.runs.processes.shared_progress import shared_progress, side_by_side, watched
 from syncline.specs import Experiment, study_of
 
 
@@ -41,7 +41,7 @@ def run_study(
         if on_progress:
             on_progress(sum(done))
 
-    with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, Watched(progress, report):
+    with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, watched(progress, report):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
         calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]

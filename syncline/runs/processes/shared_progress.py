@@ -18,7 +18,6 @@ from syncline.errors import SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import confirm, raise_in_main_thread, stopped_by_signal
 from syncline.runs.processes.forked import call_results
-from syncline.runs.processes.shared_pickle import pickle_calls
 
 T = TypeVar("T")
 
@@ -91,66 +90,72 @@ def side_by_side(
 ) -> Iterator[T]:
     """Yield the results of the calls, as they finish, from this number of processes; one per core if None.
 
-    With more than one job, cloudpickle must be able to send calls and results to another process. Calls that were
-    stopped before they had a result are left out. If one raises, the others are asked to stop. Objects in ``shared``,
-    which the calls have in common, are sent once to each process.
+    See `stoppable_results`.
 
     Raises:
         SynclineError: a process was killed from outside.
     """
-    jobs = min(jobs or cpu_count(), len(calls))
     try:
-        if jobs == 1:
-            results: Iterable[T | None] = (run_stoppable(call, progress) for call in calls)
-        else:
-            results = in_processes(calls, jobs, progress, shared)
-        yield from (result for result in results if result is not None)
+        yield from stoppable_results(calls, min(jobs or cpu_count(), len(calls)), progress, shared)
     except BrokenProcessPool:
         progress.stop()
         raise SynclineError(
             "a process that trained was ended from outside, as a system does that is out of memory; "
             "with fewer --jobs less is needed at a time"
         ) from None
+
+
+def stoppable_results(
+    calls: Sequence[Callable[[], T | None]], jobs: int, progress: SharedProgress, shared: Sequence[Any] = ()
+) -> Iterator[T]:
+    """Yield the results of the calls, as they finish: in this process if ``jobs`` is 1, else in so many others.
+
+    For other processes cloudpickle must be able to send calls and results; objects in ``shared``, which the calls have
+    in common, are sent once to each process. Calls that were stopped before they had a result are left out. If a call
+    raises, the others are asked to stop.
+
+    Raises:
+        BrokenProcessPool: a process was killed from outside.
+    """
+    stoppable = [partial(run_stoppable, call, progress) for call in calls]
+    try:
+        if jobs == 1:
+            results: Iterable[T | None] = (call() for call in stoppable)
+        else:
+            results = call_results(stoppable, jobs, progress.path.parent, shared)
+        yield from (result for result in results if result is not None)
+        confirm()
+    except BrokenProcessPool:
+        raise
     except BaseException:
         progress.stop()
         raise
 
 
-def in_processes(
-    calls: Sequence[Callable[[], T]], jobs: int, progress: SharedProgress, shared: Sequence[Any]
-) -> Iterator[T | None]:
-    """Yield the results of the calls from this number of other processes, as they finish; see `side_by_side`."""
-    sent = pickle_calls(calls, shared, progress.path.parent)
-    yield from call_results([partial(run_stoppable, call, progress) for call in sent], jobs, progress.path.parent)
-    confirm()
+@contextmanager
+def watched(progress: SharedProgress, call: Callable[[list[int]], None] | None) -> Iterator[None]:
+    """Call a function with the completed steps about ten times a second from a thread, and at the end of the block."""
+    if call is None:
+        yield
+        return
+    is_over = threading.Event()
 
+    def watch() -> None:
+        while not is_over.wait(POLL_S):
+            call(progress.steps_done())
 
-class Watched:
-    """A thread that calls a function with the completed steps about ten times a second."""
-
-    def __init__(self, progress: SharedProgress, call: Callable[[list[int]], None] | None) -> None:
-        self._progress, self._call, self._over = progress, call, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.1):
-            self._report_progress()
-
-    def _report_progress(self) -> None:
-        if self._call:
-            self._call(self._progress.steps_done())
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._report_progress()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        call(progress.steps_done())
 
 
 POLL_S = 0.1
-
+"""Seconds between two looks at the counts, or at the flag."""
 
 PATIENCE_S = 1.0
 """Seconds that a training may take to its next report after a stop; in a longer step it is interrupted."""

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from syncline.errors import SpecError
 from syncline.files import atomic_path, refuse_changed_files
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.report.cells import drawn_table
 from syncline.runs.report.placement import placement_chart
 from syncline.runs.report.provenance import provenance_of

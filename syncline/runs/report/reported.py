@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.checkout import import_replication
-from syncline.runs.folders.json_values import plain
-from syncline.runs.folders.result_files import read_object
+from syncline.runs.folders.result_files import plain, read_object
 
 if TYPE_CHECKING:
     from rich.console import Group

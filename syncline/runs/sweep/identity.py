@@ -50,7 +50,7 @@ def code_version() -> str:
         if path.suffix in (".py", ".yaml") and path.is_file():
             digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     others = [f"{name} {metadata.version(name)}" for name in DECIDING]
-    return ", ".join([f"syncline {digest.hexdigest()[:12]}", _python(), *others])
+    return ", ".join([f"syncline {digest.hexdigest()[:12]}", f"python {platform.python_version()}", *others])
 
 
 def canonical(value: Any) -> str:
@@ -100,10 +100,6 @@ def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
 
 def _hashed(*parts: Any) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:DIGITS]
-
-
-def _python() -> str:
-    return f"python {platform.python_version()}"
 
 
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from syncline.costmodel.traffic.call import columns_of
-from syncline.runs.folders.part_tables import metrics_schema, metrics_table
+from syncline.runs.folders.streams import metrics_schema, metrics_table
 from syncline.sim import Timeline
 from syncline.sim.program.timeline import Words
 from syncline.sim.program.trace import chrome_trace
@@ -41,6 +41,13 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
                     yield pa.concat_tables(waiting)
                     waiting, rows = [], 0
     yield pa.concat_tables([schema.empty_table(), *waiting])
+
+
+def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
+    """Write the metrics, the ledger and, if trainings were watched, their measurements along the way."""
+    folder.long_table("metrics", metrics_tables(trained))
+    folder.table("ledger", ledger_columns(trained))
+    write_watched(folder, trained)
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants
+from syncline.runs.folders.streams import SeedStream, TrainingStream
+from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.elastic.clock_dependence import reforms
 from syncline.runs.training.elastic.regrouping import ReformedGroup, TrainedGroup
 from syncline.runs.training.faults import faulty_clock
@@ -36,9 +39,6 @@ from syncline.sim import Clock
 from syncline.sim.clocks.failing import failing_clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History, Recorder, parameter_groups, rows_of, train
-
-if TYPE_CHECKING:
-    from syncline.runs.folders.streams import TrainingStream
 
 
 def train_method(
@@ -122,7 +122,7 @@ def _train_seeds(
 
         task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
     recorder = Recorder()
-    noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
+    noted = stream and SeedStream(stream, seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
     report = throttled(chain_callbacks(on_step, noted.note if noted else None), spec.steps)
     try:
         history = train(
@@ -211,6 +211,28 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
     outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
     return failing_clock(timed, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
+
+
+class TimedTraining(NamedTuple):
+    """A training on a network: its clock, its mean step times at the bounds, and the bases of the bounds."""
+
+    clock: Clock
+    variants: StepTimeVariants
+    basis: str
+
+    def bounds(self) -> dict[str, Any]:
+        """Return the fields of a row with the bounds of its times."""
+        return bounds_record(self.clock, self.variants, self.basis)
+
+
+def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> TimedTraining | None:
+    """Return a training's clock on a network with its bounds; None if no step was completed or it has no time there.
+
+    ``measured`` says whether the seconds of computing were measured.
+    """
+    time_again = partial(time_method, spec, trained, network)
+    clock = time_again()
+    return clock and TimedTraining(clock, *clock_bounds(spec, network, clock, time_again, measured))
 
 
 def _timed(

@@ -47,7 +47,7 @@ def test_each_row_is_what_a_run_with_that_seed_alone_says(tmp_path, monkeypatch)
 def test_what_is_finished_is_not_run_again_and_a_wider_grid_runs_what_is_new(tmp_path):
     with counted_trainings() as begun:
         first = small_sweep(tmp_path / "out")
-        assert begun == PRODUCT and (first.asked, first.repeated) == (6, 0)
+        assert begun == PRODUCT and (len(first.requests), first.repeated) == (6, 0)
         again = small_sweep(tmp_path / "out")
         assert begun == PRODUCT and again.repeated == 6 and again.rows == first.rows
         wider = sweep(FIELDS, {"method.lr": [0.03, *RATES]}, seeds=3, out=tmp_path / "out", jobs=1)

@@ -35,7 +35,7 @@ from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.register import Register
 from syncline.measure.processes.rendezvous import machine
 from syncline.problems import Rows
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.training.elastic.async_clock import async_plan
 from syncline.runs.training.elastic.async_workers import batches_of
 from syncline.runs.training.elastic.rates import lr_factors

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from syncline.comm.devices import training_device
 from syncline.costmodel import Network
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Problem, Rows, Task
+from syncline.runs.folders.streams import SeedStream, TrainingStream
 from syncline.runs.training.elastic.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.elastic.async_workers import AsyncWorkers, batches_of, problems_of
 from syncline.runs.training.elastic.coincident_steps import teams_of
 from syncline.runs.training.trained import Trained, base_s, build_task, chain_callbacks, task_tensors, throttled
 from syncline.specs import MethodBase, Training
 from syncline.training import Recorder
-
-if TYPE_CHECKING:
-    from syncline.runs.folders.streams import TrainingStream
 
 
 def train_async(
@@ -50,7 +47,7 @@ def train_async(
         return build_task(problem, rows, device, spec.dtype, spec.execution)
 
     recorder = Recorder()
-    seed_stream = stream and stream.of_seeds(spec.seeds, recorder, None)
+    seed_stream = stream and SeedStream(stream, spec.seeds, recorder, None)
     report = throttled(chain_callbacks(on_step, seed_stream.note if seed_stream else None), spec.steps)
     task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
     step_s = base_s(spec, task.flops_per_step)
