@@ -16,7 +16,6 @@ from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import SharedProgress, shared_progress, side_by_side, watched
 from syncline.runs.training.clock_bounds import speedup_bounds
 from syncline.runs.training.curves import Bounds, write_curves
-from syncline.runs.training.elastic.clock_dependence import goes_by_clock
 from syncline.runs.training.figures import compare_figures
 from syncline.runs.training.limits import check_training, tensors_of_problem
 from syncline.runs.training.measured_step import with_measured_step
@@ -34,7 +33,7 @@ from syncline.runs.training.train_and_time import (
     train_method,
     where_trained,
 )
-from syncline.runs.training.trained import Trained
+from syncline.runs.training.trained import Trained, goes_by_clock
 from syncline.specs import CompareSpec, MethodBase
 
 Timed = dict[tuple[str, str], TimedTraining]

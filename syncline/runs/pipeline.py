@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.tables import timeline_columns
 from syncline.sim import PipelineReport, Timeline, chrome_trace, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import schedule_kind
-
-if TYPE_CHECKING:
-    from syncline.specs import PipelineSpec
+from syncline.specs import PipelineSpec
 
 MOST_DRAWN = 1500, 20_000
 """Smallest and largest number of a schedule's tasks in the figure; with many stages enough to reach the last one."""
@@ -52,23 +50,18 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
     """
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
-        played, rows = [], []
+        simulated, rows = [], []
         for network in spec.links:
             for name in spec.schedules:
                 timeline = run_pipeline(spec.pipeline(name), network)
-                played.append(SimulatedSchedule(name, network.name, timeline))
+                simulated.append(SimulatedSchedule(name, network.name, timeline))
                 result = report(timeline, spec.build_schedule(name), spec.stages)
                 rows.append(schedule_row(spec, name, network.name, result))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
-        folder.table(
-            "timeline",
-            timeline_columns(
-                [(schedule_run.schedule, schedule_run.network, schedule_run.timeline) for schedule_run in played]
-            ),
-        )
-        folder.trace(chrome_trace(*_traced(spec, played)))
+        folder.table("timeline", timeline_columns(simulated))
+        folder.trace(chrome_trace(*_traced(spec, simulated)))
         if figures:
-            _draw(folder, spec, played)
+            _draw(folder, spec, simulated)
     return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 
@@ -116,53 +109,44 @@ def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
     if name == "zb-h1" and not (spec.microbatches >= spec.stages and weight <= backward <= forward + weight):
         return None
     chunks = spec.chunks_of(name)
-    return float(
-        pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks)
-    )  # fmt: skip
+    return float(pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks))
 
 
-def _traced(spec: PipelineSpec, played: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
+def _traced(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
     """Return one timeline of all schedules, whose workers are the stages of each, and the workers' names."""
     workers = spec.stages * spec.replicas
-    share = MOST_TRACED / sum(len(schedule_run.timeline) for schedule_run in played)
+    share = MOST_TRACED / sum(len(schedule.timeline) for schedule in simulated)
     first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
-    parts = [schedule_run.timeline.head(first).to_columns() for schedule_run in played]
+    parts = [schedule.timeline.head(first).to_columns() for schedule in simulated]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["worker"] = np.concatenate([part["worker"] + workers * i for i, part in enumerate(parts)])
-    return Timeline.from_columns(columns, workers * len(played)), [
-        ", ".join(
-            [
-                *_title(spec, schedule_run),
-                *([f"replica {replica + 1}"] if spec.replicas > 1 else []),
-                f"stage {stage + 1}",
-            ]
-        )
-        for schedule_run in played
-        for replica in range(spec.replicas)
-        for stage in range(spec.stages)
-    ]
+    names = []
+    for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
+        replica_name = f"replica {replica + 1}, " if spec.replicas > 1 else ""
+        names.append(f"{_title(spec, schedule)}, {replica_name}stage {stage + 1}")
+    return Timeline.from_columns(columns, workers * len(simulated)), names
 
 
-def _title(spec: PipelineSpec, schedule_run: SimulatedSchedule) -> list[str]:
-    return [schedule_run.schedule, *([schedule_run.network] if len(spec.networks) > 1 else [])]
+def _title(spec: PipelineSpec, schedule: SimulatedSchedule) -> str:
+    """Return the name of a schedule, with its network if there are several."""
+    return f"{schedule.schedule}, {schedule.network}" if len(spec.networks) > 1 else schedule.schedule
 
 
-def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[SimulatedSchedule]) -> None:
-    from syncline.analysis import save
+def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> None:
+    """Draw the beginnings of the schedules, those of one network on one time axis."""
+    from syncline.analysis import save  # only here: matplotlib is slow to load
     from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 
     panels = []
-    for network, group in groupby(
-        played[: max(1, MOST_STAGES_DRAWN // spec.stages)], key=lambda schedule_run: schedule_run.network
-    ):
-        drawn = [
-            (schedule_run, schedule_run.timeline[schedule_run.timeline.worker < spec.stages]) for schedule_run in group
-        ]
-        until_s = min(_most_s(timeline, spec.stages) for _, timeline in drawn)
-        for schedule_run, timeline in drawn:
-            shown = task_spans(timeline, spec.build_schedule(schedule_run.schedule), until_s)
+    chosen = simulated[: max(1, MOST_STAGES_DRAWN // spec.stages)]
+    for network, group in groupby(chosen, key=lambda schedule: schedule.network):
+        schedules = list(group)
+        timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
+        until_s = min(_most_s(timeline, spec.stages) for timeline in timelines)
+        for schedule, timeline in zip(schedules, timelines, strict=True):
+            shown = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
             cut = " (its beginning)" if len(shown) < timeline.computes.sum() else ""
-            panels.append(SchedulePanel(", ".join(_title(spec, schedule_run)) + cut, spec.stages, shown, network))
+            panels.append(SchedulePanel(_title(spec, schedule) + cut, spec.stages, shown, network))
     save(draw_schedules(panels), folder.figure("schedules"))
 
 

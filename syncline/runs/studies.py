@@ -53,7 +53,7 @@ def run_study(
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
         if rows and figures and not is_interrupted():
-            from syncline.analysis import save
+            from syncline.analysis import save  # only here: matplotlib is slow to load
 
             for name, figure in study.figures(spec, records, rows):
                 save(figure, folder.figure(name))

@@ -49,7 +49,7 @@ def test_whatever_fails_is_told_and_nothing_else_is_lost(monkeypatch, command):
 
 @pytest.mark.parametrize("extra", doctor.EXTRAS)
 def test_without_an_extra_it_is_said_what_is_missed_and_how_to_get_it(extra, monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     (told,) = [one for one in doctor.findings() if one.name == extra]
     assert (told.found, told.ok, told.without) == (
         "none", False, f"{doctor.FOR[extra]}: pip install 'syncline[{extra}]'",

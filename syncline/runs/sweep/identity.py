@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from syncline import errors
 from syncline.errors import SpecError
 from syncline.registry import is_reference
-from syncline.runs.training.elastic.clock_dependence import goes_by_clock
+from syncline.runs.training.trained import goes_by_clock
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
 

@@ -55,9 +55,13 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
         trained = train_and_time.train_method(first, first.method, on_step)
     except Exception as error:
         if len(runs) > 1 and isinstance(error, SpecError) and error.path.startswith("compute"):
-            # Fields of the clock are also checked before a training: each run trains by itself.
-            alone = [outcomes([run], on_step) for run in runs]
-            return None if None in alone else [result for results in alone for result in results or ()]
+            results: list[Outcome] = []
+            for run in runs:  # fields of the clock are also checked before a training: each run trains by itself
+                alone = outcomes([run], on_step)
+                if alone is None:
+                    return None
+                results += alone
+            return results
         return [_failure(run, error) for run in runs]
     if trained.history.interrupted:
         return None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.topology import Topology
 from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
@@ -21,21 +23,26 @@ from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants
 from syncline.runs.folders.streams import SeedStream, TrainingStream
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
-from syncline.runs.training.elastic.clock_dependence import reforms
+from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
+from syncline.runs.training.delayed_gradients.pipeline_training import (
+    delayed_training_of,
+    goes_by_events,
+    stages_of_run,
+    train_stages,
+)
 from syncline.runs.training.elastic.regrouping import ReformedGroup, TrainedGroup
-from syncline.runs.training.faults import faulty_clock
 from syncline.runs.training.limits import check_training
-from syncline.runs.training.sequential_seeds import sequential_results
 from syncline.runs.training.trained import (
     Trained,
     base_s,
     build_task,
-    chain_callbacks,
+    reforms,
+    sequential_results,
     state_bytes,
     task_tensors,
     throttled,
 )
-from syncline.sim import Clock
+from syncline.sim import Clock, clock, phased_clock
 from syncline.sim.clocks.failing import failing_clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History, Recorder, parameter_groups, rows_of, train
@@ -61,21 +68,16 @@ def train_method(
     Raises:
         SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
     """
-    import torch
-
     method = method.in_precision(spec.number_format)
     check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
     if asynchronous_of(method) is not None:
-        from syncline.runs.training.elastic.async_training import train_async
+        from syncline.runs.training.elastic.async_training import train_async  # only here: numba is slow to load
 
         return train_async(spec, method, network or getattr(spec, "network", None), on_step, stream)
-    if spec.pipeline is not None:
-        from syncline.runs.training.delayed_gradients.pipeline_training import goes_by_events, train_stages
-
-        if goes_by_events(spec):
-            return train_stages(spec, method, on_step)
+    if goes_by_events(spec):
+        return train_stages(spec, method, on_step)
     joined = network or getattr(spec, "network", None)
     if not method.one_seed_at_a_time:
         return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, joined)
@@ -104,26 +106,27 @@ def _train_seeds(
     network: Network | None,
 ) -> Trained:
     """Train seeds side by side."""
-
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     shapes = tuple(task_tensors(task))
     optimizer_s(spec, method, shapes, task.flops_per_step)  # fails now rather than after the training
-    grouped = None
-    if reforms(spec, method) and network is not None:
-        grouped = _group(spec, method, network, shapes, task.flops_per_step)
+    kept_bytes, step, grouped = state_bytes(method, shapes, spec.workers), WorkerStep(shapes, task.flops_per_step), None
+    if reforms(spec, method) and network is not None:  # the group is simulated before its math
+
+        def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
+            return _timed(spec, method, calls, step, network, factors, np.zeros(len(present)), present)
+
+        group = ReformedGroup(spec, method, network, shapes, kept_bytes, clock_of)
+        grouped = TrainedGroup(group, group.play())
         comm = SimulatedCommunicator(spec.workers, len(seeds), grouped.membership())
     if spec.pipeline is None:
         optimizer = method.build(parameter_groups(task), comm)
         schedule = spec.schedule.build(optimizer, spec.steps)
     else:
-        from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
-        from syncline.runs.training.delayed_gradients.pipeline_training import delayed_training_of
-
         task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
     recorder = Recorder()
     noted = stream and SeedStream(stream, seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
-    report = throttled(chain_callbacks(on_step, noted.note if noted else None), spec.steps)
+    report = throttled(spec.steps, noted and noted.note, on_step)
     try:
         history = train(
             task, optimizer, seeds, spec.steps,
@@ -136,11 +139,7 @@ def _train_seeds(
     if noted:
         noted.finish()
     wall_s = time.perf_counter() - start_s
-    staged = None
-    if spec.pipeline is not None:
-        from syncline.runs.training.delayed_gradients.pipeline_training import stages_of_run
-
-        staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
+    staged = stages_of_run(spec, method, task.flops_per_step, history.steps) if spec.pipeline else None
     return Trained(
         method.name,
         history,
@@ -150,35 +149,19 @@ def _train_seeds(
         wall_s,
         shapes,
         comm.ledger.readbacks,
-        state_bytes(method, shapes, spec.workers),
+        kept_bytes,
         staged=staged,
         grouped=grouped,
     )
 
 
-def _group(
-    spec: Training, method: MethodBase, network: Network, tensors: tuple[TensorShape, ...], flops: float | None
-) -> TrainedGroup:
-    """Return a group that forms anew, simulated before its math."""
-
-    def clock_of(
-        spec: Training, calls: Sequence[Call], network: Network, factors: Factors, present: np.ndarray
-    ) -> Clock:
-        return _timed(spec, method, calls, tensors, flops, network, factors, np.zeros(len(present)), present)
-
-    group = ReformedGroup(spec, method, network, tensors, state_bytes(method, tensors, spec.workers), clock_of)
-    return TrainedGroup(group, group.play())
-
-
 def where_trained(spec: Training) -> dict[str, str]:
     """Return the device and the type of numbers, for the record."""
-
     return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
 
 
 def jobs_of(spec: Training) -> int | None:
     """Return the default number of parallel trainings: one on a GPU, which is shared; None, one per core, elsewhere."""
-
     return 1 if training_device(spec.device).type == "cuda" else None
 
 
@@ -204,7 +187,8 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
         return trained.grouped.time(trained.calls(), steps, network, factors)
     read = trained.readbacks_by_step()
     method = next(candidate for candidate in methods_of(spec) if candidate.name == trained.method)
-    timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, factors, read)
+    step = WorkerStep(trained.tensors, trained.flops_per_step)
+    timed = _timed(spec, method, trained.calls(), step, network, factors, read)
     if spec.failures is None:
         return timed
     fetch_s = rejoin_s(network, spec.workers, spec.workers, trained.state_bytes)
@@ -231,16 +215,22 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
     ``measured`` says whether the seconds of computing were measured.
     """
     time_again = partial(time_method, spec, trained, network)
-    clock = time_again()
-    return clock and TimedTraining(clock, *clock_bounds(spec, network, clock, time_again, measured))
+    timed = time_again()
+    return timed and TimedTraining(timed, *clock_bounds(spec, network, timed, time_again, measured))
+
+
+class WorkerStep(NamedTuple):
+    """A step of one worker: the shapes of its parameters, in order, and its FLOPs if they are known."""
+
+    tensors: tuple[TensorShape, ...]
+    flops: float | None
 
 
 def _timed(
     spec: Training,
     method: MethodBase,
     calls: Sequence[Call],
-    tensors: tuple[TensorShape, ...],
-    flops: float | None,
+    step: WorkerStep,
     network: Network,
     factors: Factors,
     readbacks: np.ndarray,
@@ -252,17 +242,16 @@ def _timed(
         spec: spec of the training.
         method: method of the training.
         calls: calls of the completed steps.
-        tensors: the parameters of one worker, in order.
-        flops: FLOPs of a step of one worker.
+        step: a step of one worker.
         network: network that is timed.
         factors: factors on the seconds of computing and communication.
         readbacks: numbers read back in each step, ``(T,)``.
         present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
     """
     slower = float(factors.computing)
-    elements = [tensor.elements for tensor in tensors]
+    elements = [tensor.elements for tensor in step.tensors]
     buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_gradient(spec.number_format))
-    undisturbed_s = slower * base_s(spec, flops)
+    undisturbed_s = slower * base_s(spec, step.flops)
     encode = spec.compute.encode_bandwidth
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
@@ -274,8 +263,37 @@ def _timed(
         algorithm=spec.algorithm_on(network), rule=spec.protocol,
         encode_bytes_per_s=None if encode is None else encode / slower,
         trigger_s=slower * spec.compute.readback_latency * readbacks,
-        optimizer_s=slower * optimizer_s(spec, method, tensors, flops),
+        optimizer_s=slower * optimizer_s(spec, method, *step),
     )  # fmt: skip
+
+
+def faulty_clock(
+    spec: Training,
+    calls: Iterable[Call],
+    compute_s: np.ndarray,
+    network: Network | Topology,
+    present: np.ndarray | None = None,
+    **options: Any,
+) -> Clock:
+    """Return the clock with the slow links, late messages and absences of a spec.
+
+    Args:
+        spec: spec of the training, whose first seed draws the faults.
+        calls: the collectives of the training.
+        compute_s: seconds of each worker in each step, ``(T, P)``.
+        network: network that joins the workers without faults.
+        present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
+        options: further options of `syncline.sim.clocks.training`.
+    """
+    workers, steps = spec.workers, len(compute_s)
+    faulty_network = spec.faults.network(network, workers)
+    delay = spec.faults.delay(faulty_network, workers, spec.seeds[0])
+    membership = spec.faults.membership(workers)
+    if present is None and membership is not None:
+        present = membership.table(steps)
+    if present is None or present.all():
+        return clock(calls, compute_s, faulty_network, workers, steps, delay=delay, **options)
+    return phased_clock(present, calls, compute_s, faulty_network, delay=delay, **options)
 
 
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from syncline.comm import SimulatedCommunicator
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
-from syncline.runs.training.delayed_gradients.config import DelayedTraining
-from syncline.runs.training.sequential_seeds import histories_in_turn
-from syncline.runs.training.stage_optimizer import stage_optimizer
+from syncline.methods import MethodBase
+from syncline.optim import Method
+from syncline.problems import Rows, Task, TextGPT, cut
+from syncline.runs.training.delayed_gradients.delay_line import DelayedTraining
+from syncline.runs.training.trained import histories_in_turn
+from syncline.seeds import seed64
+from syncline.sim import Durations, Pipeline, run_pipeline, schedule
+from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.specs.pipeline import FREE
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from syncline.problems import Task
-    from syncline.training import History
+from syncline.training import History, diverged_at
 
 
 def train_by_events(
@@ -30,8 +34,6 @@ def train_by_events(
     Raises:
         SpecError: the problem is not a model that can be cut into stages.
     """
-    from syncline.problems import TextGPT
-
     if not isinstance(training.problem, TextGPT):
         expected = "'text-gpt' where weights are not stashed: a model of stages"
         raise SpecError("problem.kind", training.problem.name, expected)
@@ -39,13 +41,6 @@ def train_by_events(
 
 
 def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
-    import torch
-    from torch.nn import functional as F
-
-    from syncline.problems import Rows, TextGPT, cut
-    from syncline.sim import Durations, Pipeline, run_pipeline, schedule
-    from syncline.sim.pipelines.gradients import PipelineMath
-
     stages, problem = training.stages, training.problem
     assert isinstance(problem, TextGPT)
     task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
@@ -120,8 +115,6 @@ class _Record:
 
     def history(self, seed: int, losses: np.ndarray, interrupted: bool) -> History:
         """Return the history of this seed."""
-        from syncline.training import History, diverged_at
-
         steps = sorted(self._evaluations)
         evaluation = {name: np.stack([self._evaluations[s][name] for s in steps]) for name in self._evaluations[0]}
         history = History(
@@ -136,3 +129,17 @@ class _Record:
         )
         history.diverged_at = diverged_at(history)
         return history
+
+
+def stage_optimizer(
+    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], stage: int, delays: list[int], seed: int
+) -> Method:
+    """Return the optimizer of a stage, with its matrices and its other parameters in separate groups."""
+    groups = [
+        {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
+        | {"delay": delays[stage], "delays": tuple(delays)}
+        for matrix in (True, False)
+    ]
+    built = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+    built.seeds = (seed64(seed, "stage", stage),)  # each stage has its own draws
+    return built

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from syncline.comm.devices import training_device
 from syncline.costmodel.layouts.stage_sizes import stage_flops
 from syncline.methods.parts.remedies import remedy_of
 from syncline.problems import Rows
-from syncline.runs.training.delayed_gradients.config import DelayedTraining
+from syncline.runs.training.delayed_gradients.delay_line import DelayedTraining
 from syncline.runs.training.delayed_gradients.event_driven import train_by_events
-from syncline.runs.training.delayed_gradients.trained_stages import TrainedStages
 from syncline.runs.training.delayed_gradients.updates import (
     StageWork,
+    TrainedStages,
     added_s,
     stage_work,
 )
@@ -59,7 +59,7 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     device = training_device(spec.device)
     task = build_task(spec.problem, Rows.whole_group(1, spec.seeds[:1]), device)
     base_s(spec, task.flops_per_step)  # raises an error now rather than after the training
-    report = throttled(on_step, spec.steps) if on_step else None
+    report = throttled(spec.steps, on_step) if on_step else None
     history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)
     wall_s = time.perf_counter() - start_s
     shapes = tuple(task_tensors(task))
@@ -77,26 +77,25 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     assert pipeline is not None
     model, machine = gpt_shape(problem), spec.compute.machine
     if spec.compute.mfu is not None:
-        machine = dataclasses.replace(machine, mfu=spec.compute.mfu)
+        machine = replace(machine, mfu=spec.compute.mfu)
     of_stages = np.array(stage_flops(model, pipeline.stages))
     forward_s = base_s(spec, flops) / 3 * of_stages / of_stages.sum()
     width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
-    work = StageWork(
-        tuple(forward_s.tolist()),
-        float(width_bytes * problem.batch_size * problem.context * model.width),
-        added_s(method, model, machine, pipeline.stages),
-    )
-    return TrainedStages(
-        work, steps, spec.timeline_steps, None if pipeline.has_delayed_gradients else pipeline.microbatches
-    )
+    activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
+    update_s = added_s(method, model, machine, pipeline.stages)
+    return _in_steps(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
 
 
 def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
     """Return the stages of a run in all of its steps, with the work of the timed model if there is one."""
-    pipeline = spec.pipeline
-    assert pipeline is not None
+    assert spec.pipeline is not None
     clock = timed or TimedModelSpec(hardware=spec.compute.machine)
-    work = stage_work(method, *clock.model_and_tokens(spec.problem), clock.hardware, pipeline.stages)
-    return TrainedStages(
-        work, spec.steps, spec.timeline_steps, None if pipeline.has_delayed_gradients else pipeline.microbatches
-    )
+    work = stage_work(method, *clock.model_and_tokens(spec.problem), clock.hardware, spec.pipeline.stages)
+    return _in_steps(spec, work, spec.steps)
+
+
+def _in_steps(spec: Training, work: StageWork, steps: int) -> TrainedStages:
+    """Return the stages with their work in each of these steps; a synchronous pipeline divides it by micro-batches."""
+    assert spec.pipeline is not None
+    microbatches = None if spec.pipeline.has_delayed_gradients else spec.pipeline.microbatches
+    return TrainedStages(work, steps, spec.timeline_steps, microbatches)

@@ -1,4 +1,4 @@
-"""The clock of workers at their own pace, and the order in which their updates arrive."""
+"""The clock of workers at their own pace: the durations of their steps, and the order in which updates arrive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,43 @@ from syncline.costmodel.network.topology import Floats, topology
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.runs.training.elastic.pace import SampledPace
 from syncline.sim import Clock
 from syncline.sim.failures.absences import Absences
 from syncline.sim.online.async_workers import play_async_workers
 from syncline.sim.online.server_channels import ServerTopology, places_of_lanes, with_server
 from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings, UpperServer
 from syncline.specs import MethodBase, Training
+
+
+class SampledPace:
+    """Seconds of a worker's steps; the first T are drawn as for synchronous workers.
+
+    Args:
+        spec: specification of the training.
+        base_s: seconds of an undisturbed step.
+        work: duration of each worker's step relative to ``base_s``; 1 by default.
+    """
+
+    def __init__(self, spec: Training, base_s: float, work: Sequence[float] | None = None) -> None:
+        self._spec, self._base_s, self._work = spec, base_s, work
+        self._sample(spec.steps)
+
+    def _sample(self, steps: int) -> None:
+        times = self._spec.step_times(self._base_s, steps, self._work)
+        self._steps, self._times = steps, times
+        self._same: list[float] | None = times[0].tolist() if len(times) and not times.strides[0] else None
+
+    def any_alike(self) -> bool:
+        """Return whether two workers take equally long for each of their first T steps."""
+        return len(np.unique(self._times[: self._spec.steps], axis=1).T) < self._spec.workers
+
+    def __call__(self, worker: int, number: int) -> float:
+        """Return the seconds of a worker's step ``number``, counted from 0."""
+        if self._same is not None:
+            return self._same[worker]
+        if number >= self._steps:
+            self._sample(max(2 * self._steps, number + 1))  # a longer sample begins with the same steps
+        return float(self._times[number, worker])
 
 
 @dataclass(frozen=True)
@@ -43,31 +73,26 @@ class AsyncPlan:
 
     def play(self, watching: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
         """Simulate the training, with computing and communication times multiplied by factors."""
-        spec = self.spec
+        spec, failures, workers = self.spec, self.spec.failures, self.spec.workers
         network = self.network if factors == AS_PREDICTED else slow_down(self.network, float(factors.communication))
-        served_network, place = with_server(network, spec.workers)
+        served_network, place = with_server(network, workers)
         links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
         return play_async_workers(
             self.served,
             self.pace(factors),
-            ServerTopology(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
+            ServerTopology(links, workers, places_of_lanes(workers, place, self.served.groups)),
             watching,
             starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
             keep_steps=spec.timeline_steps,
-            absences=self._absences(),
+            # As the first seed draws them.
+            absences=failures
+            and Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0])),
         )
 
     def pace(self, factors: Factors = AS_PREDICTED) -> SampledPace:
         """Return the durations of each worker's steps, with computing multiplied by a factor."""
         return SampledPace(self.spec, self.base_s * float(factors.computing), self.work)
-
-    def _absences(self) -> Absences | None:
-        """Return the absences of workers, as the first seed draws them; None without failures."""
-        failures, workers = self.spec.failures, self.spec.workers
-        if failures is None:
-            return None
-        return Absences(failures.failing_group(workers), failures.outages_of(workers, self.spec.seeds[0]))
 
 
 def async_plan(
@@ -90,7 +115,7 @@ def async_plan(
     """
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
-    period = getattr(method, "period", 1)
+    period, above = getattr(method, "period", 1), asynchronous.hierarchy
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
     served = ServerSettings(
@@ -102,9 +127,7 @@ def async_plan(
         grace_period_s=asynchronous.grace_period,
         participants=asynchronous.participants,
         seed=spec.seeds[0],
-        hierarchy=None
-        if asynchronous.hierarchy is None
-        else UpperServer(asynchronous.hierarchy.groups_of(spec.workers), asynchronous.hierarchy.merge_period),
+        hierarchy=above and UpperServer(above.groups_of(spec.workers), above.merge_period),
         update_bytes=update_bytes,
         model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
     )

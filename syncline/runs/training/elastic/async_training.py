@@ -14,7 +14,7 @@ from syncline.runs.folders.streams import SeedStream, TrainingStream
 from syncline.runs.training.elastic.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.elastic.async_workers import AsyncWorkers, batches_of, problems_of
 from syncline.runs.training.elastic.coincident_steps import teams_of
-from syncline.runs.training.trained import Trained, base_s, build_task, chain_callbacks, task_tensors, throttled
+from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
 from syncline.specs import MethodBase, Training
 from syncline.training import Recorder
 
@@ -48,7 +48,7 @@ def train_async(
 
     recorder = Recorder()
     seed_stream = stream and SeedStream(stream, spec.seeds, recorder, None)
-    report = throttled(chain_callbacks(on_step, seed_stream.note if seed_stream else None), spec.steps)
+    report = throttled(spec.steps, seed_stream and seed_stream.note, on_step)
     task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
     step_s = base_s(spec, task.flops_per_step)
     plan = async_plan(spec, method, task_tensors(task), step_s, network, batch_work(spec, method, step_s, build))

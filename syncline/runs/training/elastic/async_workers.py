@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,21 +13,15 @@ from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
-from syncline.optim import Method
 from syncline.optim.servers import GradientServer, ServerRule
 from syncline.problems import Problem, Rows, Task
 from syncline.problems.drawn_blocks import DrawnBlocks
-from syncline.runs.training.elastic.async_local_steps import inner_of
+from syncline.runs.training.elastic.async_local_steps import Rates, inner_of, lr_factors
 from syncline.runs.training.elastic.coincident_steps import Team, Teams, alone
-from syncline.runs.training.elastic.hierarchical_server import GlobalServer
-from syncline.runs.training.elastic.rates import lr_factors
-from syncline.runs.training.elastic.servers import outer_rules, server_optimizer
+from syncline.runs.training.elastic.servers import GlobalServer, outer_rules, server_optimizer
 from syncline.sim.online.server_interface import EndSimulation
 from syncline.specs import MethodBase, Training
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class ArrivedUpdate(NamedTuple):
@@ -84,32 +78,27 @@ class AsyncWorkers:
             raise SpecError("problem", spec.problem.name, expected)
         self.params: list[Tensor] = list(self.server_task.params.values())
         self.wire = WIRE_FORMATS[method.travels_as]
-        self.comm = SimulatedCommunicator(1, len(spec.seeds))
         groups = () if asynchronous.hierarchy is None else asynchronous.hierarchy.groups_of(spec.workers)
         self.of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
         self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
-        self.servers, self.optimizers = self._parts(method)
-        self.above = (
-            GlobalServer(asynchronous.hierarchy, self.params, self.models)
-            if asynchronous.hierarchy is not None
-            else None
-        )
         self.factors = lr_factors(spec)
-        self.rates = {id(optimizer): [group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers}
+        self.servers: Sequence[ServerRule]
+        self.rates: list[Rates]  # of the optimizers that follow the schedule: workers' or the server's
+        if isinstance(method, DiLoCoSpec):
+            self.inner = inner_of(method)
+            self.servers = outer_rules(method, asynchronous, self.models)
+            self.rates = [self._rates_of(team) for team in self.teams]
+        else:
+            optimizer = server_optimizer(method, self.server_task, SimulatedCommunicator(1, len(spec.seeds)))
+            self.servers, self.rates = [GradientServer(optimizer)], [Rates(optimizer, self.factors, spec)]
+        above = asynchronous.hierarchy
+        self.above = above and GlobalServer(above, self.params, self.models)
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
         self.begins = [self._snapshot(self.of[worker]) if self.local else [] for worker in range(spec.workers)]
         self.since = [0] * spec.workers  # local steps of each worker since its last update
         self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
         self.done = self.taken = 0
         self.losses: list[Tensor] = []  # of local steps since the training's last step
-
-    def _parts(self, method: MethodBase) -> tuple[Sequence[ServerRule], list[Method]]:
-        """Return each server's rule, and the optimizers whose rate follows the schedule (workers' or server's)."""
-        if not isinstance(method, DiLoCoSpec):
-            optimizer = server_optimizer(method, self.server_task, self.comm)
-            return [GradientServer(optimizer)], [optimizer]
-        self.inner = inner_of(method)
-        return outer_rules(method, self.how, self.models), [self._optimizer_of(team) for team in self.teams]
 
     # Events, in their order.
 
@@ -121,7 +110,9 @@ class AsyncWorkers:
         """Make a worker's local step as number ``count`` of all workers' steps, which schedules follow."""
         team = self.team[worker]
         if team.steps(worker, number) and self.local:
-            self._step_with(self.optimizers[self.teams.index(team)], count)
+            rates = self.rates[self.teams.index(team)]
+            rates.set(count)
+            rates.optimizer.step()
         self.losses.append(team.loss_of(worker))
         self.done += 1
         self.since[worker] += 1
@@ -158,20 +149,18 @@ class AsyncWorkers:
         team = self.team[arrived[0].worker] if arrived else None
         if team is None or len(arrived) == 1 or not self.wire.exact_dtype:
             return False
-        if (
-            tuple(arrival.worker for arrival in arrived) != team.workers
-            or len({arrival[1:] for arrival in arrived}) > 1
-        ):
+        workers, first = tuple(arrival.worker for arrival in arrived), self.begins[arrived[0].worker]
+        if workers != team.workers or len({arrival[1:] for arrival in arrived}) > 1:
             return False
-        begins = self.models[server] if self.how.reference == "server" else self.begins[arrived[0].worker]
-        if any(self.begins[arrival.worker] is not self.begins[arrived[0].worker] for arrival in arrived) and self.local:
+        if self.local and any(self.begins[worker] is not first for worker in workers):
             return False
+        begins = self.models[server] if self.how.reference == "server" else first
         return self.servers[server].take_all(team.mean(begins if self.local else None), arrived[0].weight)
 
     def version(self, count: int, server: int) -> None:
         """Make a new version of a server's model from the updates that have arrived."""
         if not self.local:
-            self._set_rate(self.optimizers[0], self.taken)
+            self.rates[0].set(self.taken)
         if self._taken_together(server):
             self.arrived[server] = []
         self._take(server)
@@ -202,13 +191,12 @@ class AsyncWorkers:
         if self.local:
             self.since[worker] = 0
             number = self.teams.index(self.team[worker])  # a team of one
-            rates = self.rates.pop(id(self.optimizers[number]))
-            self.optimizers[number] = new = self._optimizer_of(self.teams[number])
-            self.rates[id(new)] = rates
+            self.rates[number] = self._rates_of(self.teams[number])
 
-    def _optimizer_of(self, team: Team) -> Method:
-        """Return the optimizer of a team's workers, each in a group by itself."""
-        return self.inner.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
+    def _rates_of(self, team: Team) -> Rates:
+        """Return the optimizer of a team's workers, each in a group by itself, with its learning rates."""
+        optimizer = self.inner.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
+        return Rates(optimizer, self.factors, self.spec)
 
     # Events of local servers below a global one.
 
@@ -259,17 +247,6 @@ class AsyncWorkers:
             self.evaluate(done)
         if done % CHECK_EVERY == 0 and self.recorder.all_diverged(CHECK_EVERY):
             raise EndSimulation
-
-    def _step_with(self, optimizer: Method, count: int) -> None:
-        self._set_rate(optimizer, count)
-        optimizer.step()
-
-    def _set_rate(self, optimizer: Method, count: int) -> None:
-        """Set the learning rate of the training's step that contains the ``count``-th of all local steps."""
-        if self.factors is not None:
-            factor = self.factors[min(count // self.spec.workers, self.spec.steps - 1)]
-            for group, lr in zip(optimizer.param_groups, self.rates[id(optimizer)], strict=True):
-                group["lr"] = lr * factor
 
 
 def batches_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float, ...]:

@@ -6,9 +6,9 @@ failures on these clocks. Then the workers that are present in each step do the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,8 @@ from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
 from syncline.specs import MethodBase, Training
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    ClockOf = Callable[[Training, Sequence[Call], Network, Factors, NDArray[np.bool_]], Clock]
-
 Present = NDArray[np.bool_]
+"""A mask of the workers that take part, ``(P,)``, or in each step, ``(T, P)``."""
 
 
 @dataclass
@@ -64,7 +60,7 @@ class ReformedGroup:
         network: network that joins the workers.
         tensors: parameter shapes of the model.
         state_bytes: bytes of a checkpoint.
-        clock_of: returns the clock of some calls and steps, among the workers present.
+        clock_of: function from calls, factors and the workers present in each step, ``(T, P)``, to the clock.
     """
 
     spec: Training
@@ -72,7 +68,7 @@ class ReformedGroup:
     network: Network
     tensors: Sequence[TensorShape]
     state_bytes: float
-    clock_of: ClockOf
+    clock_of: Callable[[Sequence[Call], Factors, Present], Clock]
 
     def play(self, factors: Factors = AS_PREDICTED) -> PlayedGroup:
         """Simulate the training, with computing and communication times multiplied by factors.
@@ -125,7 +121,7 @@ class ReformedGroup:
             call._replace(payload_bytes=width_ratio * call.payload_bytes)
             for call in calls_of(exchanges, spec.steps, members)
         ]
-        return self.clock_of(spec, calls, self.network, factors, np.tile(present, (spec.steps, 1)))
+        return self.clock_of(calls, factors, np.tile(present, (spec.steps, 1)))
 
 
 @dataclass(frozen=True)
@@ -159,9 +155,8 @@ class TrainedGroup:
         if network.name != self.group.network.name:
             return None
         played = self.played if factors == AS_PREDICTED else self.group.play(factors)
-        spec = self.group.spec
-        base = self.group.clock_of(spec, calls, network, factors, self.played.here[:steps])
-        return placed_clock(base, played.step_end_s[:steps], played.told, spec.timeline_steps)
+        base = self.group.clock_of(calls, factors, self.played.here[:steps])
+        return placed_clock(base, played.step_end_s[:steps], played.told, self.group.spec.timeline_steps)
 
 
 def _runs(away: NDArray[np.bool_]) -> list[tuple[Any, Any]]:
