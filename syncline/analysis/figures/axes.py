@@ -41,6 +41,19 @@ CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a c
 MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, few enough for a small PDF
 
 
+def panel_grid(fig: Figure, count: int, across: int, shared: bool = True) -> list[Axes]:
+    """Return ``count`` axes in rows of ``across``; a place that stays empty is invisible.
+
+    With ``shared`` all have the same limits, and names of values only below and at the left.
+    """
+    axes = fig.subplots(-(-count // across), across, sharex=shared, sharey=shared, squeeze=False).ravel()
+    for place, ax in enumerate(axes):
+        ax.set_visible(place < count)
+        if shared:
+            ax.tick_params(labelbottom=place + across >= count)
+    return list(axes[:count])
+
+
 def new_figure(width_in: float, height_in: float) -> Figure:
     """Create an empty figure on the Agg canvas; pyplot, with its global list of figures, is not involved."""
     fig = Figure(figsize=(width_in, height_in))
@@ -53,10 +66,7 @@ def save(fig: Figure, path: str | Path) -> Path:
 
     Args:
         fig: the figure.
-        path: ends in .pdf, .svg or .png; missing folders are made.
-
-    Returns:
-        the path.
+        path: ends in .pdf, .svg or .png; missing folders are made. The function returns it.
 
     Raises:
         SpecError: the suffix is another one.

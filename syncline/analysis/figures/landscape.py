@@ -64,9 +64,6 @@ def distance_over_steps(
         title: the title; by default it explains line and band.
         styles: label -> style; by default ``method_styles``.
 
-    Returns:
-        the figure.
-
     Raises:
         SpecError: there is no series.
     """
@@ -94,9 +91,6 @@ def landscape_convergence(
         landscape: the function, its start and its optimum.
         trajectories: method -> (n, 2) positions of one seed; the spread of the seeds is in the left panel.
         styles: label -> style; by default ``method_styles``.
-
-    Returns:
-        the figure.
 
     Raises:
         SpecError: there is no series, or a trajectory is not of shape (n, 2).

@@ -62,13 +62,11 @@ def loss_against_steps(
         title: an optional title.
         styles: label -> style; by default ``method_styles``.
 
-    Returns:
-        the figure.
-
     Raises:
         SpecError: there is no curve.
     """
-    _need(curves)
+    if not curves:
+        raise SpecError("curves", [], "at least one curve")
     targets = _several(target)
     with figure_style():
         fig = new_figure(5.0, 2.7 + _room(curves))
@@ -111,13 +109,11 @@ def loss_against_clock(
         title: an optional title above all panels.
         styles: label -> style; by default ``method_styles``.
 
-    Returns:
-        the figure.
-
     Raises:
         SpecError: there is no curve or no network, or a curve lacks the clock of a network.
     """
-    _need(curves)
+    if not curves:
+        raise SpecError("curves", [], "at least one curve")
     if not networks:
         raise SpecError("networks", dict(networks), "at least one network")
     for curve in curves:
@@ -142,6 +138,7 @@ def loss_against_clock(
 
 
 def _several(target: Targets) -> tuple[float, ...]:
+    """Return the targets as a tuple."""
     return () if target is None else (target,) if isinstance(target, int | float) else tuple(target)
 
 
@@ -207,6 +204,7 @@ def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> Non
 
 
 def _name(curve: Curve) -> str:
+    """Return a curve's label, which says whether the run or some of its seeds diverged."""
     lost, seeds = lost_seeds(curve.loss), len(curve.loss)
     if curve.diverged_at is not None:
         return f"{curve.label} (diverged)"
@@ -239,10 +237,8 @@ def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool)
     ax.set_yscale("log" if logarithmic else "linear")
     ax.set_ylim(*ends)
     if logarithmic and ends[1] < 10 * ends[0]:  # where powers of ten would leave one label or none
-        place_ticks(
-            ax.yaxis,
-            [(v, f"{v:g}") for v in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends) if ends[0] <= v <= ends[1]],
-        )
+        values = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends)
+        place_ticks(ax.yaxis, [(value, f"{value:g}") for value in values if ends[0] <= value <= ends[1]])
         ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylabel(label)
 
@@ -302,8 +298,3 @@ def _describe(network: Network | str) -> str:
 def _room(curves: Sequence[Curve]) -> float:
     """Return the inches of height beyond those of four lines."""
     return 0.25 * min(max(len(curves) - 4, 0), 4)
-
-
-def _need(curves: Sequence[Curve]) -> None:
-    if not curves:
-        raise SpecError("curves", [], "at least one curve")

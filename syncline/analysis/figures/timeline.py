@@ -48,9 +48,6 @@ def timeline_strip(
         last_s: its end; by default the last end in the timeline.
         title: an optional title.
 
-    Returns:
-        the figure.
-
     Raises:
         SpecError: a column is missing, the columns differ in length, or nothing lies in the shown time.
     """
@@ -80,8 +77,12 @@ def timeline_strip(
         ax.set_xlabel(f"time ({unit})")
         ax.xaxis.set_major_locator(MaxNLocator(8))
         ax.set_title(title, loc="left")
-        fig.legend(handles=[_patch(name) for name in KINDS if (kind == name).any()], loc="outside upper right",
-                   ncols=len(KINDS), handlelength=1.6)  # fmt: skip
+        handles = [
+            Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=name)
+            for name, (_, _, face, hatch, edge) in KINDS.items()
+            if (kind == name).any()
+        ]
+        fig.legend(handles=handles, loc="outside upper right", ncols=len(KINDS), handlelength=1.6)
     return fig
 
 
@@ -115,8 +116,3 @@ def _label_rows(ax: Axes, workers: NDArray[Any], computing: NDArray[Any]) -> Non
         ax.text(1.01, i + 0.5, f"{computing[i]:.0%}", transform=ax.get_yaxis_transform(), va="center", fontsize=7)
     ax.annotate("computes", (1.01, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points",
                 fontsize=7, color="#444444")  # fmt: skip
-
-
-def _patch(kind: str) -> Patch:
-    _, _, face, hatch, edge = KINDS[kind]
-    return Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=kind)

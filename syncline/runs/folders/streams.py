@@ -100,12 +100,12 @@ def metrics_schema(histories: Iterable[History]) -> pa.Schema:
         for name, values in history.evaluation.items():
             add(f"eval_{name}", values)
         for name, values in history.trace.items():
-            for column in _components(name, values):
+            for column in trace_columns(name, values):
                 add(column, values)
     return pa.schema(list(kinds.items()))
 
 
-def _components(name: str, values: np.ndarray) -> list[str]:
+def trace_columns(name: str, values: np.ndarray) -> list[str]:
     """Return the column names of a trace ``(T, S, ...)``: one for each number of a step and seed."""
     return [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(int(np.prod(values.shape[2:])))]
 
@@ -139,7 +139,7 @@ def metrics_table(
         columns[f"eval_{name}"] = pa.array(column, mask=unknown)
     for name, values in history.trace.items():
         flat = values[:, s].reshape(history.steps, -1)
-        columns |= {column: later(flat[:, i]) for i, column in enumerate(_components(name, values))}
+        columns |= {column: later(flat[:, i]) for i, column in enumerate(trace_columns(name, values))}
     arrays = [
         pa.array(columns[field.name]).cast(field.type) if field.name in columns else pa.nulls(count, field.type)
         for field in schema

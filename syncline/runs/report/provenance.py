@@ -30,8 +30,11 @@ def provenance_of(result: Reported) -> dict[str, Any]:
 def _versions(result: Reported) -> Iterator[tuple[str, str]]:
     noted = result.noted
     for name, label in SHOWN.items():
-        if noted.get(name) not in (None, ""):
-            yield label, _commit(noted[name]) if name == "git_commit" else str(noted[name])
+        text = str(noted.get(name) or "")
+        if name == "git_commit" and text:  # a "+" says that files differ from the commit
+            text = text[:DIGITS] + ("+" if text.endswith("+") else "")
+        if text:
+            yield label, text
     packages = noted.get("packages")
     if isinstance(packages, dict):
         yield "packages", ", ".join(f"{name} {version}" for name, version in packages.items() if version)
@@ -47,12 +50,6 @@ def _versions(result: Reported) -> Iterator[tuple[str, str]]:
             yield name, yaml.safe_dump(noted[name], sort_keys=False, default_flow_style=True, width=10_000).strip()
 
 
-def _commit(full: Any) -> str:
-    """Return the first digits of a commit, with a ``+`` if files differ from it."""
-    text = str(full)
-    return text[:DIGITS] + ("+" if text.endswith("+") else "")
-
-
 def _command(result: Reported) -> str:
     """Return the command that repeats the result, if its folder has it, without the options of launches and traces."""
     if result.told.get("command"):
@@ -60,15 +57,13 @@ def _command(result: Reported) -> str:
     scripts = result.noted.get("scripts")
     if result.command == "trace" and isinstance(scripts, dict):
         words = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
-        options = ["--workers", str(result.rows[0]["workers"])] if result.rows else []
-        options += [part for network in _networks(result) for part in ("--network", network)]
+        options = (["--workers", str(result.rows[0]["workers"])] if result.rows else []) + _networks(result)
         if len(words) == 1:
             return f"{shlex.join(['syncline', 'trace', *options])} -- {words[0]}"
         return shlex.join(["syncline", "trace", *options, *(part for script in words for part in ("--script", script))])
     records = result.noted.get("records")
     if result.command == "whatif" and isinstance(records, list):
-        options = [part for network in _networks(result) for part in ("--network", network)]
-        return shlex.join(["syncline", "whatif", *map(str, records), *options])
+        return shlex.join(["syncline", "whatif", *map(str, records), *_networks(result)])
     if result.command in ("run", "compare", "pipeline", "launch") and result.file("spec.yaml") is not None:
         return f"syncline {result.command} spec.yaml"  # the page has the spec; its path does not matter
     return _sweep_command(result) if result.command == "sweep" else ""
@@ -86,10 +81,13 @@ def _sweep_command(result: Reported) -> str:
 
 
 def _networks(result: Reported) -> list[str]:
-    return list(dict.fromkeys(str(row["network"]) for row in result.rows))
+    """Return the networks of the rows as options of a command."""
+    networks = dict.fromkeys(str(row["network"]) for row in result.rows)
+    return [part for network in networks for part in ("--network", network)]
 
 
 def _spec(result: Reported) -> str:
+    """Return the text of the result's spec; of a sweep that a command repeats, the spec of its first run."""
     path = result.file("spec.yaml")
     if result.command == "sweep" and _sweep_command(result) and result.rows:
         path = result.file(f"runs/{result.rows[0]['run']}/spec.yaml")

@@ -6,7 +6,7 @@ import colorsys
 from collections.abc import Iterable
 from typing import Any
 
-from syncline.analysis.figures.style import Dashes, method_styles
+from syncline.analysis.figures.style import method_styles
 
 LIGHT = {
     "ink": "#1b1f24", "quiet": "#59636e", "rule": "#d8dee4", "ground": "#ffffff", "page": "#f6f8fa", "link": "#0550ae",
@@ -61,7 +61,9 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
         label: {
             "light": legible(style.color, LIGHT["ground"]),
             "dark": legible(style.color, DARK["ground"]),
-            "dash": _dash(style.linestyle),
+            "dash": ""
+            if isinstance(style.linestyle, str)
+            else " ".join(f"{2 * part:g}" for part in style.linestyle[1]),
         }
         for label, style in method_styles(methods).items()
     }
@@ -80,12 +82,6 @@ def sheet(styles: Iterable[dict[str, Any]]) -> str:
         f'@media screen{{:root[data-theme="dark"]{{color-scheme:dark;{css["dark"]}}}}}'
         f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{color-scheme:dark;{css['dark']}}}}}"
     )
-
-
-def _dash(style: Dashes) -> str:
-    if isinstance(style, str):
-        return ""
-    return " ".join(f"{2 * part:g}" for part in style[1])
 
 
 def _parts(color: str) -> tuple[float, float, float]:

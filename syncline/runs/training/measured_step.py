@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import torch
 
 from syncline.comm.devices import training_device
-from syncline.problems import Problem, Rows
+from syncline.problems import Rows
 from syncline.runs.training.trained import build_task
 from syncline.specs import Training
-
-if TYPE_CHECKING:
-    from torch import device as Device
-
 
 WARM_UP_STEPS = 3
 FEWEST_STEPS, MOST_STEPS = 5, 50
@@ -23,42 +21,21 @@ LONGEST_S = 1.0
 T = TypeVar("T", bound=Training)
 
 
-def measured_step_s(
-    problem: Problem,
-    workers: int = 1,
-    threads: int = 1,
-    *,
-    seed: int = 0,
-    device: Device | str = "cpu",
-    dtype: str = "float32",
-    execution: str = "eager",
-) -> float:
-    """Return the seconds of a gradient step of one worker on this machine: the median of several steps after a warm-up.
-
-    Args:
-        problem: the problem.
-        workers: number of workers in the group; the first is timed.
-        threads: number of torch's threads.
-        seed: seed of weights and data.
-        device: device that computes.
-        dtype: type of numbers.
-        execution: ``eager``, ``compiled`` or ``graph``.
+def measured_step_s(spec: Training) -> float:
+    """Return the seconds of a gradient step of a spec's first worker on this machine: the median after a warm-up.
 
     Raises:
         SpecError: a mistake that only the built problem shows.
     """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    device, before = training_device(spec.device), torch.get_num_threads()
+    torch.set_num_threads(spec.threads)
     try:
-        task = build_task(problem, Rows((seed,), (0,), workers), torch.device(device), dtype, execution)
-        on_gpu = torch.device(device).type == "cuda"
+        task = build_task(spec.problem, Rows(spec.seeds[:1], (0,), spec.workers), device, spec.dtype, spec.execution)
         times_s: list[float] = []
         for step in range(WARM_UP_STEPS + MOST_STEPS):
             begun_s = time.perf_counter()
             task.step_gradients(step)
-            if on_gpu:
+            if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times_s.append(time.perf_counter() - begun_s)
             timed_s = times_s[WARM_UP_STEPS:]
@@ -77,11 +54,7 @@ def with_measured_step(spec: T) -> tuple[T, float | None]:
     """
     if not spec.compute.measure:
         return spec, None
-
-    step_s = measured_step_s(
-        spec.problem, spec.workers, spec.threads, seed=spec.seeds[0], device=training_device(spec.device),
-        dtype=spec.dtype, execution=spec.execution,
-    )  # fmt: skip
+    step_s = measured_step_s(spec)
     return with_seconds(spec, step_s), step_s
 
 

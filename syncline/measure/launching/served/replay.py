@@ -11,7 +11,7 @@ from torch import Tensor
 
 from syncline.comm.devices import training_device
 from syncline.problems import Problem, Rows, Task
-from syncline.runs.training.elastic.async_workers import AsyncWorkers
+from syncline.runs.training.elastic.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task
 from syncline.specs import RunSpec
 from syncline.training import History, Recorder

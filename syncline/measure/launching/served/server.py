@@ -38,7 +38,7 @@ from syncline.problems import Rows
 from syncline.runs.folders.result_files import plain
 from syncline.runs.training.elastic.async_clock import async_plan
 from syncline.runs.training.elastic.async_local_steps import lr_factors
-from syncline.runs.training.elastic.async_workers import batches_of
+from syncline.runs.training.elastic.async_training import batches_of
 from syncline.runs.training.elastic.servers import SingleServer
 from syncline.runs.training.trained import base_s, build_task, task_tensors
 from syncline.sim.failures.outcome import no_progress

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from syncline.runs.training.elastic.async_workers import AsyncWorkers
+from syncline.runs.training.elastic.async_training import AsyncWorkers
 from syncline.runs.training.elastic.coincident_steps import teams_of
 from syncline.runs.training.trained import Trained, build_task
 from syncline.training import Recorder
