@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.analysis.figures.style import Marker, MethodStyle, figure_style
+from syncline.analysis.figures.style import MethodStyle, figure_style
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
 from syncline.files import atomic_path
@@ -172,20 +172,16 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
 
 
 def _look(style: MethodStyle) -> dict[str, Any]:
+    """Return matplotlib's properties of a line in a style; stars and crosses are larger than other markers."""
+    size = float(matplotlib.rcParams["lines.markersize"])
+    if style.marker == "*" or isinstance(style.marker, tuple):
+        size = STAR_SIZE
+    elif style.marker in ("P", "X", "d"):
+        size = CROSS_SIZE
     return {
-        "color": style.color,
-        "linestyle": style.linestyle,
-        "marker": style.marker,
-        "markersize": _marker_size(style.marker),
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.5,
-    }
-
-
-def _marker_size(marker: Marker) -> float:
-    if marker == "*" or isinstance(marker, tuple):
-        return STAR_SIZE
-    return CROSS_SIZE if marker in ("P", "X", "d") else float(matplotlib.rcParams["lines.markersize"])
+        "color": style.color, "linestyle": style.linestyle, "marker": style.marker, "markersize": size,
+        "markeredgecolor": "white", "markeredgewidth": 0.5,
+    }  # fmt: skip
 
 
 def spread_positions(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:

@@ -81,7 +81,13 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
             _draw_panel(ax, panel, styles, at_nbytes)
         fig.supxlabel("size", fontsize=8)
         fig.supylabel("time", fontsize=8)
-        draw_legend(fig, [*line_samples(styles), *_marks(panels, at_nbytes)], title)
+        handles = line_samples(styles)
+        if any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers):
+            handles.append(Line2D([], [], label="the fastest changes", **RING))
+        if at_nbytes > 0:
+            handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
+                                  label=format_bytes(at_nbytes)))  # fmt: skip
+        draw_legend(fig, handles, title)
     return fig
 
 
@@ -103,13 +109,3 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     if at_nbytes > 0:
         ax.axvline(at_nbytes, color=ASKED, linewidth=0.8, zorder=1)
     ax.set_title(panel.title, loc="left")
-
-
-def _marks(panels: Sequence[SizePanel], at_nbytes: float) -> list[Line2D]:
-    """Return the legend's entries for the rings and the vertical line."""
-    rings = any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers)
-    handles = [Line2D([], [], label="the fastest changes", **RING)] if rings else []
-    if at_nbytes > 0:
-        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
-                            label=format_bytes(at_nbytes)))  # fmt: skip
-    return handles

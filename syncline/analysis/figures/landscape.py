@@ -136,7 +136,10 @@ def _draw_landscape(
     ax: Axes, landscape: Surface, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
 ) -> None:
     tracks = {name: _trajectory(name, landscape.start, positions) for name, positions in trajectories.items()}
-    x0, x1, y0, y1 = landscape.limits or _limits_of([*tracks.values(), np.array([landscape.optimum, landscape.start])])
+    points = np.concatenate([*tracks.values(), [landscape.optimum, landscape.start]])
+    (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
+    dx, dy = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
+    x0, x1, y0, y1 = landscape.limits or (x0 - dx, x1 + dx, y0 - dy, y1 + dy)
     ax.set_xlim(x0, x1)
     ax.set_ylim(y0, y1)
     x, y = np.meshgrid(np.linspace(x0, x1, GRID), np.linspace(y0, y1, GRID))
@@ -161,6 +164,7 @@ def _draw_landscape(
 
 
 def _mark(ax: Axes, point: PlanePoint, marker: str, text: str, *, above: bool = True) -> None:
+    """Draw a named point."""
     ax.plot(*point, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
             markersize=14 if marker == "*" else 5, zorder=6, label=f"_{text}")  # fmt: skip
     note = ax.annotate(text, point, xytext=(0, 7 if above else -9), textcoords="offset points", ha="center",
@@ -177,13 +181,7 @@ def _trajectory(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArra
     return np.concatenate([[start], path[: int(np.argmax(lost))] if lost.any() else path])
 
 
-def _limits_of(paths: Sequence[FloatArray]) -> AxisLimits:
-    points = np.concatenate(paths)
-    (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
-    dx, dy = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
-    return float(x0 - dx), float(x1 + dx), float(y0 - dy), float(y1 + dy)
-
-
 def _band_title(series: Sequence[SeedSeries]) -> str:
-    seeds = {len(run.values) for run in series}
-    return f"Median and range of {max(seeds)} seeds" if max(seeds, default=1) > 1 else ""
+    """Return a title that explains line and band; empty for one seed."""
+    seeds = max((len(run.values) for run in series), default=1)
+    return f"Median and range of {seeds} seeds" if seeds > 1 else ""

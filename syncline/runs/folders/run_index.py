@@ -114,10 +114,18 @@ def run_entry(path: Path) -> RunEntry | None:
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     sizes = [file.stat() for file in files]
     marks = [file.stat() for file in (path / "run.json", path / "sweep.json") if file.is_file()] or sizes
+    if swept is not None:
+        kind = "sweep"
+    elif noted is not None and "launch" in noted:
+        kind = "launch"
+    elif noted is not None and "specs" in noted and "summary" in noted:
+        kind = "validate"
+    else:
+        kind = str(spec.get("kind") or (noted or {}).get("command") or "-")
     workers = [row.get("workers", spec.get("workers")) for row in rows or [{}]]
     return RunEntry(
         path=path,
-        kind="sweep" if swept is not None else _kind(noted, spec),
+        kind=kind,
         state=state,
         written_s=max((stat.st_mtime for stat in marks), default=path.stat().st_mtime),
         methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
@@ -244,14 +252,6 @@ def _rows(noted: Noted | None) -> Sequence[Any]:
         return ()
     rows = noted.get("rows", [noted["row"]] if "row" in noted else [])
     return rows if isinstance(rows, list) else ()
-
-
-def _kind(noted: Noted | None, spec: Noted) -> str:
-    if noted is not None and "launch" in noted:
-        return "launch"
-    if noted is not None and "specs" in noted and "summary" in noted:
-        return "validate"
-    return str(spec.get("kind") or (noted or {}).get("command") or "-")
 
 
 def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:

@@ -91,7 +91,9 @@ def own_files(spec: RunSpec) -> dict[str, str]:
         files |= {file.resolve(): None for module in modules if (file := _file_of_module(module)) is not None}
         if "__main__" in modules or dumped[name].get("target", "") is None:
             digests[name] = digest
-    return digests | {file.name: _digest(file) for file in sorted(files) if file.is_file()}
+    for file in filter(Path.is_file, sorted(files)):
+        digests[file.name] = _digest(file, file.stat().st_mtime_ns, file.stat().st_size)
+    return digests
 
 
 def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
@@ -195,10 +197,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _digest(file: Path) -> str:
-    return _digest_of(file, file.stat().st_mtime_ns, file.stat().st_size)
-
-
 @cache
-def _digest_of(file: Path, changed_ns: int, size: int) -> str:
+def _digest(file: Path, changed_ns: int, size: int) -> str:
+    """Return a digest of a file's content; the time of the last change and the size are keys of the cache."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS]

@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,7 +32,7 @@ from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.specs import RunSpec, Training
 from syncline.specs.pipeline import FREE
 from syncline.specs.stages import TimedModelSpec, gpt_shape
-from syncline.training import History, diverged_at
+from syncline.training import History, Recorder, StepLog
 
 FP32_BYTES, OTHER_BYTES = 4, 2
 """Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""
@@ -55,6 +53,7 @@ def train_by_events(
 
 
 def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
+    """Train one seed; a stage makes its updates at other times than its neighbours, in the order of the events."""
     stages, problem = training.stages, training.problem
     assert isinstance(problem, TextGPT)
     task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
@@ -67,7 +66,18 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     rates = [training.rates(optimizer) for optimizer in optimizers]
     pipeline_schedule = schedule("async-1f1b", stages, training.steps)
     targets: dict[int, Tensor] = {}
-    record = _Record(training, task, parts)
+    weights: dict[int, dict[str, Tensor]] = {}  # of the stages, by number of updates, until an evaluation
+    recorder, num_updates = Recorder(), 0
+
+    def evaluate_at(stage: int, done: int) -> None:
+        """Store a stage's weights if they are to be evaluated; stage 0 is the last to have ``done`` updates."""
+        if done in (0, training.steps) or (training.eval_every and done % training.eval_every == 0):
+            named = {name: p.detach().clone()[None] for name, p in parts[stage].named_parameters()}
+            weights.setdefault(done, {}).update(named)
+            if stage == 0:
+                recorder.eval_step.append(done)
+                for name, value in task.evaluate(weights.pop(done)).items():
+                    recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
     def inputs(i: int) -> Tensor:
         x, y = task.batch(i)
@@ -78,11 +88,16 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
         return F.cross_entropy(logits.flatten(0, -2), targets.pop(i).flatten())
 
     def after_update(stage: int, done: int) -> None:
+        nonlocal num_updates
         rates[stage].step()
-        record.update(stage, done)
+        if stage == 0:
+            num_updates = done
+        evaluate_at(stage, done)
         if stage == 0 and on_step and done < training.steps:
             on_step(done)
 
+    for stage in reversed(range(stages)):
+        evaluate_at(stage, 0)
     math = PipelineMath(
         pipeline_schedule, parts, inputs, loss, optimizers, training.backward_weights, after_update=after_update
     )
@@ -95,54 +110,10 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
         if on_step:
             on_step(training.steps)
     except KeyboardInterrupt:
-        interrupted = record.done < training.steps
-    losses = torch.stack([math.losses[i] for i in range(record.done)]).cpu().numpy() if record.done else np.zeros(0)
-    return record.history(seed, losses[:, None], interrupted)
-
-
-class _Record:
-    """The evaluations of a training whose stages make each update at different times.
-
-    Each stage stores its weights when it reaches the step of an evaluation.
-    """
-
-    def __init__(self, training: DelayedTraining, task: Task, parts: list[nn.Module]) -> None:
-        self._of, self._task, self._parts = training, task, parts
-        self._weights: dict[int, dict[str, Tensor]] = {}
-        self._evaluations: dict[int, dict[str, Any]] = {}
-        self.done = 0
-        for stage in reversed(range(len(parts))):
-            self.update(stage, 0)
-
-    def update(self, stage: int, done: int) -> None:
-        """Store a stage's weights after ``done`` updates; stage 0 is the last to have them and evaluates the model."""
-        interval, steps = self._of.eval_every, self._of.steps
-        if stage == 0:
-            self.done = done
-        if done not in (0, steps) and not (interval and done % interval == 0):
-            return
-        weights = self._weights.setdefault(done, {})
-        weights |= {name: p.detach().clone()[None] for name, p in self._parts[stage].named_parameters()}
-        if stage == 0:
-            measured = self._task.evaluate(self._weights.pop(done))
-            self._evaluations[done] = {name: value.cpu().numpy() for name, value in measured.items()}
-
-    def history(self, seed: int, losses: np.ndarray, interrupted: bool) -> History:
-        """Return the history of this seed."""
-        steps = sorted(self._evaluations)
-        evaluation = {name: np.stack([self._evaluations[s][name] for s in steps]) for name in self._evaluations[0]}
-        history = History(
-            seeds=(seed,),
-            steps=self.done,
-            loss=losses,
-            trace={},
-            eval_step=np.array(steps, dtype=np.int64),
-            evaluation=evaluation,
-            diverged_at=(),
-            interrupted=interrupted,
-        )
-        history.diverged_at = diverged_at(history)
-        return history
+        interrupted = num_updates < training.steps
+    for i in range(num_updates):
+        recorder.losses.append(math.losses[i][None])
+    return recorder.history((seed,), interrupted)
 
 
 def stage_optimizer(

@@ -182,8 +182,8 @@ class AsyncWorkers:
         else:
             optimizer = server_optimizer(method, self.server_task, SimulatedCommunicator(1, len(spec.seeds)))
             self.servers, self.rates = [GradientServer(optimizer)], [Rates(optimizer, self.factors, spec)]
-        above = asynchronous.hierarchy
-        self.above = above and GlobalServer(above, self.params, self.models)
+        if asynchronous.hierarchy is not None:
+            self.above = GlobalServer(asynchronous.hierarchy, self.params, self.models)
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
         self.begins = [self._snapshot(self.of[worker]) if self.local else [] for worker in range(spec.workers)]
         self.since = [0] * spec.workers  # local steps of each worker since its last update
@@ -293,26 +293,21 @@ class AsyncWorkers:
 
     def send_up(self, server: int) -> None:
         """Send a local server's progress to the global server."""
-        self._above.send_up(server)
+        self.above.send_up(server)
 
     def arrive_up(self, server: int, age: int) -> None:
         """Apply a local server's update to the global model."""
-        self._above.arrive_up(server)
+        self.above.arrive_up(server)
 
     def reply_up(self, server: int) -> None:
         """Send the current global model to a local server, which continues meanwhile."""
-        self._above.reply_up(server)
+        self.above.reply_up(server)
 
     def merge(self, server: int) -> None:
         """Merge the global model that has arrived into the local model."""
         self._take(server)  # earlier arrivals meet the model before the merge
-        self._above.merge(server)
+        self.above.merge(server)
         self.snapshots[server] = None
-
-    @property
-    def _above(self) -> GlobalServer:
-        assert self.above is not None
-        return self.above
 
     # Measurements.
 
