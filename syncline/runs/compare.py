@@ -213,7 +213,7 @@ def _rows(
                 "diverged_at": min(diverged) if diverged else None,
                 "diverged_seeds": len(diverged),
                 "interrupted": history.interrupted,
-                **(training.apart.record() if training.apart is not None else {}),
+                **(training.asynchronous.record() if training.asynchronous is not None else {}),
                 "time_to_target_speedup": base_s / reached_s if is_reached else None,
             })  # fmt: skip
     return rows

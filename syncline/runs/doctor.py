@@ -39,7 +39,7 @@ EXTRAS = {
 }  # fmt: skip
 """Packages of each extra in pyproject.toml that show whether it is installed."""
 
-FOR = {
+CONSEQUENCES = {
     "chakra": "'syncline chakra' is refused",
     "dask": "'syncline sweep --dask' is refused",
     "docs": "the documentation's site is not built",
@@ -51,7 +51,7 @@ FOR = {
 }
 """Consequence of a missing extra."""
 
-OFFERS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")
+ENTRY_POINTS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")
 """Entry points of other packages, as ``syncline.NAME``."""
 
 
@@ -182,7 +182,7 @@ def _extra(name: str) -> Answer:
     lacks = [package for package, version in versions.items() if version is None]
     if lacks:
         some = f" (lacks {', '.join(lacks)})" if len(lacks) < len(versions) else ""
-        return "none", False, f"{FOR[name]}: pip install 'syncline[{name}]'{some}"
+        return "none", False, f"{CONSEQUENCES[name]}: pip install 'syncline[{name}]'{some}"
     texts = [f"{package} {version}" for package, version in versions.items()]
     return (texts[0] if len(texts) == 1 else f"{len(texts)} packages",)
 
@@ -217,7 +217,7 @@ GROUPS: dict[str, dict[str, Callable[[], Answer | None]]] = {
     "extras": {
         **{name: partial(_extra, name) for name in EXTRAS},
         "browser": _browser,
-        **{f"{kind} of others": partial(_offered, kind) for kind in OFFERS},
+        **{f"{kind} of others": partial(_offered, kind) for kind in ENTRY_POINTS},
     },
 }
 """Checks, in the order of the output; a check without an answer has no row."""

@@ -137,8 +137,9 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
                 continue
             steps = opened_a.read("step") if "step" in opened_a.columns else ()
             step = steps[difference.row] if difference.row < len(steps) else None
-            known = step is not None and not math.isnan(step)
-            differences.append(replace(difference, step=int(step)) if known else difference)
+            if step is not None and not math.isnan(step):
+                difference = replace(difference, step=int(step))
+            differences.append(difference)
         (specs if is_spec else unmatched).extend(lines)
     differences.sort(key=lambda item: ("loss" not in item.column, item.file, item.column))
     return FolderComparison(differences, unmatched, specs, skipped, len(files_a & files_b), cells)
@@ -253,7 +254,7 @@ def _array(values: list[Any]) -> np.ndarray:
 
 def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Difference | None:
     """Return the difference of two columns of one length; None if they are equal to the bit."""
-    largest: list[float | None]
+    absolute = largest = None
     if object not in (a.dtype, b.dtype):
         x, y = a.astype(float), b.astype(float)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -262,14 +263,13 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
             gap[unequal & ~np.isfinite(gap)] = math.inf
             size = np.maximum(np.abs(x), np.abs(y))
             relative = np.where(np.isfinite(gap), gap / np.where(size > 0, size, 1.0), math.inf)
-        largest = [float(sizes[unequal].max(initial=0.0)) for sizes in (gap, relative)]
+        absolute, largest = (float(sizes[unequal].max(initial=0.0)) for sizes in (gap, relative))
     else:
         unequal = np.array([not _equal(value_a, value_b) for value_a, value_b in zip(a, b, strict=True)], dtype=bool)
-        largest = [None, None]
     if not unequal.any():
         return None
     row = int(unequal.argmax())
-    return Difference(file, column, len(a), int(unequal.sum()), *largest, row, None, a[row], b[row])
+    return Difference(file, column, len(a), int(unequal.sum()), absolute, largest, row, None, a[row], b[row])
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -161,7 +161,7 @@ PATIENCE_S = 1.0
 """Seconds that a training may take to its next report after a stop; in a longer step it is interrupted."""
 
 
-def run_stoppable(call: Callable[[], T], progress: SharedProgress) -> T | None:
+def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T | None:
     """Return the result of a training; None if it was stopped before it had any."""
     if progress.stopped:
         return None
@@ -169,7 +169,7 @@ def run_stoppable(call: Callable[[], T], progress: SharedProgress) -> T | None:
         return call()
     is_over = threading.Event()
     threading.Thread(target=_interrupt, args=(progress, is_over), daemon=True).start()
-    result = None
+    result: T | None = None
     try:
         result = call()
     except KeyboardInterrupt:  # during the set-up; a training that has started returns its results

@@ -52,8 +52,8 @@ def _versions(result: Reported) -> Iterator[tuple[str, str]]:
 
 def _command(result: Reported) -> str:
     """Return the command that repeats the result, if its folder has it, without the options of launches and traces."""
-    if result.told.get("command"):
-        return str(result.told["command"])
+    if result.output.get("command"):
+        return str(result.output["command"])
     scripts = result.noted.get("scripts")
     if result.command == "trace" and isinstance(scripts, dict):
         words = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]

@@ -22,7 +22,7 @@ class Reported:
     Attributes:
         title: title on the page.
         command: command that made it: ``compare``, ``sweep``, ...
-        told: the object that ``--json`` prints.
+        output: the object that ``--json`` prints.
         tables: tables that the command prints.
         spec: spec of the run; None if it is unknown.
         folder: folder of its files; None if it has none.
@@ -31,7 +31,7 @@ class Reported:
 
     title: str
     command: str
-    told: Mapping[str, Any]
+    output: Mapping[str, Any]
     tables: Sequence[Group]
     spec: Any = None
     folder: Path | None = None
@@ -40,7 +40,7 @@ class Reported:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the result; numbers that are not finite are None."""
-        return plain(self.told["rows"])
+        return plain(self.output["rows"])
 
     @cached_property
     def noted(self) -> dict[str, Any]:

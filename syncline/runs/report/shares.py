@@ -95,7 +95,9 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     groups = []
     for title, named in _grouped(rows):
-        columns = [_column(name, [_range(row, fields) for _, row in named], *rest) for name, fields, *rest in COLUMNS]
+        columns = (
+            _column(name, [_range(row, fields) for _, row in named], show, mark) for name, fields, show, mark in COLUMNS
+        )
         present = [column for column in columns if column is not None]
         if present:
             groups.append({"title": title, "names": [name for name, _ in named], "columns": present})

@@ -24,7 +24,7 @@ DARK = {
 }  # fmt: skip
 """Colours by the name of the CSS variable, for example ``--ink``."""
 
-TOLD_APART = 3.0
+MIN_CONTRAST = 3.0
 """Smallest contrast of a graphic with its background, from WCAG 2.2 (1.4.11)."""
 
 
@@ -38,7 +38,7 @@ def contrast(color: str, other: str) -> float:
     return round((lighter + 0.05) / (darker + 0.05), 9)
 
 
-def legible(color: str, ground: str, min_contrast: float = TOLD_APART) -> str:
+def legible(color: str, ground: str, min_contrast: float = MIN_CONTRAST) -> str:
     """Return the colour, or one of its hue that is just as much lighter or darker as the background needs.
 
     On a dark background light and dark are swapped first, so that shades of a hue differ as much as they do on white.

@@ -196,15 +196,15 @@ def caveats_of(result: Reported) -> list[str]:
 
 
 def _ended(result: Reported) -> Iterator[str]:
-    if result.told.get("failed") or result.noted.get("failed"):
-        yield f"A real process failed: {result.told.get('failed') or result.noted['failed']}"
-    if result.told.get("interrupted") or result.noted.get("interrupted"):
+    if result.output.get("failed") or result.noted.get("failed"):
+        yield f"A real process failed: {result.output.get('failed') or result.noted['failed']}"
+    if result.output.get("interrupted") or result.noted.get("interrupted"):
         yield "It was ended before it was finished: these are the results until then."
     errors = [row for row in result.rows if row.get("error")]
     if errors:
         yield f"{len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]['error']}"
-    if result.told.get("left"):
-        yield f"{result.told['left']:,} trainings of the replication are still to be made."
+    if result.output.get("left"):
+        yield f"{result.output['left']:,} trainings of the replication are still to be made."
 
 
 def _lost(result: Reported) -> Iterator[str]:

@@ -70,9 +70,9 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
         tables["watched.parquet"] = pa.table(watched)
     files = {}
     for name, table in tables.items():
-        content = BytesIO()
-        pq.write_table(table, content)
-        files[name] = content.getvalue()
+        target = BytesIO()
+        pq.write_table(table, target)
+        files[name] = target.getvalue()
     results = []
     for run in runs:
         try:

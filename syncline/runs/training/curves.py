@@ -121,8 +121,8 @@ def kept_steps(history: History, every: int) -> np.ndarray:
 
 def bytes_sent(trained: Trained) -> np.ndarray:
     """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``."""
-    if trained.apart is not None:
-        return trained.apart.bytes_sent()
+    if trained.asynchronous is not None:
+        return trained.asynchronous.bytes_sent()
     calls = trained.calls()
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)

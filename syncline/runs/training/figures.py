@@ -90,12 +90,14 @@ def _curve(trained: Trained, clocks: Mapping[str, Clock]) -> Curve:
 
 def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:
     """Draw, for workers at their own pace, the ages of updates, each worker's updates, and the waits for each."""
-    ages, counts, waits = {}, {}, {}
+    ages: dict[str, list[int]] = {}
+    counts: dict[str, list[int]] = {}
+    waits: dict[str, np.ndarray] = {}
     for training in trained:
-        if training.apart and training.apart.played.contributions:
-            record = training.apart.record()
+        if training.asynchronous and training.asynchronous.result.contributions:
+            record = training.asynchronous.record()
             ages[training.method], counts[training.method] = record["ages"], record["contributions"]
-            waited_s = training.apart.waited_for_s()
+            waited_s = training.asynchronous.waited_for_s()
             waits |= {training.method: waited_s} if waited_s.any() else {}
     if ages:
         save(ages_and_contributions(ages, counts), folder.figure("ages"))

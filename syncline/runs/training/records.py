@@ -91,6 +91,6 @@ def run_records(trained: Trained, clock: Clock | None, network: Network, workers
     """Return one record per seed: the final metrics, and the clock that all seeds share."""
     shared = {"method": trained.method, "network": network.name, "workers": workers}
     timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
-    if trained.apart is not None:
-        timed |= trained.apart.record()
+    if trained.asynchronous is not None:
+        timed |= trained.asynchronous.record()
     return [shared | row | timed for row in trained.history.final_records()]

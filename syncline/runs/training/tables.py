@@ -93,10 +93,14 @@ def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
 def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
     """Write ``contributions.parquet`` for workers at their own pace: a row for each update, in the order of arrival."""
     columns: dict[str, list[Any]] = {}
-    for apart, method in ((training.apart, training.method) for training in trained if training.apart is not None):
-        count = len(apart.played.contributions)
-        part = {"method": [method] * count, "network": [apart.plan.network.name] * count}
-        for name, column in (part | {name: column.tolist() for name, column in apart.played.columns().items()}).items():
+    for asynchronous, method in (
+        (training.asynchronous, training.method) for training in trained if training.asynchronous is not None
+    ):
+        count = len(asynchronous.result.contributions)
+        part = {"method": [method] * count, "network": [asynchronous.plan.network.name] * count}
+        for name, column in (
+            part | {name: column.tolist() for name, column in asynchronous.result.columns().items()}
+        ).items():
             columns.setdefault(name, []).extend(column)
     if columns:
         folder.table("contributions", columns)

@@ -91,9 +91,9 @@ def train_method(
             break  # finished seeds are kept, because the clock needs complete ones
         parts.append(part)
     # The calls of the first seed represent all, although each seed triggers by itself.
-    history, staged = History.concatenate([p.history for p in parts]), parts[0].staged
-    staged = staged and replace(staged, steps=history.steps)
-    return replace(parts[0], history=history, wall_s=parts[-1].wall_s, staged=staged)
+    history, stages = History.concatenate([p.history for p in parts]), parts[0].stages
+    stages = stages and replace(stages, steps=history.steps)
+    return replace(parts[0], history=history, wall_s=parts[-1].wall_s, stages=stages)
 
 
 def _train_seeds(
@@ -110,23 +110,24 @@ def _train_seeds(
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     shapes = tuple(task_tensors(task))
     optimizer_s(spec, method, shapes, task.flops_per_step)  # fails now rather than after the training
-    kept_bytes, step, grouped = state_bytes(method, shapes, spec.workers), WorkerStep(shapes, task.flops_per_step), None
+    kept_bytes, step, group = state_bytes(method, shapes, spec.workers), WorkerStep(shapes, task.flops_per_step), None
     if reforms(spec, method) and network is not None:  # the group is simulated before its math
 
         def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
             return _timed(spec, method, calls, step, network, factors, np.zeros(len(present)), present)
 
-        group = ReformedGroup(spec, method, network, shapes, kept_bytes, clock_of)
-        grouped = TrainedGroup(group, group.play())
-        comm = SimulatedCommunicator(spec.workers, len(seeds), grouped.membership())
+        reformed = ReformedGroup(spec, method, network, shapes, kept_bytes, clock_of)
+        group = TrainedGroup(reformed, reformed.play())
+        comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
         optimizer = method.build(parameter_groups(task), comm)
         schedule = spec.schedule.build(optimizer, spec.steps)
     else:
         task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
     recorder = Recorder()
-    noted = stream and SeedStream(stream, seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
-    report = throttled(spec.steps, noted and noted.note, on_step)
+    ledger = comm.ledger if seeds[0] == spec.seeds[0] else None
+    seed_stream = SeedStream(stream, seeds, recorder, ledger) if stream else None
+    report = throttled(spec.steps, seed_stream.note if seed_stream else None, on_step)
     try:
         history = train(
             task, optimizer, seeds, spec.steps,
@@ -136,10 +137,10 @@ def _train_seeds(
         if "not implemented for" not in str(error):
             raise
         raise SpecError("dtype", spec.dtype, f"a type that torch computes all of {method.name} in ({error})") from None
-    if noted:
-        noted.finish()
+    if seed_stream:
+        seed_stream.finish()
     wall_s = time.perf_counter() - start_s
-    staged = stages_of_run(spec, method, task.flops_per_step, history.steps) if spec.pipeline else None
+    stages = stages_of_run(spec, method, task.flops_per_step, history.steps) if spec.pipeline else None
     return Trained(
         method.name,
         history,
@@ -150,8 +151,8 @@ def _train_seeds(
         shapes,
         comm.ledger.readbacks,
         kept_bytes,
-        staged=staged,
-        grouped=grouped,
+        stages=stages,
+        group=group,
     )
 
 
@@ -179,12 +180,12 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     steps = trained.history.steps
     if not steps:
         return None
-    if trained.apart is not None:
-        return trained.apart.time(network, factors)
-    if trained.staged is not None:
-        return trained.staged.time(network, factors)
-    if trained.grouped is not None:
-        return trained.grouped.time(trained.calls(), steps, network, factors)
+    if trained.asynchronous is not None:
+        return trained.asynchronous.time(network, factors)
+    if trained.stages is not None:
+        return trained.stages.time(network, factors)
+    if trained.group is not None:
+        return trained.group.time(trained.calls(), steps, network, factors)
     read = trained.readbacks_by_step()
     method = next(candidate for candidate in methods_of(spec) if candidate.name == trained.method)
     step = WorkerStep(trained.tensors, trained.flops_per_step)
@@ -216,7 +217,9 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
     """
     time_again = partial(time_method, spec, trained, network)
     timed = time_again()
-    return timed and TimedTraining(timed, *clock_bounds(spec, network, timed, time_again, measured))
+    if timed is None:
+        return None
+    return TimedTraining(timed, *clock_bounds(spec, network, timed, time_again, measured))
 
 
 class WorkerStep(NamedTuple):

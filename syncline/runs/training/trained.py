@@ -50,9 +50,9 @@ class Trained:
         tensors: the parameters of one worker, in order.
         readbacks: numbers that a worker read back from its device to decide whether to send, by step.
         state_bytes: bytes of the parameters and of the method's state, for one worker.
-        apart: order of arrivals of workers at their own pace; their training is that of one network.
-        staged: work of the stages of a pipeline, if the model was cut into stages.
-        grouped: members of each step of a group that forms anew; its training is that of one network.
+        asynchronous: order of arrivals of workers at their own pace; their training is that of one network.
+        stages: work of the stages of a pipeline, if the model was cut into stages.
+        group: members of each step of a group that forms anew; its training is that of one network.
     """
 
     method: str
@@ -64,9 +64,9 @@ class Trained:
     tensors: tuple[TensorShape, ...] = ()
     readbacks: Mapping[int, int] = field(default_factory=dict)
     state_bytes: float = 0.0
-    apart: AsyncTrained | None = None
-    staged: TrainedStages | None = None
-    grouped: TrainedGroup | None = None
+    asynchronous: AsyncTrained | None = None
+    stages: TrainedStages | None = None
+    group: TrainedGroup | None = None
 
     @property
     def elements(self) -> tuple[int, ...]:

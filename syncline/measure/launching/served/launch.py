@@ -205,7 +205,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
-        read_tensors(lines.facts["tensors"]), apart=measured_training,
+        read_tensors(lines.facts["tensors"]), asynchronous=measured_training,
     )  # fmt: skip
     clock = measured_training.time(measured_training.plan.network, Factors())
     assert clock is not None
@@ -247,7 +247,7 @@ def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerL
     trained, clock, simulated = measured.trained, measured.clock, measured.clock_there
     folder.long_table("metrics", metrics_tables([trained]))
     folder.table("ledger", ledger_columns([trained]))
-    write_contributions(folder, [trained, replace(trained, apart=measured.simulated)])
+    write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
     clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
     networks: dict[str, Network | str] = {MEASURED: "real processes", spec.network.name: spec.network}
     write_curves(folder, spec, [trained], clocks, networks)

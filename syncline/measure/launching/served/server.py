@@ -90,7 +90,7 @@ class _Server:
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
         undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
         self.math = SingleServer(spec, method, task, lr_factors(spec))
-        self.tokens = batches_of(spec, self.math.how)
+        self.tokens = batches_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
         served = async_plan(spec, method, tensors, undisturbed_s, spec.network).served
         self.model_bytes = int(served.model_bytes)

@@ -166,7 +166,7 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     wall_s = time.perf_counter() - start_s
     shapes = tuple(task_tensors(task))
     staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
-    return Trained(method.name, history, [], task.describe(), task.flops_per_step, wall_s, shapes, staged=staged)
+    return Trained(method.name, history, [], task.describe(), task.flops_per_step, wall_s, shapes, stages=staged)
 
 
 def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:

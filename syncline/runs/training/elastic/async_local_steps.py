@@ -75,7 +75,7 @@ class LocalWorker:
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
-        self.spec, self.how, self.task, self.factors = spec, asynchronous, task, factors
+        self.spec, self.asynchronous, self.task, self.factors = spec, asynchronous, task, factors
         self.wire = WIRE_FORMATS[method.travels_as]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
@@ -112,7 +112,7 @@ class LocalWorker:
         """
         if self.optimizer is None:
             return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
-        if self.how.reference == "server":
+        if self.asynchronous.reference == "server":
             return [p.detach() for p in self.params]
         return [begin - p for begin, p in zip(self.begin, self.params, strict=True)]
 

@@ -61,8 +61,8 @@ def train_async(
         return build_task(problem, rows, device, spec.dtype, spec.execution)
 
     recorder = Recorder()
-    seed_stream = stream and SeedStream(stream, spec.seeds, recorder, None)
-    report = throttled(spec.steps, seed_stream and seed_stream.note, on_step)
+    seed_stream = SeedStream(stream, spec.seeds, recorder, None) if stream else None
+    report = throttled(spec.steps, seed_stream.note if seed_stream else None, on_step)
     task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
     step_s = base_s(spec, task.flops_per_step)
     plan = async_plan(spec, method, task_tensors(task), step_s, network, batch_work(spec, method, step_s, build))
@@ -83,7 +83,7 @@ def train_async(
         task.flops_per_step,
         time.perf_counter() - start_s,
         tuple(task_tensors(task)),
-        apart=AsyncTrained(plan, played, done),
+        asynchronous=AsyncTrained(plan, played, done),
     )
 
 
@@ -154,7 +154,7 @@ class AsyncWorkers:
     ) -> None:
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
-        self.spec, self.how, self.recorder, self.on_step = spec, asynchronous, recorder, on_step
+        self.spec, self.asynchronous, self.recorder, self.on_step = spec, asynchronous, recorder, on_step
         self.local = isinstance(method, DiLoCoSpec)
         self.batches = batches_of(spec, asynchronous)
         problems, drawn = problems_of(spec, self.batches), DrawnBlocks()
@@ -170,7 +170,7 @@ class AsyncWorkers:
         self.params: list[Tensor] = list(self.server_task.params.values())
         self.wire = WIRE_FORMATS[method.travels_as]
         groups = () if asynchronous.hierarchy is None else asynchronous.hierarchy.groups_of(spec.workers)
-        self.of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
+        self.server_of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
         self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
         self.factors = lr_factors(spec)
         self.servers: Sequence[ServerRule]
@@ -185,17 +185,17 @@ class AsyncWorkers:
         if asynchronous.hierarchy is not None:
             self.above = GlobalServer(asynchronous.hierarchy, self.params, self.models)
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
-        self.begins = [self._snapshot(self.of[worker]) if self.local else [] for worker in range(spec.workers)]
-        self.since = [0] * spec.workers  # local steps of each worker since its last update
+        self.begins = [self._snapshot(self.server_of[worker]) if self.local else [] for worker in range(spec.workers)]
+        self.num_since = [0] * spec.workers  # local steps of each worker since its last update
         self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
-        self.done = self.taken = 0
+        self.num_steps = self.num_updates = 0
         self.losses: list[Tensor] = []  # of local steps since the training's last step
 
     # Events, in their order.
 
     def step(self, worker: int, number: int) -> None:
         """Make a worker's local step; the first worker of a team computes the step of the whole team."""
-        self.step_as(worker, number, self.done)
+        self.step_as(worker, number, self.num_steps)
 
     def step_as(self, worker: int, number: int, count: int) -> None:
         """Make a worker's local step as number ``count`` of all workers' steps, which schedules follow."""
@@ -205,16 +205,16 @@ class AsyncWorkers:
             rates.set(count)
             rates.optimizer.step()
         self.losses.append(team.loss_of(worker))
-        self.done += 1
-        self.since[worker] += 1
-        if self.done % self.spec.workers == 0:
+        self.num_steps += 1
+        self.num_since[worker] += 1
+        if self.num_steps % self.spec.workers == 0:
             self._note()
 
     def arrive(self, worker: int, age: int) -> None:
         """Queue a worker's update; it stays unchanged until the server's next version or the worker's next model."""
-        share = self.how.share(self.since[worker], self.batches[worker])
-        self.arrived[self.of[worker]].append(ArrivedUpdate(worker, self.how.weight(age), share))
-        self.since[worker] = 0
+        share = self.asynchronous.share(self.num_since[worker], self.batches[worker])
+        self.arrived[self.server_of[worker]].append(ArrivedUpdate(worker, self.asynchronous.weight(age), share))
+        self.num_since[worker] = 0
 
     @torch.no_grad()
     def _take(self, server: int) -> None:
@@ -222,7 +222,7 @@ class AsyncWorkers:
         for arrival in self.arrived[server]:
             team = self.team[arrival.worker]
             if self.local:
-                begins = self.models[server] if self.how.reference == "server" else self.begins[arrival.worker]
+                begins = self.models[server] if self.asynchronous.reference == "server" else self.begins[arrival.worker]
                 ends = [team.worker_rows(p, arrival.worker) for p in team.params]
                 update = list(torch._foreach_sub(begins, ends))
             else:
@@ -245,24 +245,24 @@ class AsyncWorkers:
             return False
         if self.local and any(self.begins[worker] is not first for worker in workers):
             return False
-        begins = self.models[server] if self.how.reference == "server" else first
+        begins = self.models[server] if self.asynchronous.reference == "server" else first
         return self.servers[server].take_all(team.mean(begins if self.local else None), arrived[0].weight)
 
     def version(self, count: int, server: int) -> None:
         """Make a new version of a server's model from the updates that have arrived."""
         if not self.local:
-            self.rates[0].set(self.taken)
+            self.rates[0].set(self.num_updates)
         if self._taken_together(server):
             self.arrived[server] = []
         self._take(server)
         self.servers[server].version()
         self.snapshots[server] = None
-        self.taken += count
+        self.num_updates += count
 
     @torch.no_grad()
     def reply(self, worker: int) -> None:
         """Send a worker its server's current model; the worker is idle until the model arrives."""
-        server, team = self.of[worker], self.team[worker]
+        server, team = self.server_of[worker], self.team[worker]
         if any(arrival.worker == worker for arrival in self.arrived[server]):
             self._take(server)
         torch._foreach_copy_([team.worker_rows(p, worker) for p in team.params], self.models[server])
@@ -280,7 +280,7 @@ class AsyncWorkers:
     def fail(self, worker: int) -> None:
         """Reset a worker's optimizer, which the machine loses when it fails; the next model replaces the parameters."""
         if self.local:
-            self.since[worker] = 0
+            self.num_since[worker] = 0
             number = self.teams.index(self.team[worker])  # a team of one
             self.rates[number] = self._rates_of(self.teams[number])
 
@@ -325,7 +325,7 @@ class AsyncWorkers:
             self.recorder.trace.setdefault(name, StepLog()).append(value)
         self.recorder.losses.append(torch.stack(self.losses, 1).mean(1))
         self.losses = []
-        done = self.done // self.spec.workers
+        done = self.num_steps // self.spec.workers
         self.on_step(done)
         if done == self.spec.steps:
             return  # evaluated when the last update has arrived

@@ -53,7 +53,7 @@ class SingleServer:
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
-        self.how, self.task = asynchronous, task
+        self.asynchronous, self.task = asynchronous, task
         if getattr(task, "buffers", {}):
             expected = "a module without buffers, of which a server would have to make one"
             raise SpecError("problem", spec.problem.name, expected)
@@ -61,7 +61,7 @@ class SingleServer:
         self.params: list[Tensor] = list(task.params.values())
         self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
         self.rates: Rates | None = None
-        self.taken = 0
+        self.num_updates = 0
         self.rule: ServerRule
         if isinstance(method, DiLoCoSpec):
             self.rule = outer_rules(method, asynchronous, [self.params])[0]
@@ -82,14 +82,14 @@ class SingleServer:
         """
         if self.from_server:
             sent = [x - p for x, p in zip(self.params, sent, strict=True)]
-        self.rule.take(sent, self.how.weight(age), self.how.share(steps, tokens))
+        self.rule.take(sent, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
 
     def version(self, count: int) -> None:
         """Make a new version of the model from the last ``count`` updates."""
         if self.rates is not None:
-            self.rates.set(self.taken)
+            self.rates.set(self.num_updates)
         self.rule.version()
-        self.taken += count
+        self.num_updates += count
 
     def evaluate(self) -> dict[str, Tensor]:
         """Return the metrics of the model, each ``(S,)``."""
@@ -119,7 +119,7 @@ class GlobalServer:
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
         self.merged = [[x.clone() for x in model] for model in models]
         self.sent: list[list[Tensor]] = [[] for _ in models]
-        self.came: list[list[Tensor]] = [[] for _ in models]
+        self.received: list[list[Tensor]] = [[] for _ in models]
 
     def send_up(self, server: int) -> None:
         """Store the update that a local server sends, because its model changes during the transfer."""
@@ -133,11 +133,11 @@ class GlobalServer:
     @torch.no_grad()
     def reply_up(self, server: int) -> None:
         """Store the global model that goes to a local server, because it changes during the transfer."""
-        self.came[server] = [p.detach().clone() for p in self.params]
+        self.received[server] = [p.detach().clone() for p in self.params]
 
     @torch.no_grad()
     def merge(self, server: int) -> None:
         """Merge the received global model into the local model."""
-        for x, y, z in zip(self.models[server], self.merged[server], self.came[server], strict=True):
+        for x, y, z in zip(self.models[server], self.merged[server], self.received[server], strict=True):
             x.mul_(1 - self.alpha).add_(z, alpha=self.alpha)
             y.copy_(x)

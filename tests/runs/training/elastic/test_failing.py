@@ -52,8 +52,8 @@ def test_what_a_lost_worker_had_not_sent_is_nobodys_and_its_steps_are_made_by_ot
         x = x - 0.05 * gradient_of(spec, worker, numbers[worker], model[worker])
         numbers[worker] += 1
         model[worker] = x.clone()
-    assert late.apart is not None
-    assert late.apart.record()["steps_by_worker"] == [10, 2]
+    assert late.asynchronous is not None
+    assert late.asynchronous.record()["steps_by_worker"] == [10, 2]
     assert late.history.last_evaluation()["loss"][0] == pytest.approx(loss_at(spec, x), rel=1e-6)
 
 
