@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.console import Console, Group
 from rich.constrain import Constrain
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from syncline.errors import SpecError
 from syncline.files import atomic_path, refuse_changed_files
+from syncline.planner.pages import templates
 from syncline.planner.tables.columns import RowsTable
 from syncline.planner.tables.layout import Sheet
 from syncline.runs.folders.result_files import plain
@@ -61,19 +61,19 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     for number, result in enumerate(results, start=1):
         with refuse_changed_files(_where(result)):
             sections.append(_section(number, result, names, charts))
-    environment = Environment(
-        loader=PackageLoader("syncline.runs.report", "."),
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    return environment.get_template("report.html").render(
-        title=title or (titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"),
-        generator=f"{GENERATOR} {__version__}",
-        style=Markup(sheet(styles) + _read("report.css")),
-        script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
-        data=in_a_script(
-            {"styles": [{key: style[key] for key in ("name", "dash")} for style in styles], "charts": charts}
-        ),
-        sections=sections,
+    return (
+        templates("syncline.runs.report")
+        .get_template("report.html")
+        .render(
+            title=title or (titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"),
+            generator=f"{GENERATOR} {__version__}",
+            style=Markup(sheet(styles) + _read("report.css")),
+            script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
+            data=in_a_script(
+                {"styles": [{key: style[key] for key in ("name", "dash")} for style in styles], "charts": charts}
+            ),
+            sections=sections,
+        )
     )
 
 

@@ -7,20 +7,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from syncline.analysis.figures.style import method_styles
+from syncline.planner import pages
 
-LIGHT = {
-    "ink": "#1b1f24", "quiet": "#59636e", "rule": "#d8dee4", "ground": "#ffffff", "page": "#f6f8fa", "link": "#0550ae",
-    "bad": "#a40e26", "band": "0.16", "compute": "#0072b2", "encode": "#7b2d61", "trigger": "#009e73",
-    "optimizer": "#56748f",
-    "inside": "#8a3300", "exposed": "#e69f00", "network": "#e69f00", "wait": "#7d8894", "forward": "#2f7ebd",
-    "backward": "#3f8f4f", "weight": "#b07c10", "on": "#ffffff",
+LIGHT = pages.LIGHT | {
+    "page": "#f6f8fa", "link": "#0550ae", "bad": "#a40e26", "band": "0.16", "compute": "#0072b2", "encode": "#7b2d61",
+    "trigger": "#009e73", "optimizer": "#56748f", "inside": "#8a3300", "exposed": "#e69f00", "network": "#e69f00",
+    "wait": "#7d8894", "forward": "#2f7ebd", "backward": "#3f8f4f", "weight": "#b07c10", "on": "#ffffff",
 }  # fmt: skip
-DARK = {
-    "ink": "#e6e9ec", "quiet": "#9aa5b1", "rule": "#343b43", "ground": "#14181c", "page": "#0d1013", "link": "#6cb6ff",
-    "bad": "#ff9d8a", "band": "0.26", "compute": "#3f9bd6", "encode": "#c983b4", "trigger": "#2fbf95",
-    "optimizer": "#8fb0cc",
-    "inside": "#c9713c", "exposed": "#e69f00", "network": "#e69f00", "wait": "#77828d", "forward": "#5fa8df",
-    "backward": "#6cbf7c", "weight": "#d9a845", "on": "#0d1013",
+DARK = pages.DARK | {
+    "page": "#0d1013", "link": "#6cb6ff", "bad": "#ff9d8a", "band": "0.26", "compute": "#3f9bd6", "encode": "#c983b4",
+    "trigger": "#2fbf95", "optimizer": "#8fb0cc", "inside": "#c9713c", "exposed": "#e69f00", "network": "#e69f00",
+    "wait": "#77828d", "forward": "#5fa8df", "backward": "#6cbf7c", "weight": "#d9a845", "on": "#0d1013",
 }  # fmt: skip
 """Colours by the name of the CSS variable, for example ``--ink``."""
 
