@@ -121,32 +121,23 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
     chunks = spec.chunks_of(name)
     activation_bytes, weights = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
     return {
-        "schedule": name,
-        "network": network,
-        "stages": spec.stages,
-        "microbatches": spec.microbatches,
-        "chunks": chunks,
-        "replicas": spec.replicas,
-        "makespan_s": report.makespan_s,
+        "schedule": name, "network": network, "stages": spec.stages, "microbatches": spec.microbatches,
+        "chunks": chunks, "replicas": spec.replicas, "makespan_s": report.makespan_s,
         "closed_form_s": makespan_closed_form_s(spec, name),
         "bubble": report.bubble,
         "utilisation": sum(stage.utilisation for stage in report.stages) / len(report.stages),
         "microbatches_per_s": report.microbatches_per_s,
         "per_stage": [
             {
-                "stage": number + 1,
-                "utilisation": stage.utilisation,
-                "delay_steady": stage.delay_steady,
-                "delay_mean": sum(stage.delays) / len(stage.delays),
-                "delays": list(stage.delays),
-                "peak_activations": stage.peak_activations,
-                "weight_versions": stage.weight_versions,
+                "stage": number + 1, "utilisation": stage.utilisation, "delay_steady": stage.delay_steady,
+                "delay_mean": sum(stage.delays) / len(stage.delays), "delays": list(stage.delays),
+                "peak_activations": stage.peak_activations, "weight_versions": stage.weight_versions,
                 "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[number],
                 "weights_bytes": weights and stage.weight_versions * weights[number],
             }
             for number, stage in enumerate(report.stages)
         ],
-    }
+    }  # fmt: skip
 
 
 def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:

@@ -47,42 +47,28 @@ class Surface:
     names: tuple[str, str] = ("$x$", "$y$")
 
 
-def distance_over_steps(
-    series: Sequence[SeedSeries],
-    *,
-    label: str = "distance to the optimum",
-    log: bool = True,
-    title: str | None = None,
-    styles: Mapping[str, MethodStyle] | None = None,
-) -> Figure:
-    """Draw a distance over the steps: a line of the median over the seeds, a band of their range, named at the end.
+def distance_over_steps(series: Sequence[SeedSeries], *, log: bool = True) -> Figure:
+    """Draw the distance to the optimum over the steps: lines of the median over the seeds, bands of their range.
 
     Args:
         series: one per method, with values (S, n).
-        label: name of the quantity, with its unit if it has one.
         log: a logarithmic axis of distances (values at or below zero are left out).
-        title: the title; by default it explains line and band.
-        styles: label -> style; by default ``method_styles``.
 
     Raises:
         SpecError: there is no series.
     """
-    styles = styles or method_styles(run.label for run in series)
+    styles = method_styles(run.label for run in series)
     with figure_style():
         fig = new_figure(5.0, 2.7)
         ax = fig.add_subplot()
-        ends = _draw_distance(ax, series, label, log, styles)
+        ends = _draw_distance(ax, series, log, styles)
         label_ends(fig, ax, [(end, run.label, styles[run.label]) for end, run in zip(ends, series, strict=True)])
-        ax.set_title(_band_title(series) if title is None else title, loc="left")
+        ax.set_title(_band_title(series), loc="left")
     return fig
 
 
 def landscape_convergence(
-    series: Sequence[SeedSeries],
-    landscape: Surface,
-    trajectories: Mapping[str, ArrayLike],
-    *,
-    styles: Mapping[str, MethodStyle] | None = None,
+    series: Sequence[SeedSeries], landscape: Surface, trajectories: Mapping[str, ArrayLike]
 ) -> Figure:
     """Draw the distance to the optimum and, at its right, the trajectories on contours, with one legend.
 
@@ -90,17 +76,16 @@ def landscape_convergence(
         series: one per method, with values (S, n).
         landscape: the function, its start and its optimum.
         trajectories: method -> (n, 2) positions of one seed; the spread of the seeds is in the left panel.
-        styles: label -> style; by default ``method_styles``.
 
     Raises:
         SpecError: there is no series, or a trajectory is not of shape (n, 2).
     """
     labels = list(dict.fromkeys([*(run.label for run in series), *trajectories]))
-    styles = styles or method_styles(labels)
+    styles = method_styles(labels)
     with figure_style():
         fig = new_figure(7.0, 2.9)
         distance_axes, trajectory_axes = fig.subplots(1, 2, width_ratios=[1.15, 1])
-        _draw_distance(distance_axes, series, "distance to the optimum", True, styles)
+        _draw_distance(distance_axes, series, True, styles)
         distance_axes.set_title(_band_title(series), loc="left")
         _draw_landscape(trajectory_axes, landscape, trajectories, styles)
         trajectory_axes.set_title("Trajectories on contours of $f$", loc="left")
@@ -108,9 +93,7 @@ def landscape_convergence(
     return fig
 
 
-def _draw_distance(
-    ax: Axes, series: Sequence[SeedSeries], label: str, log: bool, styles: Mapping[str, MethodStyle]
-) -> list[float]:
+def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Mapping[str, MethodStyle]) -> list[float]:
     """Draw lines and bands; return the y at which each line ends."""
     if not series:
         raise SpecError("series", [], "at least one series")
@@ -127,7 +110,7 @@ def _draw_distance(
         if len(run.values) > 1:
             ax.fill_between(run.step[shown], low[shown], high[shown], color=style.color, alpha=0.2, linewidth=0)
         ends.append(float(middle[shown[-1]]) if shown.size else float("nan"))
-    ax.set_ylabel(label)
+    ax.set_ylabel("distance to the optimum")
     top = ax.get_ylim()[1]
     return [end if np.isfinite(end) else top for end in ends]
 

@@ -48,7 +48,6 @@ def loss_against_steps(
     log_loss: bool = False,
     target: Targets = None,
     title: str = "",
-    styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
     """Draw loss against the number of steps: one line per method, named at its end.
 
@@ -60,7 +59,6 @@ def loss_against_steps(
         log_loss: a logarithmic loss axis.
         target: a loss to mark, or several, with a ring where each method first reaches it.
         title: an optional title.
-        styles: label -> style; by default ``method_styles``.
 
     Raises:
         SpecError: there is no curve.
@@ -73,11 +71,10 @@ def loss_against_steps(
         ax = fig.add_subplot()
         _loss_axis(ax, curves, loss_label, log_loss)
         step_axis(ax, max(float(curve.step[-1]) for curve in curves))
-        styles = styles or method_styles(curve.label for curve in curves)
-        ends = [
-            (_draw(ax, curve, curve.step, styles[curve.label], targets), _name(curve), styles[curve.label])
-            for curve in curves
-        ]
+        styles, ends = method_styles(curve.label for curve in curves), []
+        for curve in curves:
+            style = styles[curve.label]
+            ends.append((_draw(ax, curve, curve.step, style, targets), _name(curve), style))
         _target_lines(ax, targets)
         label_ends(fig, ax, ends)
         ax.set_title(title, loc="left")

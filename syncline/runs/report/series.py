@@ -33,13 +33,12 @@ DIGITS = 5
 """Number of significant digits on the page, more than a reader can see."""
 
 
-def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINTS) -> dict[str, Any]:
+def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
     """Return the medians over the seeds and their range, at the evaluations.
 
     Args:
         read: a folder's curves.
         styles: the page's methods, in the order of their colours.
-        limit: largest number of points of a line.
 
     Returns:
         ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
@@ -51,7 +50,7 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
     for curve in read.curves:
         middle, low, high = median_and_range(curve.loss)
         shown = np.flatnonzero(curve.shown)
-        points = shown[thinned(shown.size, limit)]
+        points = shown[thinned(shown.size, MOST_POINTS)]
         series.append({
             "name": curve.label,
             "style": styles.index(curve.label),

@@ -35,7 +35,7 @@ def contrast(color: str, other: str) -> float:
     return round((lighter + 0.05) / (darker + 0.05), 9)
 
 
-def legible(color: str, ground: str, min_contrast: float = MIN_CONTRAST) -> str:
+def legible(color: str, ground: str) -> str:
     """Return the colour, or one of its hue that is just as much lighter or darker as the background needs.
 
     On a dark background light and dark are swapped first, so that shades of a hue differ as much as they do on white.
@@ -47,7 +47,7 @@ def legible(color: str, ground: str, min_contrast: float = MIN_CONTRAST) -> str:
     dark = _luminance(ground) < 0.2
     light = 1 - light if dark else light
     step = 0.01 if dark else -0.01
-    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < min_contrast:
+    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < MIN_CONTRAST:
         light += step
     return candidate
 

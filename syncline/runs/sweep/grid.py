@@ -189,7 +189,7 @@ def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
             raise SpecError(grid.told, list(grid.shown), expected)
 
 
-def seeds_of(value: Any, option: str = "--seeds") -> tuple[int, ...] | None:
+def seeds_of(value: Any) -> tuple[int, ...] | None:
     """Return the seeds of a list or of a number: 3 is 0, 1 and 2; None for None.
 
     Raises:
@@ -204,4 +204,4 @@ def seeds_of(value: Any, option: str = "--seeds") -> tuple[int, ...] | None:
         return tuple(range(value))
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
         return tuple(value)
-    raise SpecError(option, value, "how many, as in 5, or which, as in [3, 4]")
+    raise SpecError("--seeds", value, "how many, as in 5, or which, as in [3, 4]")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -133,19 +132,15 @@ def gpu_memory_bytes() -> float:
 
 def memory_bytes() -> float | None:
     """Return the memory that this process can have: the least of several limits; None if no limit is known."""
-    return min(_memories(), default=None)
-
-
-def _memories() -> Iterator[float]:
+    limits = []
     with suppress(OSError, ValueError):  # a system without this information
-        yield float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+        limits.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
     for path in map(Path, CGROUPS):
         text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
-        if text.isdecimal():  # "max" means no limit
-            yield float(text)
+        limits += [float(text)] if text.isdecimal() else []  # "max" means no limit
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit > 0 and math.isfinite(limit):
-        yield float(limit)
+    limits += [float(limit)] if limit != resource.RLIM_INFINITY and limit > 0 else []
+    return min(limits, default=None)
 
 
 def check_progress(spec: Training, method: MethodBase) -> None:

@@ -68,11 +68,6 @@ class Trained:
     stages: TrainedStages | None = None
     group: TrainedGroup | None = None
 
-    @property
-    def elements(self) -> tuple[int, ...]:
-        """Return the number of elements of each parameter, in order."""
-        return tuple(tensor.elements for tensor in self.tensors)
-
     def calls(self) -> list[Call]:
         """Return the traffic of the completed steps, in the form that the clock takes; a worker alone sends nothing."""
         return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
