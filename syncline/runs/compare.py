@@ -18,7 +18,6 @@ from syncline.runs.training.clock_bounds import speedup_bounds
 from syncline.runs.training.curves import Bounds, write_curves
 from syncline.runs.training.figures import compare_figures
 from syncline.runs.training.limits import check_training, tensors_of_problem
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import clock_record, final_loss, reachable_target, time_to_target
 from syncline.runs.training.tables import (
     side_by_side_trace,
@@ -33,7 +32,7 @@ from syncline.runs.training.train_and_time import (
     train_method,
     where_trained,
 )
-from syncline.runs.training.trained import Trained, goes_by_clock
+from syncline.runs.training.trained import Trained, goes_by_clock, with_measured_step
 from syncline.specs import CompareSpec, MethodBase
 
 Timed = dict[tuple[str, str], TimedTraining]

@@ -15,10 +15,10 @@ from syncline.runs.processes.shared_progress import run_stoppable, shared_progre
 from syncline.runs.training.curves import write_curves
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_training
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import run_records
 from syncline.runs.training.tables import names_of_workers, timeline_columns, write_contributions, write_measurements
 from syncline.runs.training.train_and_time import time_with_bounds, train_method, where_trained
+from syncline.runs.training.trained import with_measured_step
 from syncline.sim import chrome_trace
 from syncline.specs import Experiment, RunSpec, study_of
 

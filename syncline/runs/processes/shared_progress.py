@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -28,19 +27,18 @@ class SharedProgress:
     A file outlives a crash and needs no server; a counter is one aligned word, so a reader never sees half of it.
 
     Attributes:
-        owner: the process that made it and that the others train for.
         heard: whether a training in this process has seen the flag; it changes under the lock ``hearing``.
     """
 
-    def __init__(self, path: Path, trainings: int, owner: int | None = None) -> None:
-        self.path, self.trainings, self.owner = path, trainings, owner or os.getpid()
+    def __init__(self, path: Path, trainings: int) -> None:
+        self.path, self.trainings = path, trainings
         self.heard, self.hearing = False, threading.Lock()
         if not path.exists():
             np.zeros(trainings + 1, dtype=np.int64).tofile(path)
         self._words = np.memmap(path, dtype=np.int64, mode="r+", shape=(trainings + 1,))
 
-    def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int, int]]:
-        return SharedProgress, (self.path, self.trainings, self.owner)
+    def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int]]:
+        return SharedProgress, (self.path, self.trainings)
 
     def report(self, training: int, done: int) -> None:
         """Record that a training has completed ``done`` steps.

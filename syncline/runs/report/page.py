@@ -19,8 +19,7 @@ from syncline.planner.pages import templates
 from syncline.planner.tables.columns import RowsTable
 from syncline.planner.tables.layout import Sheet
 from syncline.runs.folders.result_files import plain
-from syncline.runs.report.provenance import provenance_of
-from syncline.runs.report.reported import Reported
+from syncline.runs.report.reported import Reported, provenance_of
 from syncline.runs.report.series import loss_lines, named_lines
 from syncline.runs.report.shares import ranges_of, time_shares
 from syncline.runs.report.spans import placement_chart, spans_chart

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from syncline.analysis.figures.axes import thinned
 from syncline.analysis.figures.loss import LOG_TIME_RATIO, loss_limits, spans_differ
 from syncline.analysis.statistics.curves import Curve, FloatArray, lost_seeds, median_and_range
-from syncline.runs.curve_figure import FileCurves, read_curves
 from syncline.runs.folders.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_parquet
 from syncline.runs.report.reported import Reported
 from syncline.runs.sweep.ranking import ranked
+from syncline.runs.training.curves import FileCurves, read_curves
 
 MOST_CONFIGURATIONS = 12
 """Largest number of lines of a sweep."""

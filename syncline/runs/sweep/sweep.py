@@ -20,7 +20,7 @@ from syncline.runs.sweep.identity import code_version, measured_name, run_names,
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.pool import Allowance, Job, run_jobs
 from syncline.runs.sweep.search import Batches, Tuned, searched
-from syncline.runs.training.measured_step import with_measured_step, with_seconds
+from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.seeds import generator
 from syncline.specs import Override
 from syncline.specs.grid import Grid

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.headline.step_times import step_times
 from replication.figures.alignment import LATE, ON_TIME, Panel, Plot, Scatter, measured_over, swings
 from replication.figures.alignment import trajectory_grid as ways_on_contours
 from replication.figures.layers import measures_by_layer
@@ -32,7 +33,6 @@ from syncline.analysis.figures.landscape import Surface, distance_over_steps, la
 from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
 from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
-from syncline.analysis.figures.step_times import step_times
 from syncline.analysis.figures.timeline import timeline_strip
 from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.costmodel.network.link import Link

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import syncline as sl
-from syncline.runs.report.provenance import provenance_of
-from syncline.runs.report.reported import Reported
+from syncline.runs.report.reported import Reported, provenance_of
 from syncline.runs.report.series import OWN_NETWORK, final_curves, lines_chart
 from syncline.runs.report.shares import ranges_of, time_shares
 from syncline.runs.report.spans import placement_chart, spans_chart

@@ -114,10 +114,10 @@ def test_networks_and_clocks_share_a_training_and_give_the_same_numbers(tmp_path
 
 
 def test_a_step_is_measured_once_for_a_folder(tmp_path, monkeypatch):
-    from syncline.runs.training import measured_step
+    from syncline.runs.training import trained
 
     times_s = iter([2e-3, 3e-3, 4e-3])
-    monkeypatch.setattr(measured_step, "measured_step_s", lambda *_, **__: next(times_s))
+    monkeypatch.setattr(trained, "measured_step_s", lambda *_, **__: next(times_s))
     for rates in ([0.01], [0.01, 0.02]):
         result = sweep(FIELDS, {"method.lr": rates, "workers": [2, 3]}, overrides={"compute": "measure"},
                        out=tmp_path / "out", jobs=1)  # fmt: skip

@@ -35,10 +35,9 @@ from syncline.runs.training.elastic.async_clock import AsyncPlan, AsyncTrained, 
 from syncline.runs.training.elastic.async_training import batch_work
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import clock_record, run_records
 from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
-from syncline.runs.training.trained import Trained, base_s, build_task
+from syncline.runs.training.trained import Trained, base_s, build_task, with_measured_step
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import RunSpec
 from syncline.specs.problem import check_available
