@@ -19,19 +19,8 @@ from syncline.runs.training.curves import Bounds, write_curves
 from syncline.runs.training.figures import compare_figures
 from syncline.runs.training.limits import check_training, tensors_of_problem
 from syncline.runs.training.records import clock_record, final_loss, reachable_target, time_to_target
-from syncline.runs.training.tables import (
-    side_by_side_trace,
-    timeline_columns,
-    write_contributions,
-    write_measurements,
-)
-from syncline.runs.training.train_and_time import (
-    TimedTraining,
-    jobs_of,
-    time_with_bounds,
-    train_method,
-    where_trained,
-)
+from syncline.runs.training.tables import side_by_side_trace, timeline_columns, write_contributions, write_measurements
+from syncline.runs.training.train_and_time import TimedTraining, jobs_of, time_with_bounds, train_method, where_trained
 from syncline.runs.training.trained import Trained, goes_by_clock, with_measured_step
 from syncline.specs import CompareSpec, MethodBase
 

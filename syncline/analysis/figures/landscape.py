@@ -118,6 +118,7 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
 def _draw_landscape(
     ax: Axes, landscape: Surface, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
 ) -> None:
+    """Draw the contours, the trajectories with a mark at the end of each, the start and the optimum."""
     tracks = {name: _trajectory(name, landscape.start, positions) for name, positions in trajectories.items()}
     points = np.concatenate([*tracks.values(), [landscape.optimum, landscape.start]])
     (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)

@@ -230,6 +230,7 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
 
 
 def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
+    """Set up the loss axis; a logarithmic one of less than a decade has round numbers as ticks."""
     ends = loss_limits(curves, logarithmic)
     ax.set_yscale("log" if logarithmic else "linear")
     ax.set_ylim(*ends)
@@ -268,6 +269,7 @@ NAME_TALL, NAME_WIDE = 12.0, 50.0
 
 
 def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
+    """Draw a line with its name at each target within the axes; names at one height stand side by side."""
     low, high = ax.get_ylim()
     tall = ax.get_window_extent().height * POINTS / ax.figure.dpi
     above, across = float("inf"), 0.0
@@ -284,6 +286,7 @@ def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
 
 
 def _describe(network: Network | str) -> str:
+    """Return the bandwidth and latency of a link, the description of another network, or the given text."""
     if isinstance(network, str):
         return network
     if not isinstance(network, Link):

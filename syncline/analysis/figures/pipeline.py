@@ -102,6 +102,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
 
 
 def _draw(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> None:
+    """Draw tasks as boxes, their numbers where they fit, and the updates; an inch is ``inch_s`` seconds."""
     shades = [(name, later) for later in (False, True) for name in COLORS]
     for name, later in shades:
         mine = [task for task in panel.tasks if task.kind == name and bool(task.chunk % 2) == later]

@@ -30,11 +30,7 @@ MOST_SPANS = 50_000
 
 
 def timeline_strip(
-    timeline: Mapping[str, ArrayLike],
-    *,
-    first_s: float = 0.0,
-    last_s: float | None = None,
-    title: str = "",
+    timeline: Mapping[str, ArrayLike], *, first_s: float = 0.0, last_s: float | None = None, title: str = ""
 ) -> Figure:
     """Draw one row per worker: its compute stream above (computing or waiting), its network activity below.
 
@@ -87,6 +83,7 @@ def timeline_strip(
 
 
 def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    """Return the checked columns of a timeline as arrays."""
     missing = [name for name in COLUMNS if name not in timeline]
     if missing:
         raise SpecError("timeline", sorted(timeline), f"the columns {', '.join(COLUMNS)}; {missing[0]!r} is missing")
@@ -97,6 +94,7 @@ def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
 
 
 def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], length: NDArray[Any]) -> None:
+    """Draw the spans of one kind as bars in the rows of their workers."""
     below, height, face, hatch, edge = KINDS[kind]
     # A hairline between neighbours shows where one step ends, but must not paint over short spans or thin rows.
     hairline = 0.4 if np.unique(row).size <= MOST_NAMED_WORKERS and start.size < 1000 else 0.0
@@ -105,6 +103,7 @@ def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], len
 
 
 def _label_rows(ax: Axes, workers: NDArray[Any], computing: NDArray[Any]) -> None:
+    """Name the rows, and write the share of computing at the right of each."""
     every = -(-workers.size // MOST_NAMED_WORKERS)
     rows = np.arange(0, workers.size, every)
     ax.set_ylim(workers.size, 0)

@@ -29,11 +29,7 @@ Points = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def predicted_against_measured(
-    points: Points,
-    errors: Mapping[str, Mapping[str, Sequence[float]]],
-    *,
-    title: str = "",
-    measured: str = "step time",
+    points: Points, errors: Mapping[str, Mapping[str, Sequence[float]]], *, title: str = "", measured: str = "step time"
 ) -> Figure:
     """Draw times over each other with a 10 % band, errors of every kind of point, and a panel per grouping.
 
@@ -135,6 +131,7 @@ def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
 
 
 def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest: float, *, labelled: bool) -> None:
+    """Draw the errors of each group of a grouping, and their median."""
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     for place, group_errors in enumerate(groups.values()):
         ax.plot(place + _aside(len(group_errors)), group_errors, linestyle="none", marker="o", markersize=1.8,

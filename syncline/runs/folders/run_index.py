@@ -248,6 +248,7 @@ def _object_in(path: Path) -> Noted | None:
 
 
 def _rows(noted: Noted | None) -> Sequence[Any]:
+    """Return the rows of a ``run.json`` or ``sweep.json``; a run of a sweep has one row."""
     if noted is None:
         return ()
     rows = noted.get("rows", [noted["row"]] if "row" in noted else [])
@@ -255,6 +256,7 @@ def _rows(noted: Noted | None) -> Sequence[Any]:
 
 
 def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:
+    """Return the distinct values of a field of rows, in their order."""
     return tuple(dict.fromkeys(str(row[name]) for row in rows if row.get(name) is not None))
 
 

@@ -187,6 +187,7 @@ class _Opened:
 
 
 def _files(folder: Path) -> set[str]:
+    """Return the paths of the tables, JSON files and specs in a folder that are compared."""
     paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC)]
     return {str(path.relative_to(folder)) for path in paths if path.is_file() and path.name not in UNREAD}
 
@@ -213,6 +214,7 @@ def _opened(path: Path) -> _Opened:
 
 
 def _read(path: Path, column: str) -> np.ndarray:
+    """Return a column of a Parquet file: numbers as numbers, with nan for missing ones; everything else as objects."""
     try:
         values = pq.read_table(path, columns=[column]).column(0)
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -279,5 +281,6 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _short(value: Any) -> str:
+    """Return a value as text of at most 24 characters."""
     text = f"{value:.9g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= 24 else f"{text[:21]}..."

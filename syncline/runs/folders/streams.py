@@ -76,6 +76,7 @@ class SeedStream:
             self._write(len(self._recorder.losses) + 1)
 
     def _write(self, rows: int) -> None:
+        """Write the rows before ``rows`` that are not written yet, and the calls since the last time."""
         first, method = self._rows, self._stream.method
         history = self._recorder.part(self._seeds, first, rows)
         schema, end = metrics_schema([history]), first + history.steps + (first == 0)

@@ -87,6 +87,7 @@ _left: list[ProcessPoolExecutor] = []
 
 
 def _finished(pool: ProcessPoolExecutor, futures: list[Any], workers: set[BaseProcess]) -> Iterator[Any]:
+    """Yield the results as they finish; after an error end the processes without waiting for them."""
     import cloudpickle
 
     try:

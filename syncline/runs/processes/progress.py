@@ -36,6 +36,7 @@ def has_bars(console: Console) -> bool:
 
 @contextmanager
 def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
+    """Show a bar per training."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TextColumn(unit_name), TimeElapsedColumn(), console=console, transient=True) as bars:
         tasks = [bars.add_task(name, total=steps) for name in names]

@@ -88,6 +88,7 @@ def provenance_of(result: Reported) -> dict[str, Any]:
 
 
 def _versions(result: Reported) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each known fact about the origin."""
     noted = result.noted
     for name, label in SHOWN.items():
         text = str(noted.get(name) or "")

@@ -74,6 +74,7 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
 
 
 def _of_a_run(result: Reported) -> list[str]:
+    """Return sentences on the loss over the seeds, the times and the traffic of one method."""
     rows = result.rows
     if "step_time_s" not in rows[0]:
         return _counted(result)
@@ -91,6 +92,7 @@ def _of_a_run(result: Reported) -> list[str]:
 
 
 def _of_schedules(result: Reported) -> list[str]:
+    """Return sentences on the shortest and the longest schedule on each network."""
     sentences = []
     for network in dict.fromkeys(row["network"] for row in result.rows):
         rows = sorted((row for row in result.rows if row["network"] == network), key=lambda row: row["makespan_s"])
@@ -105,6 +107,7 @@ def _of_schedules(result: Reported) -> list[str]:
 
 
 def _of_a_sweep(result: Reported) -> list[str]:
+    """Return sentences on the best configuration and the number of runs."""
     finished = [row for row in result.rows if row.get("error") is None]
     records = ranked(finished) if finished else []
     sentences = []
@@ -117,6 +120,7 @@ def _of_a_sweep(result: Reported) -> list[str]:
 
 
 def _of_claims(result: Reported) -> list[str]:
+    """Return a sentence on the number of comparisons that hold, fail or are unknown."""
     states = [row["state"] for row in result.rows]
     parts = []
     for state in dict.fromkeys(states):
@@ -196,6 +200,7 @@ def caveats_of(result: Reported) -> list[str]:
 
 
 def _ended(result: Reported) -> Iterator[str]:
+    """Yield warnings of a failed process, an early end, failed runs, and trainings that are still to be made."""
     if result.output.get("failed") or result.noted.get("failed"):
         yield f"A real process failed: {result.output.get('failed') or result.noted['failed']}"
     if result.output.get("interrupted") or result.noted.get("interrupted"):
@@ -208,6 +213,7 @@ def _ended(result: Reported) -> Iterator[str]:
 
 
 def _lost(result: Reported) -> Iterator[str]:
+    """Yield a warning for each method and seed that diverged."""
     seen = set()
     for row in result.rows:
         if row.get("diverged_at") is None or (row.get("method"), row.get("seed")) in seen:
@@ -219,6 +225,7 @@ def _lost(result: Reported) -> Iterator[str]:
 
 
 def _unknown(result: Reported) -> Iterator[str]:
+    """Yield warnings of unknown times and losses, memory that does not suffice, and targets that are not reached."""
     for field, lacking in (("not_timed", "no time"), ("loss_unknown", "no loss")):
         reasons: dict[str, list[str]] = {}
         for row in result.rows:
@@ -247,6 +254,7 @@ def _too_few(result: Reported) -> Iterator[str]:
 
 
 def _not_told_apart(result: Reported) -> Iterator[str]:
+    """Yield a warning for each network on which bounds of a speedup include 1."""
     equal: dict[str, list[str]] = {}
     for row in result.rows:
         low, high = row.get("speedup_low"), row.get("speedup_high")
@@ -257,6 +265,7 @@ def _not_told_apart(result: Reported) -> Iterator[str]:
 
 
 def _made_by(result: Reported) -> Iterator[str]:
+    """Yield warnings of code that differs from its commit, and of another version."""
     commit, version = result.noted.get("git_commit"), result.noted.get("syncline")
     if isinstance(commit, str) and commit.endswith("+"):
         yield "It was made by code that differs from its commit."
@@ -265,6 +274,7 @@ def _made_by(result: Reported) -> Iterator[str]:
 
 
 def _some(methods: list[str]) -> str:
+    """Return the first names as in a sentence, and the number of further ones."""
     names = list(dict.fromkeys(methods))
     if len(names) <= MOST_NAMED:
         return in_a_sentence(names)

@@ -187,6 +187,7 @@ def _file_of_module(name: str) -> Path | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -41,6 +41,7 @@ def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dic
 
 
 def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
+    """Return a configuration's record: the fields that its seeds share, counts, and the spread of the numbers."""
     of_seeds = {*_measures(rows), "seed", "steps", "diverged_at", "error", "run", "basis"}
     shared = {name: value for name, value in rows[0].items() if name not in of_seeds}
     counts = {

@@ -149,6 +149,7 @@ class _Sweep:
         self._repeated = 0
 
     def run(self, name: str, out: str | Path | None) -> Swept:
+        """Run all batches in the folder, and return the sweep."""
         self._about |= {"code": self._code} | environment()
         new: list[SweptRun] | None = self.first
         self._listener.warns(list(dict.fromkeys(line for run in self.first for line in run.spec.warnings())))

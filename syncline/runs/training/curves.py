@@ -21,15 +21,15 @@ from matplotlib.figure import Figure
 from syncline.analysis import Curve, loss_against_clock, time_to_target_s
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.costmodel import Network
+from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.result_files import CURVES, read_parquet
 from syncline.runs.folders.streams import trace_columns
 from syncline.runs.training.records import clock_record, eval_clock_s
 from syncline.sim import Clock
+from syncline.specs import Training
 
 if TYPE_CHECKING:
-    from syncline.runs.folders.folder import RunFolder
     from syncline.runs.training.trained import Trained
-    from syncline.specs import Training
     from syncline.training import History
 
 Clocks = Mapping[tuple[str, str], Clock]

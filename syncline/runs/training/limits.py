@@ -80,6 +80,7 @@ BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 
 def _check_memory(spec: Training, method: MethodBase, tensors: list[TensorShape], on_gpu: bool) -> None:
+    """Refuse a training whose parameters, gradients, state and batches need more memory than there is."""
     rows = spec.workers * len(spec.seeds)
     parameters = sum(tensor.elements for tensor in tensors)
     # A parameter, its gradient, and the state of the method.
