@@ -125,8 +125,8 @@ def _of_claims(result: Reported) -> list[str]:
     parts = []
     for state in dict.fromkeys(states):
         count = states.count(state)
-        one, several = (state, state[:-1]) if state in ("holds", "fails") else (f"is {state}", f"are {state}")
-        parts.append(f"{count} {one if count == 1 else several}")
+        singular, plural = (state, state[:-1]) if state in ("holds", "fails") else (f"is {state}", f"are {state}")
+        parts.append(f"{count} {singular if count == 1 else plural}")
     if len(states) == 1:
         return [f"One comparison, which {parts[0].removeprefix('1 ')}."]
     return [f"Of {len(states)} comparisons {in_a_sentence(parts)}."]

@@ -231,8 +231,8 @@ def _row(request: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any
 
 def _lock_existing(path: Path) -> PathLock:
     """Return the lock on an existing sweep's folder, to continue in it; or on one without any finished run."""
-    begun = (path / "runs", path / f".{NAME}.partial")  # what a sweep writes before its first run
-    if not path.is_dir() or not ((path / NAME).is_file() or all(inside in begun for inside in path.rglob("*"))):
+    first_files = (path / "runs", path / f".{NAME}.partial")  # what a sweep writes before its first run
+    if not path.is_dir() or not ((path / NAME).is_file() or all(inside in first_files for inside in path.rglob("*"))):
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
         claim = PathLock.acquire(path.resolve())

@@ -102,8 +102,8 @@ def with_equal_effort(
         trainings = chosen.setdefault(run["method"], [])
         if run["training"] not in trainings and len(trainings) < smallest_effort:
             trainings.append(run["training"])
-    kept = {run["run"] for run in requests if run["training"] in chosen[run["method"]]}
-    return [row for row in rows if row["run"] in kept]
+    names = {run["run"] for run in requests if run["training"] in chosen[run["method"]]}
+    return [row for row in rows if row["run"] in names]
 
 
 SHOWN = 20

@@ -191,8 +191,8 @@ class _Study:
         except SpecError:  # the spec lacks a field that is searched over
             return
         drawn = {field.path: field.drawn(value_at(configured.spec, field.path)) for field in self.tuned}
-        if known := {path: number for path, number in drawn.items() if number is not None}:
-            self._study.enqueue_trial(known)
+        if start := {path: number for path, number in drawn.items() if number is not None}:
+            self._study.enqueue_trial(start)
 
     def ask(self) -> tuple[Any, list[Grid]]:
         """Return a trial, and the grids with its values."""
