@@ -17,7 +17,6 @@ from syncline.errors import SpecError, error_text
 from syncline.methods import METHOD_KINDS, METHODS, load_plugins, method_of
 from syncline.planner.projection.memory import memory_of
 from syncline.registry import Registry
-from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
 from syncline.specs import (
     STUDIES,
     bundled,
@@ -107,6 +106,7 @@ def model_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of pipeline schedules."""
+    from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind  # only here: a quick list loads no simulator
 
     def row(name: str) -> dict[str, Any]:
         kind = schedule_kind(name)
