@@ -40,8 +40,8 @@ ADAM = {"kind": "adam", "beta1": 0.9, "beta2": 0.999}
 def methods(warmup_steps: int) -> dict[str, dict[str, Any]]:
     """Return the methods with the paper's values for Adam, the most telling first.
 
-    Source: MT-DAO, Appendix H.2 (base rate 1e-3, tuned) and H.4 (omega 0.95, beta 0.999, rate 2e-3); the outer rate and
-    momentum, which the paper does not print for averages without fragments, are those of DiLoCo (Douillard et al., 2023).
+    Source: MT-DAO, Appendix H.2 (base rate 1e-3, tuned) and H.4 (omega 0.95, beta 0.999, rate 2e-3). The paper prints
+    no outer rate and momentum for averages without fragments; these are those of DiLoCo (Douillard et al., 2023).
     """
     slow = {"period": PERIOD, "betas": [0.999], "omegas": [0.95], "beta2": 0.999}
     return {
@@ -67,8 +67,10 @@ def problem_of(windows: TokenWindows, vocabulary: int, sequences: int, width: in
     )
 
 
-def trained(problem: sl.TorchProblem, name: str, steps: int, seed: int, device: str) -> dict[str, Any]:
-    """Return the losses of a training by step, with its settings and seconds."""
+def trained(
+    problem: sl.TorchProblem, name: str, steps: int, seed: int, device: str, eval_every: int = 0
+) -> dict[str, Any]:
+    """Return the losses of a training by step, with its settings and seconds; ``eval_every`` 0: only its ends."""
     warmup_steps = round(WARMUP_SHARE * steps)
     method = {**methods(warmup_steps)[name], "label": name, "clip_norm": CLIP_NORM}
     start_s = time.monotonic()
@@ -78,7 +80,7 @@ def trained(problem: sl.TorchProblem, name: str, steps: int, seed: int, device: 
         workers=WORKERS,
         steps=steps,
         seeds=[seed],
-        eval_every=max(1, steps // EVALUATIONS),
+        eval_every=eval_every,
         schedule={"warmup_steps": warmup_steps, "cooldown_steps": warmup_steps},
         network="wan",
         compute={"hardware": "h100"},
@@ -186,7 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in [] if options.only_time or steps < PERIOD else names:
         if budget_s - (time.monotonic() - start_s) < steps * step_s + other_s:
             break
-        line = json.dumps(trained(problem, name, steps, options.seed, options.device))
+        line = json.dumps(trained(problem, name, steps, options.seed, options.device, max(1, steps // EVALUATIONS)))
         with (options.out / "runs.jsonl").open("a") as out:
             print(line, file=out)
         print(line, flush=True)

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 
 HELD_OUT_ONE_IN = 10
@@ -40,8 +40,8 @@ def token_windows(
 ) -> TokenWindows:
     """Return windows of the Python files in folders, as tokens of a byte-pair encoding that is trained on them.
 
-    Of a larger corpus, 200 million characters count. One file in ten, chosen by the hash of its text, is held out; a text that occurs twice counts once. The encoding is
-    trained on the first 30 million characters of the other files.
+    Of a larger corpus, 200 million characters count. One file in ten, chosen by the hash of its text, is held out; a
+    text that occurs twice counts once. The encoding is trained on the first 30 million characters of the other files.
     """
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
     texts: dict[str, str] = {}
@@ -71,8 +71,10 @@ def token_windows(
     )
 
 
-def _tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
+def _tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
     """Return a byte-pair encoding of at most so many tokens, trained on the first texts."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -84,11 +86,13 @@ def _tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def _encoded(texts: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
+def _encoded(texts: Sequence[str], tokenizer: Any) -> np.ndarray:
     """Return all texts as int32 tokens, each with an end."""
     batches = (texts[first : first + TEXTS_AT_ONCE] for first in range(0, len(texts), TEXTS_AT_ONCE))
-    return np.concatenate([
-        np.asarray(encoding.ids, dtype=np.int32)
-        for batch in batches
-        for encoding in tokenizer.encode_batch([text + END for text in batch])
-    ])
+    return np.concatenate(
+        [
+            np.asarray(encoding.ids, dtype=np.int32)
+            for batch in batches
+            for encoding in tokenizer.encode_batch([text + END for text in batch])
+        ]
+    )
