@@ -19,7 +19,7 @@ from syncline.comm import (
     SimulatedCommunicator,
     WireFormat,
     flat,
-    processes,
+    transport,
 )
 from syncline.costmodel import Call
 from syncline.problems import Digits, TextGPT
@@ -82,7 +82,7 @@ class Counter:
     def __enter__(self) -> Counter:
         for name, sent in (("all_reduce", 0), ("all_to_all_single", 1), ("broadcast", 0), ("gather", 0)):
             self._patch.setattr(dist, name, self._counting(getattr(dist, name), sent))
-        self._patch.setattr(processes, "_all_gather_single", self._counting(processes._all_gather_single, 1))
+        self._patch.setattr(transport, "_all_gather_single", self._counting(transport._all_gather_single, 1))
         self._patch.setattr(
             ProcessGroupCommunicator, "_start_encoded", self._counting_once(ProcessGroupCommunicator._start_encoded)
         )

@@ -13,11 +13,10 @@ noted in the order in which they start, each with the number that its next event
 
 from __future__ import annotations
 
-from syncline.sim.events import views
+from syncline.sim.events import codes, views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.flows import carry
 from syncline.sim.events.heap import NORMAL, number, push
-from syncline.sim.events.state import CLEAR_TO_SEND, CLEARED, FLOW, OF_GLOO, OF_PROGRAM, OF_RANK
 
 
 @core_function("void", "int64")
@@ -34,7 +33,7 @@ def start(addresses, m):
     route = views.routes(addresses)[message.route]
     message.after = route.after
     if route.before != 0.0:
-        push(addresses, core.now + route.before, NORMAL, turn, FLOW, m, 0)
+        push(addresses, core.now + route.before, NORMAL, turn, codes.FLOW, m, 0)
     else:
         carry(addresses, m, turn)
 
@@ -45,13 +44,13 @@ def start_late(addresses, m, late_s):
     core, message = views.core(addresses), views.messages(addresses)[m]
     route = views.routes(addresses)[message.route]
     turn, before = message.key, route.before
-    nccl = message.kind == OF_RANK and views.rank_table(addresses)[message.sender].nccl
-    if core.eager or message.kind == OF_GLOO or nccl:
+    nccl = message.kind == codes.OF_RANK and views.rank_table(addresses)[message.sender].nccl
+    if core.eager or message.kind == codes.OF_GLOO or nccl:
         message.after = route.after + late_s
     else:
         before, message.after = route.before + late_s, route.after
     if before != 0.0:
-        push(addresses, core.now + before, NORMAL, turn, FLOW, m, 0)
+        push(addresses, core.now + before, NORMAL, turn, codes.FLOW, m, 0)
     else:
         carry(addresses, m, turn)
 
@@ -60,11 +59,11 @@ def start_late(addresses, m, late_s):
 def offer(addresses, m):
     """Give a message its port; return whether it has left at once."""
     core, message = views.core(addresses), views.messages(addresses)[m]
-    if message.kind == CLEAR_TO_SEND:  # without bytes, it takes no time to leave
+    if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
         after = views.routes(addresses)[message.route].after
-        push(addresses, core.now + after, NORMAL, number(addresses), CLEARED, m, 0)
+        push(addresses, core.now + after, NORMAL, number(addresses), codes.CLEARED, m, 0)
         return True
-    if message.kind != OF_PROGRAM or core.eager or message.reader:
+    if message.kind != codes.OF_PROGRAM or core.eager or message.reader:
         start(addresses, m)
     else:
         message.offered = 1

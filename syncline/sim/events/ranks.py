@@ -31,7 +31,7 @@ def send_next(addresses, r):
     entries = views.entries(addresses)
     rank.busy = 1
     rank.queued -= 1
-    entry_number = rank.send_at
+    entry_number = rank.send_entry
     while not entries[entry_number].sends:
         entry_number += 1
     entry = entries[entry_number]
@@ -44,7 +44,7 @@ def send_next(addresses, r):
         if rank.send_turn == entry.times:
             rank.send_turn = 0
             entry_number += 1
-    rank.send_at = entry_number
+    rank.send_entry = entry_number
     message = views.messages(addresses)[rank.message]
     receiver = rank.base + sending.to
     message.receiver, message.turn = receiver, turn
@@ -74,13 +74,13 @@ def advance(addresses, r):
     core, rank, entries = views.core(addresses), views.rank_table(addresses)[r], views.entries(addresses)
     ahead_of_all = core.eager or rank.nccl
     while rank.have + rank.ahead >= rank.need and (ahead_of_all or not rank.unsent):
-        entry_number = rank.at
+        entry_number = rank.entry
         if entry_number == rank.end:
             return not rank.unsent and rank.have >= rank.need
         entry = entries[entry_number]
         rank.turn += 1
         if rank.turn == entry.times:
-            rank.at, rank.turn = entry_number + 1, 0
+            rank.entry, rank.turn = entry_number + 1, 0
         rank.need += entry.receives
         if entry.sends:
             rank.unsent += entry.sends

@@ -19,27 +19,14 @@ from simpy.events import EventPriority
 from syncline.allocator import keep_freed_memory
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
+from syncline.sim.events import codes
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.clock import SharedClock
 from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.loop import SPARE, run_core
 from syncline.sim.events.records import write_starts
 from syncline.sim.events.routes import Routes
-from syncline.sim.events.state import (
-    CHOICE,
-    CHOSEN,
-    DISAGREE,
-    EFFECT,
-    END,
-    FOREIGN,
-    IDLE,
-    LATE,
-    REFUSED,
-    ROOM,
-    TIMER,
-    TWICE,
-    CoreState,
-)
+from syncline.sim.events.state import CoreState
 from syncline.sim.events.vectorised_assembly import assemble_by_columns
 from syncline.sim.program.instructions import Delay, Program, Stuck
 from syncline.sim.program.queued import OnStream
@@ -69,7 +56,7 @@ class Simulation:
         self.workers, self.eager, self.delay = len(programs), eager, delay
         self.state = CoreState()
         self.core = self.state["core"][0]
-        for name in ("resume", "effect", "wanted"):
+        for name in ("resume", "effect", "kind_without_room"):
             self.core[name] = -1
         self.core["eager"], self.core["delays"], self.core["width"] = eager, delay is not None, 1
         self.env = SharedClock(self.core)
@@ -82,7 +69,7 @@ class Simulation:
         if first is not None:
             self._plan(first)
         self.deciding: set[int] = set()
-        self.asked: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
+        self.awaited: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
         self._begin(self.starts_s)
 
     def _channels(self, bandwidth: NDArray[np.float64]) -> None:
@@ -98,7 +85,7 @@ class Simulation:
 
     def _begin(self, starts: NDArray[np.float64]) -> None:
         """Schedule each worker's beginning; workers that begin together do so in their order."""
-        worker_of_stream = self.state["workers"]["of"][: self.state.used["workers"]]
+        worker_of_stream = self.state["workers"]["worker"][: self.state.used["workers"]]
         core, leaves = self.core, _power(len(worker_of_stream))
         self.state.take("heap", 2 * leaves)
         self.state.take("waits", len(worker_of_stream))
@@ -132,39 +119,39 @@ class Simulation:
             env.set()
             if core["late"]:
                 self._be_late()
-            if why == IDLE:
+            if why == codes.IDLE:
                 if ahead[0] > until_s or ahead[0] == math.inf:
                     return
                 env.step()
-            elif why == EFFECT:
+            elif why == codes.EFFECT:
                 operation = int(core["effect"])
                 core["effect"] = -1
                 self._effect(operation)
-            elif why != LATE:
+            elif why != codes.LATE:
                 self._answer(why)
 
     def _answer(self, why: int) -> None:
         core = self.core
         worker = int(core["worker"])
-        if why == TIMER:
+        if why == codes.TIMER:
             instruction: Any = self._instruction(worker)
             self.env.later(instruction.seconds, partial(self._computed, worker))
-        elif why == CHOICE:
+        elif why == codes.CHOICE:
             if worker not in self.deciding:
                 self._decide(worker)
-        elif why == CHOSEN:
-            choice = self.assembly.taken[int(self._operation(worker)["a"])]
-            self._go_on(worker, choice.first.then(choice.option), choice.back)
-        elif why == ROOM:
+        elif why == codes.CHOSEN:
+            choice = self.assembly.chosen[int(self._operation(worker)["a"])]
+            self._go_on(worker, choice.first.then(choice.option), choice.return_to)
+        elif why == codes.ROOM:
             self._make_room()
         else:
             raise SynclineError(self._refusal(why, worker))
 
     def _operation(self, worker: int) -> Any:
-        return self.state["operations"][self.state["workers"][worker]["at"]]
+        return self.state["operations"][self.state["workers"][worker]["operation"]]
 
     def _instruction(self, worker: int) -> OnStream | None:
-        return self.assembly.instructions[self.state["workers"][worker]["at"]]
+        return self.assembly.instructions[self.state["workers"][worker]["operation"]]
 
     def _effect(self, operation: int) -> None:
         instruction: Any = self.assembly.instructions[operation]
@@ -187,7 +174,7 @@ class Simulation:
 
     def _worker_of(self, rank: int) -> int:
         instance = self.state["instances"][self.state["ranks"][rank]["instance"]]
-        group, place = self.kinds[int(instance["what"])].group, rank - int(instance["rank0"])
+        group, place = self.kinds[int(instance["kind"])].group, rank - int(instance["rank0"])
         return place if group is None else int(group[place])
 
     # Choices.
@@ -207,18 +194,18 @@ class Simulation:
                     self.env.later(0.0, partial(self._decided, worker), CHOICES)
                     return
                 continue
-            for message in self.asked.pop(worker, ()):
+            for message in self.awaited.pop(worker, ()):
                 messages[message]["reader"] = 0
             self._take()
-            operation = int(self.state["workers"][worker]["at"])
+            operation = int(self.state["workers"][worker]["operation"])
             begin = self.assembly.assemble_option(worker, choice, option, operation + 1)
             self._give()
             self._resume(worker, begin, keeps_start=True)
             return
         awaited = [m for m in choice.messages if m >= 0]
-        self.asked[worker] = awaited
+        self.awaited[worker] = awaited
         self.state.room("asked", len(awaited))[: len(awaited)] = awaited
-        self.core["ask"] = len(awaited)
+        self.core["asked"] = len(awaited)
 
     def _decided(self, worker: int, _: Any) -> None:
         """Decide a choice after everything else of this instant."""
@@ -233,7 +220,7 @@ class Simulation:
         self._resume(worker, begin)
 
     def _resume(self, worker: int, operation: int, keeps_start: bool = False) -> None:
-        self.state["workers"][worker]["at"] = operation
+        self.state["workers"][worker]["operation"] = operation
         self.core["resume"], self.core["keeps_start"] = worker, keeps_start
 
     # Room in the tables.
@@ -293,8 +280,8 @@ class Simulation:
 
     def _make_room(self) -> None:
         self._take()
-        kind = int(self.core["wanted"])
-        self.core["wanted"] = -1
+        kind = int(self.core["kind_without_room"])
+        self.core["kind_without_room"] = -1
         if kind >= 0:
             self._plan(kind)
         self._give()
@@ -317,29 +304,29 @@ class Simulation:
     def _refusal(self, why: int, row: int) -> str:
         """Return the reason why a stream's program cannot go on."""
         instruction: Any = self._instruction(row)
-        worker = int(self.state["workers"][row]["of"])
-        if why == REFUSED:
-            return self.assembly.wrong[int(self._operation(row)["a"])]
-        if why == TWICE:
+        worker = int(self.state["workers"][row]["worker"])
+        if why == codes.REFUSED:
+            return self.assembly.errors[int(self._operation(row)["a"])]
+        if why == codes.TWICE:
             wanted = "a tag of its own for each message under way"
             return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {wanted}"
         part = self.state["parts"][self.state["workers"][row]["parts"] + self._operation(row)["a"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
         first: Any = self.assembly.instructions[instance["operation"]]
         first, mine = self.assembly.resolved(first), self.assembly.resolved(instruction)
-        if why == DISAGREE:
+        if why == codes.DISAGREE:
             return (
                 f"worker {worker} joins {first} with {mine}; "
                 "expected the same kind, size and algorithm, group, stream and rounds"
             )
-        assert why == FOREIGN
+        assert why == codes.FOREIGN
         return f"worker {worker} joins {first}; expected a worker of its group"
 
     def _check(self) -> None:
         """Raise an error if a program has not finished."""
         state, parts = self.state, self.state["parts"][: self.state.used["parts"]]
-        current = state["workers"]["at"][: state.used["workers"]]
-        through = state["operations"]["code"][current] == END
+        current = state["workers"]["operation"][: state.used["workers"]]
+        through = state["operations"]["code"][current] == codes.END
         unfinished = parts["state"] == 1
         if not through.all() or unfinished.any():
             self._stuck(through, unfinished)
@@ -349,7 +336,7 @@ class Simulation:
     def _stuck(self, through: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
         stuck: dict[int, Any] = {}
         for row in np.flatnonzero(~through).tolist():  # a worker's default stream comes first
-            stuck.setdefault(int(self.state["workers"][row]["of"]), self._instruction(row))
+            stuck.setdefault(int(self.state["workers"][row]["worker"]), self._instruction(row))
         worker_of = self.state["parts"]["worker"][: len(unfinished)]
         for worker in range(self.workers):
             for part in np.flatnonzero(unfinished & (worker_of == worker)).tolist():

@@ -14,24 +14,6 @@ from numpy.typing import NDArray
 
 Records = NDArray[Any]
 
-FAR = 2**31 - 1
-"""More messages than a worker ever waits for: the value of a rank that has not come to the collective."""
-
-LEFT_OVER = 1e-12
-"""Fraction of a flow's bytes up to which the rest counts as a rounding error, and the flow as done."""
-
-# Codes of instructions.
-COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG, MARK, HOLD = range(12)
-
-# Kinds of messages: of a rank by the start rules, of a program, of a rank of gloo, and its clear-to-send.
-OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
-
-# Kinds of events.
-GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, TAKEN = range(12)
-
-# Reasons why compiled code returns.
-IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)
-
 
 def _record(fields: str) -> np.dtype[Any]:
     """Return the type of a table's records from its fields: ``name:type`` each."""
@@ -41,10 +23,10 @@ def _record(fields: str) -> np.dtype[Any]:
 
 CORE = _record(
     "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
-    " eager:i1 delays:i1 settling:i1 played:i1 keeps_start:i1 completes:i1"
-    " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
+    " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
+    " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 asked:i8 parts:i8 known_parts:i8"
     " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
-    " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8"
+    " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 worker:i8 kind_without_room:i8"
 )
 """The single record of the core: the clock, the used size of each table, the reason why compiled code returned."""
 
@@ -60,7 +42,7 @@ OPERATION = _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8")
 For an instruction that holds a program, ``b`` says whether its span is left out of the history.
 """
 
-WORKER = _record("at:i8 parts:i8 start:f8 of:i4 next:i4")
+WORKER = _record("operation:i8 parts:i8 start:f8 worker:i4 next:i4")
 """A stream of a worker's program: its current operation, its worker, and the next stream that waits for the same,
 from 1. The first streams are the default ones of the workers, one each.
 """
@@ -68,16 +50,16 @@ from 1. The first streams are the default ones of the workers, one each.
 SPAN = _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8")
 
 PART = _record(
-    "worker:i4 what:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 numbered:i1 receives:i1"
+    "worker:i4 kind:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 numbered:i1 receives:i1"
     " next_number:i4 next_of_key:i4 after:i4 operation:i4 waits:i4 start:f8"
 )
 """A collective that a worker's program names: its position on the stream, and its rank once any worker has joined."""
 
 MARKED = _record("done:i4 waits:i4")
 KEY = _record("first:i4 last:i4 instance:i4")
-INSTANCE = _record("what:i4 key:i4 left:i4 came:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
+INSTANCE = _record("kind:i4 key:i4 left:i4 entered:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
 RANK = _record(
-    "worker:i4 part:i4 instance:i4 message:i4 base:i4 at:i4 end:i4 turn:i4 send_at:i4 send_turn:i4 send_place:i4"
+    "worker:i4 part:i4 instance:i4 message:i4 base:i4 entry:i4 end:i4 turn:i4 send_entry:i4 send_turn:i4 send_place:i4"
     " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1 nccl:i1"
     " issues:i4 sent:i4 ahead:i4"
 )
@@ -95,7 +77,7 @@ ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
 
 PLAN = _record(
     "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
-    " opening0:i8 openings:i4 told:i4 timeout:f8 near:f8 takes:f8"
+    " opening0:i8 openings:i4 timed:i4 timeout:f8 near:f8 duration:f8"
 )
 PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
 ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")

@@ -8,8 +8,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from syncline.sim.events.codes import TIMER
 from syncline.sim.events.simulation import CHOICES, Simulation
-from syncline.sim.events.state import TIMER
 from syncline.sim.program.instructions import Compute
 from syncline.sim.program.timeline import Timeline
 

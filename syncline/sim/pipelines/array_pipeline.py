@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.network.topology import Star, topology
 from syncline.kernels import Kernels
-from syncline.sim.events.state import LEFT_OVER
+from syncline.sim.events.codes import LEFT_OVER
 from syncline.sim.pipelines.deadlocks import tag_of
 from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, Numbering, Orders, Schedule
