@@ -13,7 +13,7 @@ from syncline.errors import SynclineError
 from syncline.sim.clocks.training import Clock
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import FailureCosts, Stretch
-from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
 from syncline.sim.program.timeline import Timeline
@@ -46,7 +46,7 @@ def failing_clock(
     """
     ends_s = np.concatenate([[0.0], clock.step_end_s])
     work = SavedSteps(len(clock.step_end_s), lambda step: float(ends_s[step]), saving)
-    costs = play_restarts(group, work, outages)
+    costs = RestartedTraining(group, work, outages).simulate()
     if costs.stuck is not None:
         raise SynclineError(f"failures: {costs.stuck}")
     return placed_clock(clock, _final_step_ends(work, costs), costs, keep_steps)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from simpy.events import EventPriority
 
-from syncline.sim.failures.absences import AbsencePeriod, Absences
+from syncline.sim.failures.roster import AbsencePeriod, Absences
 from syncline.sim.online.gates import GatedSimulation, gate
 from syncline.sim.online.hierarchy import UpperServerPrograms
 from syncline.sim.online.server_channels import ServerTopology

@@ -9,9 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.sim.failures.absences import Absences
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.roster import FailingGroup
+from syncline.sim.failures.roster import Absences, FailingGroup
 from syncline.sim.online.async_workers import play_async_workers
 from syncline.sim.online.server_channels import server_topology
 from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer

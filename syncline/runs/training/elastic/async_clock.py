@@ -16,7 +16,7 @@ from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.elastic.pace import SampledPace
 from syncline.sim import Clock
-from syncline.sim.failures.absences import Absences
+from syncline.sim.failures.roster import Absences
 from syncline.sim.online.async_workers import play_async_workers
 from syncline.sim.online.server_channels import ServerTopology, places_of_lanes, with_server
 from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings, UpperServer
