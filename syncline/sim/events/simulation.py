@@ -128,9 +128,10 @@ class Simulation:
                 core["effect"] = -1
                 self._effect(operation)
             elif why != codes.LATE:
-                self._answer(why)
+                self._act(why)
 
-    def _answer(self, why: int) -> None:
+    def _act(self, why: int) -> None:
+        """Do what compiled code cannot, for the reason for which it has returned."""
         core = self.core
         worker = int(core["worker"])
         if why == codes.TIMER:

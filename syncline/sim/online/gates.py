@@ -23,7 +23,7 @@ def gate(effect: Callable[[], object], step: int = -1) -> Compute:
 
 
 class GatedSimulation(Simulation):
-    """A simulation whose gates open when `let_through` is called."""
+    """A simulation whose gates open when `open_gate` is called."""
 
     @property
     def now_s(self) -> float:
@@ -34,15 +34,15 @@ class GatedSimulation(Simulation):
         """Return the timeline until now."""
         return self._timeline()
 
-    def let_through(self, worker: int) -> None:
+    def open_gate(self, worker: int) -> None:
         """Open the gate at which a worker waits."""
         self.env.later(0.0, partial(self._computed, worker), CHOICES)
 
     @override
-    def _answer(self, why: int) -> None:
+    def _act(self, why: int) -> None:
         if why == TIMER:
             worker = int(self.core["worker"])
             instruction: Any = self._instruction(worker)
             if instruction.what == GATE:
                 return
-        super()._answer(why)
+        super()._act(why)

@@ -149,35 +149,8 @@ class EventObserver(Protocol):
         """Process a failure: the worker loses all that it has not sent, and begins again with a new model."""
 
 
-class NullObserver:
+class NullObserver(EventObserver):
     """An observer that ignores all events, if only times are wanted."""
-
-    def step(self, worker: int, number: int) -> None:
-        """Ignore a worker's local step."""
-
-    def arrive(self, worker: int, age: int) -> None:
-        """Ignore the arrival of an update."""
-
-    def version(self, count: int, server: int) -> None:
-        """Ignore a new model version."""
-
-    def reply(self, worker: int) -> None:
-        """Ignore the reply to a worker."""
-
-    def fail(self, worker: int) -> None:
-        """Ignore the failure of a worker."""
-
-    def send_up(self, server: int) -> None:
-        """Ignore a local server's update."""
-
-    def arrive_up(self, server: int, age: int) -> None:
-        """Ignore the arrival of a local server's update."""
-
-    def reply_up(self, server: int) -> None:
-        """Ignore the reply to a local server."""
-
-    def merge(self, server: int) -> None:
-        """Ignore the merge of a model."""
 
 
 class Contribution(NamedTuple):

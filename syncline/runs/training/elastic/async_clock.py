@@ -17,7 +17,7 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.elastic.pace import SampledPace
 from syncline.sim import Clock
 from syncline.sim.failures.roster import Absences
-from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.online.async_workers import simulate_async_workers
 from syncline.sim.online.server_channels import ServerTopology, places_of_lanes, with_server
 from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings, UpperServer
 from syncline.specs import MethodBase, Training
@@ -47,7 +47,7 @@ class AsyncPlan:
         network = self.network if factors == AS_PREDICTED else slow_down(self.network, float(factors.communication))
         served_network, place = with_server(network, spec.workers)
         links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
-        return play_async_workers(
+        return simulate_async_workers(
             self.served,
             self.pace(factors),
             ServerTopology(links, spec.workers, places_of_lanes(spec.workers, place, self.served.groups)),
