@@ -16,7 +16,7 @@ from syncline.sim.failures.outcome import FailureCosts, Stretch
 from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
-from syncline.sim.program.timeline import Timeline
+from syncline.sim.program.timeline import Span, Timeline
 
 IDLE = "failures"
 """Name of a worker's stream that shows the effects of failures."""
@@ -90,25 +90,19 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     later_s = step_end_s - clock.step_end_s
     timeline = clock.timeline
     moved_s = later_s[np.clip(timeline.step, 0, len(later_s) - 1)]
-    columns = {name: np.asarray(column) for name, column in timeline.to_columns().items()}
+    columns = timeline.to_columns()
     columns["start_s"], columns["end_s"] = timeline.start_s + moved_s, timeline.end_s + moved_s
-    until_s = float(step_end_s[keep_steps - 1])
+    last = keep_steps - 1
+    until_s = float(step_end_s[last])
     shown = [stretch for stretch in costs.stretches if stretch.what != "steps" and stretch.start_s < until_s]
     shown += _checkpoints(clock, step_end_s[:keep_steps], shown)
     shown.sort(key=lambda stretch: stretch.start_s)
-    if not shown:
-        return Timeline.from_columns(columns, timeline.workers)
-    rows = len(shown)
-    added = {
-        "worker": np.repeat(np.arange(timeline.workers), rows),
-        "stream": np.full(rows * timeline.workers, IDLE),
-        "what": np.tile([stretch.what for stretch in shown], timeline.workers),
-        "label": np.tile([stretch.what for stretch in shown], timeline.workers),
-        "start_s": np.tile([stretch.start_s for stretch in shown], timeline.workers),
-        "end_s": np.tile([stretch.end_s for stretch in shown], timeline.workers),
-        "nbytes": np.zeros(rows * timeline.workers),
-        "step": np.tile([min(stretch.first, keep_steps - 1) for stretch in shown], timeline.workers),
-    }
+    spans = [
+        Span(worker, IDLE, stretch.what, stretch.what, stretch.start_s, stretch.end_s, 0.0, min(stretch.first, last))
+        for worker in range(timeline.workers)
+        for stretch in shown
+    ]
+    added = Timeline.from_spans(spans, timeline.workers).to_columns()
     joined = {name: np.concatenate([columns[name], added[name]]) for name in columns}
     order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))
     return Timeline.from_columns({name: column[order] for name, column in joined.items()}, timeline.workers)

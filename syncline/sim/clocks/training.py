@@ -17,14 +17,14 @@ from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
-from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
+from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans, overlapped
 from syncline.sim.clocks.single_collective import collective_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.program.instructions import Delay, compute_times
+from syncline.sim.program.instructions import Delay
 from syncline.sim.program.timeline import Timeline
 
 EVALUATORS = ("auto", "events", "lockstep")
@@ -120,7 +120,13 @@ def clock(
     """
     if evaluator not in EVALUATORS:
         raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, evaluator))
-    times, trigger_s = _times(compute_s, trigger_s, workers, steps)
+    for name, count in (("workers", workers), ("steps", steps)):
+        require(count >= 1, f"clock.{name}", count, "at least 1")
+    try:
+        compute_s = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
+    except ValueError:
+        raise SpecError("compute_s", np.shape(compute_s), f"a shape that broadcasts to ({steps}, {workers})") from None
+    times = StepTimes.checked(compute_s, trigger_s, optimizer_s, encode_bytes_per_s)
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
     if delay is not None:
@@ -135,27 +141,13 @@ def clock(
     nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
         try:
-            history = lockstep_spans(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s, optimizer_s)
+            history = lockstep_spans(times, sent, network, starts_s, rule)
             return _tally_spans(history, steps, workers, keep_steps).clock(nbytes, "lockstep")
         except Contention:
             if evaluator == "lockstep":
                 raise
-    programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s, optimizer_s)
-    timeline = run_events(programs, network, starts_s, rule, delay)
+    timeline = run_events(data_parallel(times, sent), network, starts_s, rule, delay)
     return _tally_timeline(timeline, keep_steps).clock(nbytes, "events")
-
-
-def _times(compute_s: ArrayLike, trigger_s: ArrayLike, workers: int, steps: int) -> tuple[Floats, Floats]:
-    """Return the seconds of computing of each step and worker ``(T, P)``, and of the trigger of each step ``(T,)``."""
-    for name, count in (("workers", workers), ("steps", steps)):
-        if count < 1:
-            raise SpecError(f"clock.{name}", count, "at least 1")
-    every_trigger_s = trigger_times(trigger_s, steps)
-    try:
-        times = compute_times(np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers)))
-    except ValueError:
-        raise SpecError("compute_s", np.shape(compute_s), f"a shape that broadcasts to ({steps}, {workers})") from None
-    return times, every_trigger_s
 
 
 def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:

@@ -19,11 +19,11 @@ from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import opening_of
 from syncline.costmodel.network.gloo_costs import FREE
-from syncline.costmodel.network.nccl_costs import DEFAULT
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
+from syncline.sim.collectives.nccl import nccl_limits
 from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.plans import Plan, plan_of
 from syncline.sim.events.routes import Routes
@@ -144,7 +144,10 @@ class CollectiveKinds:
         by_nccl = is_nccl(collective.kind, collective.algorithm)
         self._store(kind_number, plan, self._routes.add(*ends, eager=by_nccl))
         if by_nccl and rounds_of_kind:
-            self._plan_nccl(kind_number, collective)
+            record = state["plans"][kind_number]
+            rounds_ahead, record["call"] = nccl_limits(self._topology, str(collective.algorithm))
+            record["nccl"] = True
+            record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 
     def _plan_timed(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective without messages, which takes a fixed time."""
@@ -188,13 +191,6 @@ class CollectiveKinds:
             record["opening0"] = self._state.append("openings", opening.seconds)
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
             record["near"] = TOGETHER  # as data: the cached core depends on its own sources alone
-
-    def _plan_nccl(self, kind: int, collective: Collective) -> None:
-        costs, record = nccl_on(self._topology) or DEFAULT, self._state["plans"][kind]
-        rounds_ahead = costs.rounds_ahead(str(collective.algorithm))
-        latency_s = float(np.max(getattr(self._topology, "latency_s", 0.0)))
-        record["nccl"], record["call"] = True, costs.fixed_s(str(collective.algorithm), latency_s)
-        record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 
     def _plan_gloo(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
