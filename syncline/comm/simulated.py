@@ -126,8 +126,3 @@ class SimulatedCommunicator(Communicator):
             return self._blocks(len(part)).all_gather(x)
         by_place = self._by_replica(x).unflatten(1, (-1, part.step)).transpose(1, 2)  # (replicas, size, M/size, *s)
         return by_place.unsqueeze(1).expand(-1, len(part), *by_place.shape[1:]).flatten(0, 2)
-
-
-def stack(x: Tensor, rows: int) -> Tensor:
-    """Repeat a tensor for ``rows`` equal workers, ``(*s) -> (rows, *s)``, with separate memory for each."""
-    return x.detach().unsqueeze(0).repeat(rows, *[1] * x.dim())

@@ -17,14 +17,22 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
-from syncline.sim.program.instructions import Collective, Compute, Instruction, Wait, check_seconds, compute_times
-from syncline.sim.program.starts import Floats, start_times
+from syncline.sim.program.instructions import (
+    Collective,
+    Compute,
+    Instruction,
+    Wait,
+    check_seconds,
+    compute_times,
+    start_times,
+)
 from syncline.sim.program.timeline import Timeline
 
 Members: TypeAlias = frozenset[int] | None

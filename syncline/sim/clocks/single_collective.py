@@ -12,6 +12,7 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.table import MEASURED, first_on
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.rounds import rounds_on
@@ -19,8 +20,7 @@ from syncline.sim.events.run import events_finish_s
 from syncline.sim.lockstep.maps import run_collective
 from syncline.sim.lockstep.recurrences import Ports, Rule
 from syncline.sim.lockstep.routed import Contention, RoutedRounds, routed_rounds
-from syncline.sim.program.instructions import Collective
-from syncline.sim.program.starts import Floats, start_times
+from syncline.sim.program.instructions import Collective, start_times
 
 EVALUATORS = ("auto", "lockstep", "events")
 

@@ -60,7 +60,7 @@ def note_under_way(addresses, p, i):
     if part.place < 0:
         return
     part.rank = instance.rank0 + part.place
-    rank = views.rank_table(addresses)[part.rank]
+    rank = views.ranks(addresses)[part.rank]
     rank.part = p
     part.receives = rank.receives > 0 and not rank.gloo and (rank.nccl or views.core(addresses).eager)
     if views.ports(addresses)[part.port].serving == p:
@@ -125,7 +125,7 @@ def create(addresses, p):
     instance = instances[i]
     instance.kind, instance.key, instance.left = kind, parts[p].key, plan.workers
     instance.operation, instance.entered = parts[p].operation, 0
-    ranks, messages = views.rank_table(addresses), views.messages(addresses)
+    ranks, messages = views.ranks(addresses), views.messages(addresses)
     for place in range(plan.workers):
         place_of_rank, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
         rank = ranks[r]
@@ -152,7 +152,7 @@ def create(addresses, p):
 @core_function("int64", "int64")
 def finish(addresses, r):
     """End a worker's part in a collective; return the worker that can go on, or -1."""
-    core, rank = views.core(addresses), views.rank_table(addresses)[r]
+    core, rank = views.core(addresses), views.ranks(addresses)[r]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.kind]
     part.state = DONE
@@ -175,7 +175,7 @@ def finish(addresses, r):
 @core_function("boolean", "int64")
 def begin_rounds(addresses, r):
     """Start a rank's first round; return whether the rank has nothing to do."""
-    rank = views.rank_table(addresses)[r]
+    rank = views.ranks(addresses)[r]
     rank.need = 0
     if rank.gloo:
         return gloo_advance(addresses, r)
@@ -189,7 +189,7 @@ def enter(addresses, p):
     part.start = core.now
     plan = views.plans(addresses)[part.kind]
     if plan.timed:
-        i = views.rank_table(addresses)[part.rank].instance
+        i = views.ranks(addresses)[part.rank].instance
         instance = views.instances(addresses)[i]
         instance.entered += 1
         if instance.entered == plan.workers:

@@ -40,7 +40,7 @@ def queue_last(addresses, m):
 def post(addresses, r, entry_number):
     """Send a clear-to-send to the sender of each message of a round."""
     entry = views.entries(addresses)[entry_number]
-    rank, sources, messages = views.rank_table(addresses)[r], views.sources(addresses), views.messages(addresses)
+    rank, sources, messages = views.ranks(addresses)[r], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.kind]
     place = views.places(addresses)[plan.rank0 + r - rank.base]
@@ -58,7 +58,7 @@ def post(addresses, r, entry_number):
 def issue(addresses, r, entry_number):
     """Issue a round's sends; messages that are clear to send queue at once."""
     entry = views.entries(addresses)[entry_number]
-    rank, ranks, messages = views.rank_table(addresses)[r], views.rank_table(addresses), views.messages(addresses)
+    rank, ranks, messages = views.ranks(addresses)[r], views.ranks(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.kind]
     for s in range(entry.send0, entry.send0 + entry.sends):
@@ -81,7 +81,7 @@ def issue(addresses, r, entry_number):
 @core_function("boolean", "int64")
 def gloo_advance(addresses, r):
     """Advance a rank until it has to wait; return whether it has nothing more to do."""
-    rank, entries = views.rank_table(addresses)[r], views.entries(addresses)
+    rank, entries = views.ranks(addresses)[r], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
     while rank.need == 0 and rank.entry < rank.end:
         entry_number = rank.entry
@@ -119,7 +119,7 @@ def process_clear_to_send(addresses, m):
 def gloo_departure(addresses, m):
     """Process that a rank's message has left; return whether the rank has nothing more to do."""
     message = views.messages(addresses)[m]
-    views.rank_table(addresses)[message.sender].sent += 1
+    views.ranks(addresses)[message.sender].sent += 1
     free(addresses, message.port)
     return gloo_advance(addresses, message.sender)
 

@@ -128,7 +128,7 @@ def go_on(addresses, w):
 @entry("int64(int64, float64, int64)")
 def run_core(addresses, until, until_key):
     """Run all events before SimPy's next event; return the reason if Python must act."""
-    core, messages, ranks = views.core(addresses), views.messages(addresses), views.rank_table(addresses)
+    core, messages, ranks = views.core(addresses), views.messages(addresses), views.ranks(addresses)
     heap, waits = views.heap(addresses), views.waits(addresses)
     if not core.built:
         core.built = 1

@@ -44,7 +44,7 @@ def start_late(addresses, m, late_s):
     core, message = views.core(addresses), views.messages(addresses)[m]
     route = views.routes(addresses)[message.route]
     turn, before = message.key, route.before
-    nccl = message.kind == codes.OF_RANK and views.rank_table(addresses)[message.sender].nccl
+    nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
     if core.eager or message.kind == codes.OF_GLOO or nccl:
         message.after = route.after + late_s
     else:

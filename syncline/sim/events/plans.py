@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
 from syncline.costmodel.network.topology import Ints
 from syncline.sim.events.compiled import entry
-from syncline.sim.events.state import ENTRY, PLACE, SENDING, Records
+from syncline.sim.events.state import TABLES, Records
+
+PLACE, ENTRY, SENDING = TABLES["places"], TABLES["entries"], TABLES["sendings"]
 
 KEPT, LARGEST_KEPT = 32, 2**18
 """Number of plans that are kept from one simulation to the next, and the largest number of messages of a kept plan."""

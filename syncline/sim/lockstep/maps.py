@@ -27,6 +27,7 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.table import MEASURED, is_gloo, is_nccl
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, group_ranks
 from syncline.sim.collectives.nccl import nccl_limits
@@ -35,7 +36,6 @@ from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.nccl import run_nccl
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
-from syncline.sim.program.starts import Floats
 from syncline.sim.program.timeline import Timeline, Words
 
 

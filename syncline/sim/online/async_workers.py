@@ -103,13 +103,13 @@ class _AsyncSimulation:
             timeline = self.simulation.run()
             has_ended = True
         except (EndSimulation, KeyboardInterrupt) as end:
-            timeline, interrupted = self.simulation.timeline_so_far(), isinstance(end, KeyboardInterrupt)
+            timeline, interrupted = self.simulation.timeline(), isinstance(end, KeyboardInterrupt)
         except Stuck:
             # Nothing else comes for sleeping workers, nor for a local server whose workers are gone for good: it
             # keeps the updates that fill no version.
             if self.failures.absences is None or not (policy.asleep or self.above):
                 raise
-            timeline, has_ended = self.simulation.timeline_so_far(), True
+            timeline, has_ended = self.simulation.timeline(), True
         return AsyncResult(
             np.array(self.step_end_s),
             np.array(self.step_worker, dtype=np.int64),

@@ -11,7 +11,6 @@ from typing_extensions import override
 from syncline.sim.events.codes import TIMER
 from syncline.sim.events.simulation import CHOICES, Simulation
 from syncline.sim.program.instructions import Compute
-from syncline.sim.program.timeline import Timeline
 
 GATE = "gate"
 """Name of a gate, an instruction that waits for a release: a `Compute` of no time with an effect."""
@@ -30,13 +29,9 @@ class GatedSimulation(Simulation):
         """Return the seconds from the beginning, for an effect."""
         return float(self.core["now"])
 
-    def timeline_so_far(self) -> Timeline:
-        """Return the timeline until now."""
-        return self._timeline()
-
     def open_gate(self, worker: int) -> None:
         """Open the gate at which a worker waits."""
-        self.env.later(0.0, partial(self._computed, worker), CHOICES)
+        self.env.later(0.0, partial(self._complete, worker), CHOICES)
 
     @override
     def _act(self, why: int) -> None:
