@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.sim.events import codes, views
+from syncline.sim.events.arrivals import arrive
 from syncline.sim.events.collectives import (
     DONE,
     begin_rounds,
@@ -70,6 +71,7 @@ def go_on(addresses, w):
             message.turn = core.sends
             core.sends += 1
             worker.operation = current + 1
+            views.routes(addresses)[message.route].queued += 1
             put(addresses, message.port, m)
         elif code == codes.RECV:
             m = operation.a
@@ -177,14 +179,21 @@ def run_core(addresses, until, until_key):
         if kind == codes.DRAINED:
             message = messages[a]
             leave(addresses, a)
-            after = time + message.after
             if message.kind == codes.OF_PROGRAM:
-                push(addresses, after, NORMAL, number(addresses), codes.DELIVERED, a, 0)
+                arrive(addresses, a)
                 record(addresses, message.sender, message.operation, message.start, message.nbytes)
                 free(addresses, message.port)
             else:
                 sender = message.sender
-                push(addresses, after, NORMAL, number(addresses), codes.ARRIVED, message.receiver, message.turn)
+                push(
+                    addresses,
+                    time + message.after,
+                    NORMAL,
+                    number(addresses),
+                    codes.ARRIVED,
+                    message.receiver,
+                    message.turn,
+                )
                 if message.kind == codes.OF_RANK:
                     core.freed = message.receiver + 1
                     if process_departure(addresses, sender):

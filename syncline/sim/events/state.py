@@ -30,7 +30,8 @@ TABLES: dict[str, np.dtype[Any]] = {
         " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
         " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 asked:i8 parts:i8 known_parts:i8"
         " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
-        " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 worker:i8 kind_without_room:i8"
+        " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 worker:i8 kind_without_room:i8 ahead:i8"
+        " ahead_bytes:f8"
     ),
     # Events: time, order within one instant (priority, then number, then kind), and place among the waiting events.
     "heap": _record("time:f8 key:i8 place:i4"),
@@ -73,7 +74,9 @@ TABLES: dict[str, np.dtype[Any]] = {
     "channels": _record(
         "bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
     ),
-    "routes": _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4"),
+    # Routes: rate, seconds before and after the bytes, and channels; the number of a program's messages that are queued
+    # for the route, and the messages that have left and not arrived, see `syncline.sim.events.arrivals`.
+    "routes": _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4 queued:i4 first:i4 last:i4 waiting:i4 behind:f8"),
     "hops": NUMBER,  # channels of the routes
     # Kinds of collectives, and the plans of their rounds: see `syncline.sim.events.plans`.
     "plans": _record(
