@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.sim.events import codes, views
-from syncline.sim.events.arrivals import arrive
 from syncline.sim.events.collectives import (
     DONE,
     begin_rounds,
@@ -28,7 +27,7 @@ from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
 from syncline.sim.events.gloo import gloo_arrival, gloo_departure, process_clear_to_send
 from syncline.sim.events.heap import KIND_MASK, NORMAL, close, compete_all, number, push
-from syncline.sim.events.messages import ask_for, free, put, start_late
+from syncline.sim.events.messages import arrive, ask_for, free, put, start_late
 from syncline.sim.events.ranks import free_port_in, process_arrival, process_departure
 
 SPARE = 64

@@ -5,6 +5,10 @@
 A message is offered when it has the port, and starts when its receiver is ready as well; kinds of messages differ only
 in this condition. It is drained when its last byte has left, which frees both ports.
 
+A message arrives ``alpha`` after it has left. On a line that stays busy, a message that NCCL sends from one worker to
+another arrives when as many messages behind it have left as `syncline.costmodel.network.nccl_costs.messages_ahead`
+says, or when its route has none in the queue.
+
 Python computes the lateness of a message. Until the event is over, or Python must do something else, such messages are
 noted in the order in which they start, each with the number that its next event will have.
 """
@@ -109,3 +113,28 @@ def ask_for(addresses, m, reader):
     if message.offered:
         message.offered = 0
         start(addresses, m)
+
+
+@core_function("void", "int64")
+def arrive(addresses, m):
+    """Schedule the arrival of a program's message that has left, and of those before it that waited for it."""
+    core, messages = views.core(addresses), views.messages(addresses)
+    nbytes = messages[m].nbytes
+    route = views.routes(addresses)[messages[m].route]
+    route.queued -= 1
+    if route.waiting:
+        messages[route.last].next = m
+        route.behind += nbytes
+    else:
+        route.first, route.behind = m, 0.0
+    route.last = m
+    route.waiting += 1
+    while route.waiting and (
+        not route.queued or route.waiting > core.ahead or route.behind + nbytes > core.ahead_bytes
+    ):
+        first = route.first
+        push(addresses, core.now + messages[first].after, NORMAL, number(addresses), codes.DELIVERED, first, 0)
+        route.waiting -= 1
+        if route.waiting:
+            route.first = messages[first].next
+            route.behind -= messages[route.first].nbytes

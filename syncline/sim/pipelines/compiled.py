@@ -30,7 +30,7 @@ WHOLE = np.dtype(
 )  # fmt: skip
 """Record of the pipeline: M, v, whether stages choose their next task; bytes of every message, and the part of them
 that counts as a rounding error; number of turns given out, and number of links that have changed at this instant;
-number of messages behind a message that NCCL's buffers hold, see `syncline.sim.events.arrivals`.
+number of messages behind a message that NCCL's buffers hold, see `syncline.sim.events.messages`.
 """
 
 STAGE = np.dtype(
