@@ -111,10 +111,9 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
 def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:
     """Return the stretches in which all workers stand still between two steps for no other noted reason."""
     stretches = []
-    busy = [(stretch.start_s, stretch.end_s) for stretch in others]
     for step, (end_s, next_s) in enumerate(pairwise(step_end_s.tolist())):
         begins_s = next_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])
-        starts = [start_s for start_s, _ in busy if end_s <= start_s < begins_s]
+        starts = [stretch.start_s for stretch in others if end_s <= stretch.start_s < begins_s]
         until_s = min([begins_s, *starts])
         if until_s - end_s > 1e-9 * max(end_s, 1e-3):
             stretches.append(Stretch("checkpoint", end_s, until_s, step))
