@@ -134,6 +134,9 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
 
 
 def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
+    num_messages: Ints
+    senders: Ints
+    receivers: Ints
     if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
         num_messages, times = np.diff(rounds.first), np.ones(len(rounds), np.int64)
         senders, receivers = rounds.senders.astype(np.int64), rounds.receivers.astype(np.int64)
