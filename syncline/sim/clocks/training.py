@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -200,7 +200,7 @@ class _Tally(NamedTuple):
         """Return the clock with means per step and worker; ``nbytes`` are a worker's bytes in all steps."""
         steps, wall_s = len(self.step_end_s), float(self.step_end_s[-1])
         worker_steps = steps * len(self.end_s)
-        means: dict[str, float] = {f"{name}_s": seconds / worker_steps for name, seconds in self.seconds.items()}
+        means: dict[str, Any] = {f"{name}_s": seconds / worker_steps for name, seconds in self.seconds.items()}
         return Clock(
             step_end_s=self.step_end_s,
             end_s=self.end_s,

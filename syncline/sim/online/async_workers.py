@@ -14,7 +14,7 @@ from syncline.sim.failures.roster import AbsencePeriod, Absences
 from syncline.sim.online.gates import GATE, GatedSimulation, gate
 from syncline.sim.online.hierarchy import UpperServerPrograms
 from syncline.sim.online.server_channels import ServerTopology
-from syncline.sim.online.server_interface import AsyncResult, EndSimulation, EventObserver, NullObserver, ServerSettings
+from syncline.sim.online.server_interface import AsyncResult, EndSimulation, EventObserver, ServerSettings
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.sim.online.worker_failures import AWAY, LOST, WorkerFailures
 from syncline.sim.program.instructions import Compute, Delay, First, Instruction, Recv, Send, Stuck
@@ -55,7 +55,7 @@ def simulate_async_workers(
             hand out its steps again; after its return it asks for a model. A machine that fails while an update or a
             model is on its way is away from the arrival of the model.
     """
-    simulation = _AsyncSimulation(settings, pace, observer or NullObserver(), absences)
+    simulation = _AsyncSimulation(settings, pace, observer or EventObserver(), absences)
     return simulation.run(topology, starts_s, delay, keep_steps)
 
 

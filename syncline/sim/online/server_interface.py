@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -118,8 +118,11 @@ class EndSimulation(Exception):
     """An exception that an observer raises to end the simulation."""
 
 
-class EventObserver(Protocol):
-    """An observer of the events, called in their order: the math. It may raise `EndSimulation`."""
+class EventObserver:
+    """An observer of the events, called in their order: the math. It may raise `EndSimulation`.
+
+    This class ignores all events; a subclass overrides what it observes.
+    """
 
     def step(self, worker: int, number: int) -> None:
         """Process that a worker has made its local step of this number, from 0."""
@@ -147,10 +150,6 @@ class EventObserver(Protocol):
 
     def fail(self, worker: int) -> None:
         """Process a failure: the worker loses all that it has not sent, and begins again with a new model."""
-
-
-class NullObserver(EventObserver):
-    """An observer that ignores all events, if only times are wanted."""
 
 
 class Contribution(NamedTuple):

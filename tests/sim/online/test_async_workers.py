@@ -17,7 +17,7 @@ from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.sim.online.async_workers import simulate_async_workers
 from syncline.sim.online.server_channels import server_topology, with_server
-from syncline.sim.online.server_interface import AsyncResult, ServerSettings
+from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 
@@ -27,7 +27,7 @@ def played(served: ServerSettings, seconds: list[float], link: Any = AT_ONCE, **
     return simulate_async_workers(served, lambda worker, _: seconds[worker], over, **options)
 
 
-class Told:
+class Told(EventObserver):
     """What happened, in words."""
 
     def __init__(self) -> None:

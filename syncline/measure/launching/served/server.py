@@ -42,6 +42,7 @@ from syncline.runs.training.elastic.rates import lr_factors
 from syncline.runs.training.elastic.servers import SingleServer
 from syncline.runs.training.trained import base_s, build_task, task_tensors
 from syncline.sim.failures.outcome import no_progress
+from syncline.sim.online.server_interface import EventObserver
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.specs import RunSpec
 from syncline.training import CHECK_EVERY
@@ -68,7 +69,7 @@ def server_process(
             torch.save(parameters, working)
 
 
-class _Server:
+class _Server(EventObserver):
     """Connections to workers, joined with the decisions and the math of the simulator's servers."""
 
     def __init__(

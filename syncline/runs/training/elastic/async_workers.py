@@ -22,7 +22,7 @@ from syncline.runs.training.elastic.coincident_steps import Team, Teams, alone
 from syncline.runs.training.elastic.hierarchical_server import GlobalServer
 from syncline.runs.training.elastic.rates import lr_factors
 from syncline.runs.training.elastic.servers import outer_rules, server_optimizer
-from syncline.sim.online.server_interface import EndSimulation
+from syncline.sim.online.server_interface import EndSimulation, EventObserver
 from syncline.specs import MethodBase, Training
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 
@@ -38,7 +38,7 @@ class ArrivedUpdate(NamedTuple):
     share: float
 
 
-class AsyncWorkers:
+class AsyncWorkers(EventObserver):
     """The tasks and optimizers of workers and servers, on which `syncline.sim.online` performs its events.
 
     ``S`` seeds run side by side, because the order of events does not depend on a seed. Every ``P`` local steps of any
