@@ -135,6 +135,7 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
 
 def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     num_messages: Ints
+    times: Ints
     senders: Ints
     receivers: Ints
     if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
