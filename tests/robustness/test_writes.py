@@ -35,8 +35,7 @@ from syncline.runs.compare import compare
 from syncline.runs.folders import streams
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.pipeline import pipeline
-from syncline.runs.run import run
-from syncline.runs.studies import run_study
+from syncline.runs.run import run, run_study
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import CompareSpec, load_spec
 from tests.measure.validation.test_step_times import made_up, spec_of, written
