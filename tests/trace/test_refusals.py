@@ -111,11 +111,14 @@ def test_ranks_that_wait_for_each_other_are_named_with_their_lines(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(watch, "STUCK_S", 2.0)
-    error, _ = ended("waits_for_ever", capfd)
+    error, said = ended("waits_for_ever", capfd)
     lines = ASKS.read_text().splitlines()
     first, second = (1 + lines.index(text) for text in (FOR_ALL, FOR_ONE))
     assert error.startswith("no rank has computed anything for 2 s: ")
     assert f"rank 0 waits at {ASKS}:{first}, rank 1 waits at {ASKS}:{second}" in error
+    stacks = said.split("rank 1 of 2 waits:")
+    for line, stack in zip((first, second), stacks, strict=True):
+        assert f'File "{ASKS}", line {line}' in stack.rpartition("Current thread")[2]
 
 
 def of_another(name: str) -> bool:
