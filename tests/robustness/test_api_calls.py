@@ -108,7 +108,7 @@ def test_wrong_calls_end_in_a_result_or_in_one_line(tmp_path, unchecked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numbers", blocks(os.environ, range(60, 4000, 7)), ids=lambda numbers: f"from {numbers[0]}")
+@pytest.mark.parametrize("numbers", blocks(os.environ, range(60, 4000, 11)), ids=lambda numbers: f"from {numbers[0]}")
 def test_many_wrong_calls(numbers, tmp_path, unchecked):
     def fully(number):
         return number % 5 == 0 and not set(case(number).changes.values()) & {*LARGE, "10,000 numbers"}
