@@ -14,16 +14,18 @@ import pytest
 from tests.robustness.signals import COMMANDS, HANG_S, MARK, Place, case, outcomes
 
 SEED = int(os.environ.get("SYNCLINE_SEED", "0"))
-SIGNALS_EACH = 5
+SIGNALS_EACH = 3
 """Signals to each command; ``python -m tests.robustness.signals`` sends any number."""
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of all cases, in which a command's usual duration is measured once."""
-    return tmp_path_factory.mktemp("signals")
+    """Return the folder of all cases of this session, in which a command's usual duration is measured once."""
+    path = tmp_path_factory.getbasetemp() / "signals"
+    path.mkdir(exist_ok=True)
+    return path
 
 
 @pytest.mark.slow
