@@ -15,8 +15,8 @@ from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock
-from syncline.sim.failures.absences import Absences
-from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.failures.roster import Absences
+from syncline.sim.online.async_workers import simulate_async_workers
 from syncline.sim.online.server_channels import ServerTopology, places_of_lanes, with_server
 from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings, UpperServer
 from syncline.specs import MethodBase, Training
@@ -80,7 +80,7 @@ class AsyncPlan:
         absences = None
         if failures is not None:  # as the first seed draws them
             absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
-        return play_async_workers(
+        return simulate_async_workers(
             self.served,
             self.pace(factors),
             ServerTopology(links, workers, places_of_lanes(workers, place, self.served.groups)),

@@ -28,7 +28,7 @@ from syncline.runs.training.elastic.async_local_steps import Rates, inner_of, lr
 from syncline.runs.training.elastic.coincident_steps import Team, Teams, alone, teams_of
 from syncline.runs.training.elastic.servers import GlobalServer, outer_rules, server_optimizer
 from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
-from syncline.sim.online.server_interface import EndSimulation
+from syncline.sim.online.server_interface import EndSimulation, EventObserver
 from syncline.specs import MethodBase, Training
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 
@@ -123,7 +123,7 @@ class ArrivedUpdate(NamedTuple):
     share: float
 
 
-class AsyncWorkers:
+class AsyncWorkers(EventObserver):
     """The tasks and optimizers of workers and servers, on which `syncline.sim.online` performs its events.
 
     ``S`` seeds run side by side, because the order of events does not depend on a seed. Every ``P`` local steps of any

@@ -24,8 +24,8 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.limits import BYTES
 from syncline.sim import Clock
 from syncline.sim.clocks.failing import placed_clock
+from syncline.sim.failures.elastic import ElasticTraining
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
 from syncline.specs import MethodBase, Training
 
@@ -105,9 +105,9 @@ class ReformedGroup:
         outages = failures.outages_of(spec.workers, spec.seeds[0])
         period = int(getattr(self.method, "period", 1))
         group = failures.failing_group(spec.workers)
-        history.costs = play_reforms(
+        history.costs = ElasticTraining(
             group, spec.steps, work_of, outages, whole_steps=True, period=period, on_steps=record_steps
-        )
+        ).simulate()
         if history.costs.stuck is not None:
             raise SynclineError(f"failures: {history.costs.stuck}")
         return history
