@@ -155,10 +155,9 @@ def _phases(fields: Any) -> Iterator[int]:
 
 def in_process(workers_per_process: int, steps: int, ways: tuple[bool, ...]) -> dict[bool, dict[str, Outcome]]:
     """All ways of adding up, in one launch: starting processes takes longer than training in them."""
-    found = {
-        way: {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in METHODS}
-        for way in ways
-    }
+    found: dict[bool, dict[str, Outcome]] = {True: {}}
+    for way in ways:
+        found[way] = {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in METHODS}
     for name in TEXT_ROWS:
         found[True][f"text {name}"] = counted_row(
             name, workers_per_process, True, steps=enough(name, steps), problem=TEXT

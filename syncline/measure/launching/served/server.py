@@ -35,10 +35,10 @@ from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.register import Register
 from syncline.measure.processes.rendezvous import machine
 from syncline.problems import Rows
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.training.elastic.async_clock import async_plan
-from syncline.runs.training.elastic.async_workers import batches_of
-from syncline.runs.training.elastic.rates import lr_factors
+from syncline.runs.training.elastic.async_local_steps import lr_factors
+from syncline.runs.training.elastic.async_training import batches_of
 from syncline.runs.training.elastic.servers import SingleServer
 from syncline.runs.training.trained import base_s, build_task, task_tensors
 from syncline.sim.failures.outcome import no_progress
@@ -90,7 +90,7 @@ class _Server(EventObserver):
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
         undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
         self.math = SingleServer(spec, method, task, lr_factors(spec))
-        self.tokens = batches_of(spec, self.math.how)
+        self.tokens = batches_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
         served = async_plan(spec, method, tensors, undisturbed_s, spec.network).served
         self.model_bytes = int(served.model_bytes)
