@@ -6,18 +6,17 @@ names and units.
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace, UnionType
-from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from syncline.errors import SpecError, names_options
 from syncline.fields import plain_argument
-from syncline.questions.declare import REST, SHELL, Question, flag_of
+from syncline.questions.declare import SHELL, Question, flag_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,18 +55,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     syncline.errors.SpecError: steps: got '3'; expected a whole number
     """
-
-    @wraps(function)
-    def call(*args: P.args, **options: P.kwargs) -> R:
-        annotations = _annotations(function)
-        try:
-            positional = [_argument(*pair, annotations) for pair in zip(annotations, args, strict=False)]
-            named = {name: _argument(name, value, annotations) for name, value in options.items()}
-            return function(*positional, *args[len(positional) :], **named)  # type: ignore[arg-type]
-        except SpecError as error:
-            raise error if names_options.get() else _by_parameter(error, annotations, {}) from None
-
-    return call
+    texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
+    hints = get_type_hints(SimpleNamespace(__annotations__=texts), function.__globals__)
+    signature = inspect.signature(function)
+    return wraps(function)(
+        _with_check(function.__name__, signature, hints, {}, lambda bound: function(*bound.args, **bound.kwargs))
+    )
 
 
 def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -78,50 +71,50 @@ def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Calla
         answer: function from a question to a result.
     """
     signature = question.signature()
-
-    def call(*args: Any, **options: Any) -> Any:
-        try:
-            values = signature.bind(*args, **options).arguments
-        except TypeError as error:
-            raise TypeError(f"{question.command}() {error}") from None
-        annotations = {name: hint for name, hint in get_type_hints(question).items() if name in signature.parameters}
-        try:
-            other_fields = values.pop(REST, {})
-            values = {name: _argument(name, value, annotations) for name, value in values.items()}
-            if other_fields:
-                values[REST] = {name: plain_argument(name, value) for name, value in other_fields.items()}
-            return answer(question(**values))
-        except SpecError as error:
-            if names_options.get():
-                raise
-            flags = {flag_of(declared): declared.name for declared in question.declared(SHELL)}
-            raise _by_parameter(error, annotations, flags) from None
-
+    flags = {flag_of(declared): declared.name for declared in question.declared(SHELL)}
+    call = _with_check(
+        question.command, signature, get_type_hints(question), flags, lambda bound: answer(question(**bound.arguments))
+    )
     call.__name__ = call.__qualname__ = question.command
     call.__doc__, call.__module__ = question.docstring(), "syncline"
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
-class _Names(dict[str, Any]):
-    """Names in an annotation; a name that only type checkers import stands for any type."""
+def _with_check(
+    name: str,
+    signature: inspect.Signature,
+    hints: Mapping[str, Any],
+    flags: Mapping[str, str],
+    call: Callable[[inspect.BoundArguments], Any],
+) -> Callable[..., Any]:
+    """Return a function that checks its arguments, calls ``call`` with them, and names parameters in errors.
 
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, Any)
+    Args:
+        name: name of the function, for errors of Python.
+        signature: signature of the function.
+        hints: type of each parameter; a parameter without a hint accepts everything.
+        flags: parameter by the option of a command, as errors may name it.
+        call: function of the checked arguments.
+    """
 
+    def check_and_call(*args: Any, **options: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
+        try:
+            for parameter, value in bound.arguments.items():
+                bound.arguments[parameter] = (
+                    {field: plain_argument(field, other) for field, other in value.items()}
+                    if signature.parameters[parameter].kind is inspect.Parameter.VAR_KEYWORD
+                    else checked_argument(parameter, value, hints.get(parameter, Any))
+                )
+            return call(bound)
+        except SpecError as error:
+            raise error if names_options.get() else _by_parameter(error, signature.parameters, flags) from None
 
-@cache
-def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotation of each parameter, in order."""
-    parameters = inspect.signature(function).parameters.values()
-    texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
-    names = cast(Any, _Names(function.__globals__))
-    hints = get_type_hints(SimpleNamespace(__annotations__=texts), localns=names)
-    return {
-        parameter.name: hints.get(parameter.name, Any)
-        for parameter in parameters
-        if parameter.kind is not parameter.VAR_KEYWORD
-    }
+    return check_and_call
 
 
 def checked_argument(name: str, value: Any, annotation: Any) -> Any:
@@ -131,10 +124,6 @@ def checked_argument(name: str, value: Any, annotation: Any) -> Any:
         SpecError: the value does not have this type, or cannot be read.
     """
     return _typed(name, plain_argument(name, value), annotation)
-
-
-def _argument(name: str, value: Any, annotations: Mapping[str, Any]) -> Any:
-    return checked_argument(name, value, annotations.get(name, Any))
 
 
 def _typed(path: str, value: Any, annotation: Any) -> Any:
@@ -158,13 +147,8 @@ def _typed(path: str, value: Any, annotation: Any) -> Any:
         if isinstance(value, dict) and inner:
             return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", item, inner[1]) for key, item in value.items()}
         return int(value) if option is int else value
-    words = [
-        WORDS.get(get_origin(item) or item, f"a {getattr(item, '__name__', item)}") for item in options if item != _NONE
-    ]
-    raise SpecError(path, value, " or ".join(words))
-
-
-_NONE = type(None)
+    kinds = [get_origin(option) or option for option in options if option is not type(None)]
+    raise SpecError(path, value, " or ".join(WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}") for kind in kinds))
 
 
 def _is_of(value: Any, option: Any) -> bool:

@@ -10,17 +10,17 @@ from syncline.questions import question_of
 
 ANSWERS = {
     "advise": "advice",
-    "calibrate": "processes",
+    "calibrate": "trainings",
     "collectives": "collectives",
     "compare": "trainings",
     "goodput": "goodput",
-    "launch": "processes",
+    "launch": "trainings",
     "loss": "losses",
-    "pipeline": "pipelines",
+    "pipeline": "trainings",
     "project": "projection",
-    "replicate": "papers",
-    "report": "report",
-    "reproduce": "papers",
+    "replicate": "trainings",
+    "report": "folders",
+    "reproduce": "trainings",
     "run": "trainings",
     "solve": "solve",
     "sweep": "sweeps",
@@ -30,9 +30,10 @@ ANSWERS = {
 """The module of this room with ``answer_NAME``, the function that answers the question NAME."""
 
 
-def answer(question: Any) -> Any:
-    """Return the result that answers a question."""
-    return getattr(import_module(f"syncline.api.{ANSWERS[question.command]}"), f"answer_{question.command}")(question)
+def answer(question: Any, *progress: Any) -> Any:
+    """Return the result that answers a question; the answers of trainings take an object that shows their progress."""
+    module = import_module(f"syncline.api.{ANSWERS[question.command]}")
+    return getattr(module, f"answer_{question.command}")(question, *progress)
 
 
 def __getattr__(name: str) -> Any:

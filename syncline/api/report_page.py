@@ -6,44 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from syncline.checkout import has_replication, import_replication
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from syncline.runs.report.reported import Reported
-
-
-@runtime_checkable
-class Reportable(Protocol):
-    """A result with its rows, tables, spec and folder."""
-
-    @property
-    def command(self) -> str:
-        """Return the name of the command."""
-        ...
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """Return the record of the result."""
-        ...
-
-    @property
-    def tables(self) -> Sequence[Group]:
-        """Return the tables for people."""
-        ...
-
-    @property
-    def spec(self) -> Any:
-        """Return the spec of the result."""
-        ...
-
-    @property
-    def folder(self) -> Path | None:
-        """Return the folder of the result; None if it has none."""
-        ...
 
 
 class ReportPage:
@@ -74,8 +42,8 @@ def write_page(results: Sequence[Reported], out: str | Path | None, title: str) 
     return ReportPage(html, None if out is None else write_report(html, Path(out)))
 
 
-def reported(result: Reportable, folder_name: str = "") -> Reported:
-    """Return a result as a page shows it; the title is its name, or else ``folder_name``, or else its command."""
+def reported(result: Any, folder_name: str = "") -> Reported:
+    """Return a `Result` as a page shows it; the title is its name, or else ``folder_name``, or else its command."""
     from syncline.runs.report.reported import Reported
 
     shown = Reported("", result.command, result.told, result.tables, result.spec, result.folder, _findings(result))
@@ -83,7 +51,7 @@ def reported(result: Reportable, folder_name: str = "") -> Reported:
     return replace(shown, title=str(name or folder_name or result.command))
 
 
-def _findings(result: Reportable) -> list[dict[str, Any]]:
+def _findings(result: Any) -> list[dict[str, Any]]:
     """Return the registered claims of the papers of these methods, with a title per paper; nothing in a wheel."""
     if not has_replication():
         return []

@@ -1,20 +1,23 @@
-"""Results of the commands as objects: rows, tables, data frames, a picture, a folder."""
+"""Results of the commands as objects: rows, tables, data frames, a picture, and the folder that they are written to."""
 
 from __future__ import annotations
 
 import io
 import os
 import shutil
+import tempfile
 import weakref
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from html import escape
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.api.arguments import checked
-from syncline.errors import SpecError, SynclineError
+from syncline.api.report_page import ReportPage, reported, write_page
+from syncline.errors import SpecError, SynclineError, names_options
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
 from syncline.runs.folders.json_values import plain
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-    from syncline.api.places import Scratch
-    from syncline.api.report_page import ReportPage
-
 TEXT_WIDTH = 120
 """Characters per line of a result printed as text."""
 
@@ -36,6 +36,52 @@ SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "
 
 NOTEBOOK_DPI = 110
 """Resolution of the picture in a notebook, in dots per inch."""
+
+
+class Place(NamedTuple):
+    """The place of a result's files.
+
+    Attributes:
+        path: path to write to; None if nothing is to be written.
+        exact: whether a path that exists is refused, instead of getting a number.
+        scratch: the temporary folder around the path, or None. It is removed with the result, or at the end of Python.
+    """
+
+    path: Path | None
+    exact: bool = False
+    scratch: Path | None = None
+
+
+@contextmanager
+def place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
+    """Yield the place of a question's result.
+
+    After an error a temporary folder that has files is kept; the error message names its path.
+
+    Args:
+        question: the question; its ``out`` is the path if the user names one.
+        name: name of the path otherwise.
+        folder: a command's folder for the name; None if the command then writes nothing, or chooses the path itself. A
+            function of Python has a temporary folder instead.
+    """
+    if question.out is not None:
+        yield Place(Path(question.out), exact=getattr(question, "exact", True))
+    elif names_options.get():
+        yield Place(None if folder is None else Path(folder) / name)
+    else:
+        scratch = Path(tempfile.mkdtemp(prefix="syncline-"))
+        try:
+            yield Place(scratch / name, scratch=scratch)
+        except BaseException:
+            with suppress(OSError):  # the folder is not empty
+                scratch.rmdir()
+            raise
+
+
+def later(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+    """Return a function that imports ``module:name`` and calls it: without tables and figures, nothing draws them."""
+    module, _, name = function.partition(":")
+    return lambda: getattr(import_module(module), name)(*arguments, **options)
 
 
 class Result:
@@ -63,13 +109,13 @@ class Result:
         figure: Callable[[], Figure] | None = None,
         folder: Path | None = None,
         asked: Callable[[], Mapping[str, Any]] = dict,
-        scratch: Scratch | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self.command, self.told, self.spec, self.folder = command, dict(told), spec, folder
         self._tables, self._figure, self._asked = tables, figure, asked
         self.read_from: Path | None = None
         if scratch is not None:
-            weakref.finalize(self, scratch.remove)
+            weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -160,6 +206,21 @@ class Result:
         axes[:] = figure.axes
         return axes
 
+    def save_plot(self, file: Path) -> Path:
+        """Draw the result's figure into a file, and return its path.
+
+        Raises:
+            SpecError: the file does not end in .pdf, .svg or .png, it cannot be written, or there is nothing to draw.
+        """
+        from syncline.analysis import save
+
+        if file.suffix.lower() not in (".pdf", ".svg", ".png"):
+            raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
+        try:
+            return save(self._drawn(), file)
+        except OSError as error:
+            raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+
     def _drawn(self) -> Figure:
         if self._figure is not None:
             with self._as_written():
@@ -235,8 +296,6 @@ class Result:
         Raises:
             SynclineError: the file exists and is no report, it cannot be written, or the result's files have changed.
         """
-        from syncline.api.report_page import reported, write_page
-
         return write_page([reported(self)], out, title)
 
     def __repr__(self) -> str:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from syncline.errors import SpecError, one_of
-
-
-def text(flag: str, written: str) -> str:
-    """Return the text itself, which is read where the question is answered."""
-    return written
 
 
 def yaml(flag: str, written: str) -> Any:
@@ -21,16 +16,6 @@ def yaml(flag: str, written: str) -> Any:
 def values(flag: str, written: str) -> Any:
     """Return a list of values in YAML with commas between."""
     return _parsed(flag, written, f"[{written}]", "values with commas between")
-
-
-def many_values(flag: str, written: list[str]) -> Any:
-    """Return a list of the values in several texts, with commas between."""
-    return values(flag, ",".join(written)) if written else None
-
-
-def words(flag: str, written: str) -> list[str]:
-    """Return a list of words with commas between."""
-    return [part.strip() for part in written.split(",")]
 
 
 def number_or_text(flag: str, written: str) -> str | float:
@@ -51,13 +36,13 @@ def networks(flag: str, written: list[str]) -> list[str]:
     """Return the networks in several texts; commas separate names in a text."""
     if not any("," in part for part in written):
         return written
-    from syncline.specs.cluster import links
+    from syncline.specs.cluster.links import BY_NAME
 
     found = []
     for part in written:
-        names = part.split(",")
-        found += names if all(name.strip().lower() in links.BY_NAME for name in names) else [part]
-    return [name.strip() for name in found]
+        names = [name.strip() for name in part.split(",")]
+        found += names if all(name.lower() in BY_NAME for name in names) else [part.strip()]
+    return found
 
 
 def process_counts(flag: str, written: str) -> list[int]:
@@ -67,14 +52,14 @@ def process_counts(flag: str, written: str) -> list[int]:
     return numbers_of(written)
 
 
-def grids(flag: str, written: Sequence[str]) -> Any:
+def grids(flag: str, written: list[str]) -> Any:
     """Return the values of fields that are combined."""
     from syncline.specs.grid import Grid
 
     return [Grid.parse(part) for part in written]
 
 
-def ranges(flag: str, written: Sequence[str]) -> Any:
+def ranges(flag: str, written: list[str]) -> Any:
     """Return the ranges of fields that are searched."""
     from syncline.runs.sweep.search import Tuned
 
@@ -88,3 +73,19 @@ def _parsed(flag: str, written: str, as_yaml: str, expected: str) -> Any:
         return parse_yaml(as_yaml)
     except ValueError:
         raise SpecError(flag, written, expected) from None
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "text": lambda flag, written: written,  # the answer reads it
+    "yaml": yaml,
+    "values": values,
+    "many_values": lambda flag, written: values(flag, ",".join(written)) if written else None,
+    "words": lambda flag, written: [part.strip() for part in written.split(",")],
+    "number_or_text": number_or_text,
+    "on_or_off": on_or_off,
+    "networks": networks,
+    "process_counts": process_counts,
+    "grids": grids,
+    "ranges": ranges,
+}
+"""The readers by the names that fields of questions have: functions of the option's name and text."""

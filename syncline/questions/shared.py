@@ -201,7 +201,7 @@ class Projection(Question):
     layout: Any = option(
         "Parallel layout of a replica, as in tensor=8,pipeline=4; also data, context, expert and chunks; repeatable.",
         metavar="WAYS",
-        completion="layouts",
+        completion=("tensor=", "context=", "data=", "pipeline=", "expert=", "chunks="),
         repeatable=True,
     )
     tokens: str | float | None = option(
