@@ -19,6 +19,7 @@ from syncline.cli.commands import COMMANDS, callback_of
 from syncline.errors import SpecError
 from syncline.questions import question_of
 from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, appearance_of, flag_of, listed, option
+from tests.questions import reference
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,11 @@ def test_every_field_has_a_sentence_and_a_name_of_its_own(name: str) -> None:
         assert all(appearance_of(field).help.endswith(".") for field in fields)
     flags = [flag_of(field) for field in question_of(name).declared(SHELL)]
     assert len(flags) == len(set(flags)) and question_of(name).command == name
+
+
+def test_the_reference_page_is_that_of_the_declarations() -> None:
+    """Run ``python -m tests.questions.reference`` after a change of a question."""
+    assert reference.FILE.read_text(encoding="utf-8") == reference.page()
 
 
 def test_declarations_load_nothing_heavy() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from syncline.planner.assumptions import Assumption
 from syncline.planner.explore.answers import Ranking
 from syncline.planner.explore.pictures import interval_picture, swatch
-from syncline.planner.explore.settings import BASELINE, BY_NAME, OFFERED, Field, PageSettings, to_query
+from syncline.planner.explore.settings import BASELINE, BY_NAME, Field, to_query
 from syncline.planner.explore.words import duration_text, percent, speedup_text, ties, waiting
+from syncline.questions.explore import OFFERED, PageSettings
 from syncline.units import format_bytes
 
 GROUPS = (
@@ -41,18 +42,22 @@ def _control(field: Field, settings: PageSettings) -> str:
     return _slider(field, value) if field.name in SLIDERS else _select(field, value)
 
 
+def _label(field: Field) -> str:
+    return f'<label for="{field.name}" title="{escape(field.control.help)}">{escape(field.control.label)}</label>'
+
+
 def _slider(field: Field, value: Any) -> str:
     name = field.name
     texts = "|".join(escape(field.text(stop)) for stop in field.stops)
     stops = "|".join(escape(field.write(stop)) for stop in field.stops)
     shown = escape(field.text(value))
     return (
-        f'<div class="control"><label for="{name}">{escape(field.label)}</label>'
+        f'<div class="control">{_label(field)}'
         f'<input class="typed" id="{name}-text" data-name="{name}" value="{shown}" spellcheck="false" '
-        f'aria-label="{escape(field.label)}, typed">'
+        f'aria-label="{escape(field.control.label)}, typed">'
         f'<input type="range" id="{name}" name="{name}" min="0" max="{len(field.stops) - 1}" step="1" '
         f'value="{field.place(value)}" data-stops="{stops}" data-told="{texts}" aria-valuetext="{shown}">'
-        f"{f'<small>{escape(field.help)}</small>' if field.help else ''}</div>"
+        f"{f'<small>{escape(field.control.note)}</small>' if field.control.note else ''}</div>"
     )
 
 
@@ -62,10 +67,7 @@ def _select(field: Field, value: Any) -> str:
         return f'<option value="{escape(field.write(stop))}"{chosen}>{escape(field.text(stop))}</option>'
 
     options = "".join(map(option, field.stops))
-    return (
-        f'<div class="control"><label for="{field.name}">{escape(field.label)}</label>'
-        f'<select id="{field.name}" name="{field.name}">{options}</select></div>'
-    )
+    return f'<div class="control">{_label(field)}<select id="{field.name}" name="{field.name}">{options}</select></div>'
 
 
 def _boxes(chosen: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from syncline.analysis import time_to_target_s
 from syncline.costmodel import Network
 from syncline.runs.training.records import clock_record, eval_clock_s
 from syncline.sim import Clock
+from syncline.units import unit_of_column
 
 if TYPE_CHECKING:
     from syncline.runs.folders.folder import RunFolder
@@ -39,16 +40,6 @@ The file of metrics has all steps.
 
 ROWS_AT_A_TIME = 1 << 20
 """Rows that are in memory while the file is written."""
-
-UNITS = {
-    "step": "completed steps",
-    "steps": "completed steps",
-    "diverged_at": "steps",
-    "seconds": "s",
-    "bytes": "B",
-    "bytes_per_worker": "B",
-}
-"""Units of columns whose name does not end in their unit; losses have the problem's name of its loss."""
 
 
 def write_curves(
@@ -246,7 +237,7 @@ def unit_of(column: str, loss_label: str) -> str:
     """
     if column in ("loss", "train_loss", "target_loss"):
         return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
-    return UNITS.get(column, "s" if column.endswith("_s") else "")
+    return "completed steps" if column in ("step", "steps") else unit_of_column(column)
 
 
 def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
