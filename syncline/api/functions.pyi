@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
 from syncline.api.report_page import ReportPage
 from syncline.api.result import Result
 from syncline.api.sweeps import SweepResult
@@ -74,7 +73,7 @@ def advise(
         The result with a row per plan; `Result.json` also has ``ties``, ``thresholds`` and sentences.
 
     Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
     ...
 
@@ -144,7 +143,7 @@ def collectives(
         The result with a row per algorithm; `Result.json` also has ``crossovers`` and ``choices``.
 
     Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
     ...
 
@@ -328,7 +327,7 @@ def loss(
         The result with a row per training.
 
     Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
     ...
 

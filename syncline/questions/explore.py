@@ -10,10 +10,8 @@ from syncline.questions import shared
 from syncline.questions.declare import Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Explore(
     Question,
-    command="explore",
     panel=shared.CLOCK,
     examples=(
         "syncline explore",

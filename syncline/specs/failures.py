@@ -13,14 +13,7 @@ from pydantic_core import PydanticCustomError
 from syncline.costmodel.presets import preset
 from syncline.costmodel.reliability.checkpoints import best_interval_s, intervals_within
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
-from syncline.costmodel.reliability.rates import (
-    FAILURE_RATES,
-    REPAIR_S,
-    FailureRate,
-    Per,
-    group_mtbf_s,
-    repair_text,
-)
+from syncline.costmodel.reliability.rates import FAILURE_RATES, REPAIR_S, FailureRate, Per, group_mtbf_s, repair_text
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.methods import MethodBase
