@@ -9,8 +9,7 @@ from typing import Any
 from syncline.api.arguments import checked
 from syncline.api.collectives import collectives_result
 from syncline.api.projection import projection_result
-from syncline.api.report_page import ReportPage, reported, write_page
-from syncline.api.result import Result, check_results, later
+from syncline.api.result import ReportPage, Result, check_results, later, write_page
 from syncline.api.sweeps import read_sweep_result
 from syncline.api.traces import replay_result
 from syncline.api.trainings import training_result
@@ -25,6 +24,7 @@ from syncline.questions.report import Report
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
 from syncline.runs.folders.run_index import is_replication
+from syncline.runs.report.reported import reported
 from syncline.runs.sweep.folder import NAME as SWEPT
 from syncline.specs import VALIDATIONS, Experiment, RunSpec, kind_of, load_spec, network
 

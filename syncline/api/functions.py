@@ -9,24 +9,10 @@ from syncline.api.arguments import function_of
 from syncline.questions import question_of
 
 ANSWERS = {
-    "advise": "advice",
-    "calibrate": "trainings",
-    "collectives": "collectives",
-    "compare": "trainings",
-    "goodput": "goodput",
-    "launch": "trainings",
-    "loss": "losses",
-    "pipeline": "trainings",
-    "project": "projection",
-    "replicate": "trainings",
-    "report": "folders",
-    "reproduce": "trainings",
-    "run": "trainings",
-    "solve": "solve",
-    "sweep": "sweeps",
-    "trace": "traces",
-    "whatif": "traces",
-}
+    "advise": "advice", "calibrate": "trainings", "collectives": "collectives", "compare": "trainings", "goodput": "goodput", "launch": "trainings", "loss": "losses", "pipeline": "trainings", "project": "projection",
+    "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "solve",
+    "sweep": "sweeps", "trace": "traces", "whatif": "traces",
+}  # fmt: skip
 """The module of this room with ``answer_NAME``, the function that answers the question NAME."""
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from syncline.api.report_page import ReportPage
-from syncline.api.result import Result
+
+from syncline.api.result import ReportPage, Result
 from syncline.api.sweeps import SweepResult
 
 def answer(question: Any) -> Any: ...

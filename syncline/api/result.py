@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.api.arguments import checked
-from syncline.api.report_page import ReportPage, reported, write_page
 from syncline.errors import SpecError, SynclineError, names_options
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
+    from syncline.runs.report.reported import Reported
+
 TEXT_WIDTH = 120
 """Characters per line of a result printed as text."""
 
@@ -36,6 +37,34 @@ SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "
 
 NOTEBOOK_DPI = 110
 """Resolution of the picture in a notebook, in dots per inch."""
+
+
+class ReportPage:
+    """A report's page, as text and in a notebook.
+
+    Attributes:
+        html: the HTML of the page.
+        path: the file of the page; None if it was not written.
+    """
+
+    def __init__(self, html: str, path: Path | None) -> None:
+        self.html, self.path = html, path
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame for a notebook, which separates its styles and scripts from the notebook's."""
+        frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
+        return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<report: {len(self.html.encode()):,} bytes{'' if self.path is None else f', {self.path}'}>"
+
+
+def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
+    """Return a page of results, and write it if ``out`` is given."""
+    from syncline.runs.report.page import report_page, write_report
+
+    html = report_page(results, title)
+    return ReportPage(html, None if out is None else write_report(html, Path(out)))
 
 
 class Place(NamedTuple):
@@ -296,6 +325,8 @@ class Result:
         Raises:
             SynclineError: the file exists and is no report, it cannot be written, or the result's files have changed.
         """
+        from syncline.runs.report.reported import reported
+
         return write_page([reported(self)], out, title)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from syncline.api.spec_arguments import changes_of, warn_lines
 from syncline.questions.sweep import Sweep
 from syncline.runs.sweep.folder import read_sweep
 from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.ranking import effort, ranked
+from syncline.runs.sweep.ranking import ranked
 from syncline.runs.sweep.swept import Swept
 
 if TYPE_CHECKING:
@@ -26,19 +26,12 @@ def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResu
     names = ("problem", "method", "network", "workers", "steps", "compute")
     with place(question, "sweep", folder=None) as at:  # the command's sweep chooses runs/NAME-sweep by itself
         swept = sweep(
-            {"kind": "run", "name": "sweep"} if question.spec is None else question.spec,
-            question.grid or {},
-            seeds=question.seeds,
-            overrides=changes_of(question, {name: name for name in names}),
-            out=at.path,
-            jobs=question.jobs,
-            dask=question.dask,
-            search=question.search,
-            tune=question.tune or {},
-            trials=question.trials,
-            equal_effort=question.equal_effort,
+            {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
+            seeds=question.seeds, overrides=changes_of(question, {name: name for name in names}), out=at.path,
+            jobs=question.jobs, dask=question.dask, search=question.search, tune=question.tune or {},
+            trials=question.trials, equal_effort=question.equal_effort,
             listener=_Warner() if listener is None else listener,
-        )
+        )  # fmt: skip
     return SweepResult(swept, at.scratch)
 
 
@@ -74,19 +67,7 @@ def read_sweep_result(folder: Path) -> SweepResult:
     Raises:
         SpecError: the folder is not a sweep's.
     """
-    stored = read_sweep(folder)
-    return SweepResult(
-        Swept(
-            name=stored.about["name"],
-            paths=stored.paths,
-            rows=stored.rows,
-            folder=str(folder),
-            asked=len(stored.asked),
-            repeated=len(stored.rows),
-            effort=effort((run["method"], run["training"]) for run in stored.asked),
-            interrupted=len(stored.rows) < len(stored.asked),
-        )
-    )
+    return SweepResult(read_sweep(folder).swept(folder))
 
 
 class _Warner(Listener):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,12 @@ from syncline.questions.trace import NETWORKS, Trace
 from syncline.questions.whatif import Whatif
 
 if TYPE_CHECKING:
-    from syncline.measure.recording.ranks import ForeignScript
     from syncline.measure.replaying.scenario import ReplayedOn
 
 
 def answer_trace(question: Trace) -> Result:
     """Return the trace of scripts or functions; a command's scripts run in processes that this process forks."""
-    from syncline.measure.recording.ranks import TraceOptions, script_of, traced
+    from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, traced
     from syncline.measure.recording.shapes import Shaping, parse_ranks
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.subprocess_trace import traced_apart
@@ -76,29 +75,6 @@ def scripts_of(question: Trace) -> list[list[str]]:
     except ValueError as error:
         raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
     return words or ([list(question.script)] if question.script else [])
-
-
-def program_of(source: str | Path | Callable[[], object]) -> ForeignScript:
-    """Return the program of a script, a command line or a function.
-
-    Raises:
-        SpecError: the argument is neither a script nor a function; or it is a script where no code may run.
-    """
-    from syncline.measure.recording.ranks import ForeignScript, script_of
-
-    if callable(source):
-        import cloudpickle
-
-        return ForeignScript(getattr(source, "__name__", "function"), function=cloudpickle.dumps(source))
-    if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_file()):
-        return script_of([str(source)])
-    try:
-        words = shlex.split(source)
-    except (ValueError, AttributeError):
-        words = []
-    if not words:
-        raise SpecError("script", source, "a Python file, what would be typed to run it, or a function")
-    return script_of(words)
 
 
 def replay_result(command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Path | None = None) -> Result:

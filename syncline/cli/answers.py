@@ -8,10 +8,8 @@ from pathlib import Path
 
 from syncline.api.functions import answer
 from syncline.api.result import Result
-from syncline.cli.readers import grids
 from syncline.cli.shell import emit, new_console, print_each, say, show_files, tables_of, warn
 from syncline.cli.usage import Missing
-from syncline.errors import SpecError
 from syncline.planner.projection.projections import write_csv
 from syncline.questions.declare import Question
 from syncline.questions.project import Project
@@ -45,37 +43,23 @@ def print_answer(question: Question) -> None:
         say(line)
 
 
-BESIDE_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens", "columns", "failures")
-"""Fields that a question with a grid cannot have."""
-
-
 def write_grid(question: Project) -> None:
     """Write a row per combination of values into a file."""
     from syncline.api.projection import projection_options
-    from syncline.planner.projection.grid import ProjectedGrid, grids_of
+    from syncline.planner.projection.grid import grid_of_question
     from syncline.planner.projection.parquet import write_parquet
     from syncline.runs.processes.progress import progress
-    from syncline.specs import ProjectSpec, study_of
 
-    spec, options = projection_options(question, studies_of="project")
-    for name in BESIDE_GRID:
-        if (value := getattr(question, name)) is not None:
-            flag = f"--{name.replace('_', '-')}"
-            raise SpecError(flag, str(value), "nothing beside --grid, whose rows are in a parquet file")
-    assert question.grid is not None
-    if not isinstance(spec, ProjectSpec):
-        expected = f"no such option for a {study_of(spec).kind}; --set changes its fields"
-        raise SpecError("--grid", question.grid[0], expected)
+    grid = grid_of_question(question, *projection_options(question, studies_of="project"))
     gc.enable()  # this may take minutes
-    grid = ProjectedGrid(spec, [*grids_of(options), *grids("--grid", question.grid)])
     warn(grid.left_out())
-    file = question.parquet or Path(f"{spec.name}.parquet")
-    with progress(new_console(), [spec.name], grid.rows, "rows") as update:
+    name, file = grid.spec.name, question.parquet or Path(f"{grid.spec.name}.parquet")
+    with progress(new_console(), [name], grid.rows, "rows") as update:
         parts = grid.parts(question.thresholds or False)
-        written = write_parquet(parts, file, {"spec": spec.name}, lambda rows: update([rows]))
+        written = write_parquet(parts, file, {"spec": name}, lambda rows: update([rows]))
     say(f"{written:,} rows in {file}")
     if question.json:
-        emit({"spec": spec.name, "file": str(file), "written": written})
+        emit({"spec": name, "file": str(file), "written": written})
 
 
 def print_reproduce(question: Reproduce) -> None:

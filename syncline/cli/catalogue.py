@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from syncline.cli.shell import emit, new_console, say, warn
+from syncline.cli.shell import emit, new_console, print_each, say, warn
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.questions.chakra import ACTIONS, Chakra
 from syncline.questions.doctor import Doctor
@@ -16,7 +16,6 @@ from syncline.questions.list import List
 from syncline.units import format_bytes
 
 FRAMEWORK = "nicegui"
-NAME_WIDTH = 20
 
 
 def print_list(question: List) -> None:
@@ -43,27 +42,13 @@ def print_list(question: List) -> None:
 
 def print_doctor(question: Doctor) -> None:
     """Print the versions, devices and extras of this machine, and the consequences of a missing part."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from syncline.runs.doctor import findings, records
+    from syncline.runs.doctor import finding_tables, findings, records
 
     results = findings()
     if question.json:
         emit({"rows": records(results)})
-        return
-    console = new_console()
-    for group in dict.fromkeys(finding.group for finding in results):
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(min_width=NAME_WIDTH, no_wrap=True)
-        rows.add_column(overflow="fold")
-        for finding in results:
-            if finding.group == group:
-                description = finding.found + (f"; {finding.without}" if finding.without else "")
-                rows.add_row(f"  {finding.name}", Text(description))
-        console.print(Text(group, style="bold"), rows, Text(), sep="\n")
-    lacking = sum(not finding.ok for finding in results)
-    console.print(f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here")
+    else:
+        print_each(new_console(), finding_tables(results))
 
 
 def print_explore(question: Explore) -> None:

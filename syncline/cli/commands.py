@@ -117,11 +117,9 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
     shell_type: Any = kind if default is not None else kind | None
     annotated: Any = Annotated[shell_type, information]
     return inspect.Parameter(
-        declared.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if default is MISSING else default,
-        annotation=annotated,
-    )
+        declared.name, inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default, annotation=annotated,
+    )  # fmt: skip
 
 
 def _shell_type(appearance: Option, annotation: Any) -> Any:

@@ -25,7 +25,16 @@ from syncline.questions.same import Same
 from syncline.questions.show import Show
 from syncline.questions.verify import Verify
 from syncline.runs.folders.manifest import MANIFEST, num_files, verify
-from syncline.runs.folders.run_index import LEFT, RunEntry, find_run, is_replication, remove_run, run_entries, run_entry
+from syncline.runs.folders.run_index import (
+    LEFT,
+    RunEntry,
+    find_run,
+    finished_folder,
+    finished_run,
+    remove_run,
+    run_entries,
+    run_entry,
+)
 from syncline.units import format_bytes
 
 RUNS = Path("runs")
@@ -52,7 +61,7 @@ def print_runs(question: Runs) -> None:
 
 def print_show(question: Show) -> None:
     """Print the tables of a run again."""
-    entry = find_run(question.run, question.folder)
+    entry = finished_run(question.run, question.folder)
     if entry.kind == "sweep":
         from syncline.api.sweeps import read_sweep_result
         from syncline.cli.trainings import print_best
@@ -61,7 +70,6 @@ def print_show(question: Show) -> None:
         if question.json:
             emit(read_sweep_result(entry.path))
         return
-    _need_finished(question.run, entry)
     from syncline.api.folders import load
 
     console = new_console()
@@ -144,28 +152,6 @@ def print_report(question: Report) -> None:
     """Write results on one page."""
     page = answer(replace(question, what=[finished_folder(run, question.folder) for run in question.what]))
     say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}), which any browser opens")
-
-
-def finished_folder(run: str, folder: Path) -> Path:
-    """Return the folder of a finished run, of a sweep, or of a replication.
-
-    Raises:
-        SpecError: there is no such folder, or a process is writing it, or the run was killed.
-    """
-    if is_replication(Path(run)):
-        return Path(run)
-    entry = find_run(run, folder)
-    if entry.kind != "sweep":
-        _need_finished(run, entry)
-    return entry.path
-
-
-def _need_finished(run: str, entry: RunEntry) -> None:
-    if entry.state == "running":
-        raise SpecError("run", run, "a run that is finished; this one is being written")
-    if entry.state in LEFT:
-        expected = f"a run that was finished; this one was killed, and what it left is in {entry.path}/"
-        raise SpecError("run", run, expected)
 
 
 def _agreed(entries: Sequence[RunEntry]) -> bool:

@@ -6,7 +6,6 @@ import shlex
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -68,39 +67,11 @@ def print_calibrate(question: Calibrate) -> None:
 
 def print_validate(question: Validate) -> None:
     """Print the errors of predictions, and write each validation into a folder."""
-    from syncline.specs import VALIDATIONS, CompareSpec, Override, RunSpec, kind_of, load_spec
-
-    loaded = []
-    for name in question.specs:
-        changes = [Override.option("--measurements", "measurements", list(question.measurements or ()) or None)]
-        if kind_of(name) not in ("run", "compare"):
-            changes.append(Override.option("--data", "data", question.data and str(question.data)))
-        changes = [*(question.fields or ()), *(change for change in changes if change.value is not None)]
-        loaded.append(load_spec(name, changes, *VALIDATIONS, RunSpec, CompareSpec))
-    trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
-    published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]
-    exact = question.out is not None
-    if exact and len(published) + bool(trainings) > 1:
-        raise SpecError(
-            "--out", str(question.out), "one spec, as this names the folder of one; without it each has its own"
-        )
-    from syncline.measure.validation.local import validate_local
-    from syncline.measure.validation.step_times import validate_published
-    from syncline.measure.validation.tables import validate_tables, validation_tables
+    from syncline.measure.validation.answers import validations
 
     console, results = new_console(), []
-    for spec in published:
-        result = validate_published(spec, Path(question.out or f"runs/{spec.name}"), exact=exact)
-        print_each(console, validate_tables(result, spec))
-        show_files(console, result["folder"])
-        results.append(result)
-    if trainings:
-        warn([line for training in trainings for line in training.warnings()])
-        target = Path(question.out or f"runs/{'-'.join(spec.name for spec in trainings)}")
-        result = validate_local(
-            trainings, question.workers, question.cluster, question.repeats, target, exact=exact, on_progress=say
-        )
-        print_each(console, validation_tables(result))
+    for result, tables in validations(question, say):
+        print_each(console, tables)
         show_files(console, result["folder"])
         results.append(result)
     if question.json:

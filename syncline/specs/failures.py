@@ -355,13 +355,7 @@ def fault_tolerant_group(
         for rate in failures.failure_rates()
     )
     return FaultTolerantGroup(
-        copies,
-        1 / per_s if per_s else math.inf,
-        failures.mtbf_s(workers),
-        failures.all_lost_mtbf_s(workers),
-        step_s,
-        failures.detection_timeout + 2 * failures.regroup_time,
-        failures.restart_time + load_s,
-        downtime_s(failures),
+        copies, 1 / per_s if per_s else math.inf, failures.mtbf_s(workers), failures.all_lost_mtbf_s(workers), step_s,
+        failures.detection_timeout + 2 * failures.regroup_time, failures.restart_time + load_s, downtime_s(failures),
         period,
-    )
+    )  # fmt: skip

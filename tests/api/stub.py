@@ -18,8 +18,7 @@ MODULES = {
     "collections.abc": ("Callable", "Iterable", "Mapping", "Sequence"),
     "pathlib": ("Path",),
     "typing": ("Any",),
-    "syncline.api.report_page": ("ReportPage",),
-    "syncline.api.result": ("Result",),
+    "syncline.api.result": ("ReportPage", "Result"),
     "syncline.api.sweeps": ("SweepResult",),
     "syncline.specs": ("Experiment",),
 }

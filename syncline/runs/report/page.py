@@ -16,7 +16,7 @@ from syncline.runs.folders.json_values import plain
 from syncline.runs.report.cells import drawn_table
 from syncline.runs.report.placement import placement_chart
 from syncline.runs.report.provenance import provenance_of
-from syncline.runs.report.reported import Reported
+from syncline.runs.report.reported import Reported, titled
 from syncline.runs.report.series import loss_lines, named_lines, swatches
 from syncline.runs.report.shares import ranges_of, time_shares
 from syncline.runs.report.spans import spans_chart
@@ -44,6 +44,7 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     Raises:
         SynclineError: a folder was changed after it was written.
     """
+    results = titled(results)
     lines: dict[str, None] = {}
     for result in results:
         with refuse_changed_files(_where(result)):

@@ -17,7 +17,9 @@ from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import remove_manifest, write_manifest
 from syncline.runs.folders.path_lock import PathLock, lock_path
 from syncline.runs.folders.result_files import ROWS, SWEEP_RUNS, check_rows, read_noted
+from syncline.runs.sweep.ranking import effort
 from syncline.runs.sweep.runs import failed_record, read_run
+from syncline.runs.sweep.swept import Swept
 from syncline.specs import RunSpec
 
 NAME = "sweep.json"
@@ -158,6 +160,19 @@ class StoredSweep:
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the swept fields."""
         return tuple(dict.fromkeys(path for run in self.asked for path in run["values"]))
+
+    def swept(self, folder: Path) -> Swept:
+        """Return the stored sweep as the result of a sweep, which is interrupted if runs are not finished."""
+        return Swept(
+            name=self.about["name"],
+            paths=self.paths,
+            rows=self.rows,
+            folder=str(folder),
+            asked=len(self.asked),
+            repeated=len(self.rows),
+            effort=effort((run["method"], run["training"]) for run in self.asked),
+            interrupted=len(self.rows) < len(self.asked),
+        )
 
 
 def read_sweep(path: Path) -> StoredSweep:
