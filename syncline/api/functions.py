@@ -9,7 +9,8 @@ from syncline.api.arguments import function_of
 from syncline.questions import question_of
 
 ANSWERS = {
-    "advise": "advice", "calibrate": "trainings", "collectives": "collectives", "compare": "trainings", "goodput": "goodput", "launch": "trainings", "loss": "losses", "pipeline": "trainings", "project": "projection",
+    "advise": "advice", "calibrate": "trainings", "collectives": "collectives", "compare": "trainings",
+    "goodput": "goodput", "launch": "trainings", "loss": "losses", "pipeline": "trainings", "project": "projection",
     "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "solve",
     "sweep": "sweeps", "trace": "traces", "whatif": "traces",
 }  # fmt: skip
