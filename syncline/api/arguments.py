@@ -7,35 +7,17 @@ names and units.
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
-from pathlib import Path
-from types import SimpleNamespace, UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import SimpleNamespace
+from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from syncline.errors import SpecError, names_options
-from syncline.fields import plain_argument
+from syncline.fields import checked_argument, plain_argument
 from syncline.questions.declare import SHELL, Question, flag_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-LARGEST = 2**63
-"""The bound on whole numbers: tables hold smaller ones only."""
-
-WORDS: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a finite number",
-    str: "text",
-    Path: "a path",
-    Sequence: "a list",
-    Iterable: "a list",
-    Mapping: "fields, as in {field: value}",
-    Callable: "a function",
-}
-"""Description of the accepted values of an annotation, for error messages."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -115,61 +97,6 @@ def _with_check(
             raise error if names_options.get() else _by_parameter(error, signature.parameters, flags) from None
 
     return check_and_call
-
-
-def checked_argument(name: str, value: Any, annotation: Any) -> Any:
-    """Return an argument as a plain value of the annotation's type.
-
-    Raises:
-        SpecError: the value does not have this type, or cannot be read.
-    """
-    return _typed(name, plain_argument(name, value), annotation)
-
-
-def _typed(path: str, value: Any, annotation: Any) -> Any:
-    """Return a plain value converted to the type of an annotation.
-
-    Raises:
-        SpecError: the value does not have the annotation's type.
-    """
-    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    # A quantity is text with a unit or a number: its parser checks it and has better error messages.
-    if Any in options or {str, float} <= set(options):
-        return value
-    if Path in options and isinstance(value, str) and "\0" in value:
-        raise SpecError(path, value, "a path, which has no NUL")
-    for option in options:
-        if not _is_of(value, option):
-            continue
-        inner = get_args(option)
-        if isinstance(value, list | tuple | range) and inner:
-            return [_typed(f"{path}.{i}", item, inner[0]) for i, item in enumerate(value)]
-        if isinstance(value, dict) and inner:
-            return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", item, inner[1]) for key, item in value.items()}
-        return int(value) if option is int else value
-    kinds = [get_origin(option) or option for option in options if option is not type(None)]
-    raise SpecError(path, value, " or ".join(WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}") for kind in kinds))
-
-
-def _is_of(value: Any, option: Any) -> bool:
-    """Return whether a value is of one of the types that an annotation allows; whole floats are integers."""
-    kind = get_origin(option) or option
-    if kind is Callable:
-        return callable(value)
-    if kind in (int, float):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and _is_finite(value) and (kind is float or (value == int(value) and abs(value) < LARGEST))
-    if kind in (Sequence, Iterable):
-        return isinstance(value, list | tuple | range)
-    return isinstance(value, kind)
-
-
-def _is_finite(number: float) -> bool:
-    """Return whether a number is finite and small enough for a float."""
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # the whole number is too large for a float
-        return False
 
 
 def _by_parameter(error: SpecError, parameters: Mapping[str, Any], flags: Mapping[str, str]) -> SpecError:

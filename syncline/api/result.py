@@ -10,8 +10,8 @@ import weakref
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError, names_options
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
+from syncline.registry import lazy_function
 from syncline.runs.folders.json_values import plain
 
 if TYPE_CHECKING:
@@ -109,8 +110,7 @@ def place(question: Any, name: str, folder: str | Path | None = "runs") -> Itera
 
 def later(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
     """Return a function that imports ``module:name`` and calls it: without tables and figures, nothing draws them."""
-    module, _, name = function.partition(":")
-    return lambda: getattr(import_module(module), name)(*arguments, **options)
+    return partial(lazy_function(function), *arguments, **options)
 
 
 class Result:

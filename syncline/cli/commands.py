@@ -149,7 +149,7 @@ def _read(declared: Field[Any], value: Any, annotation: Any) -> Any:
     value = READERS[reader](flag_of(declared), value)
     if reader not in ("yaml", "values"):
         return value
-    from syncline.api.arguments import checked_argument
+    from syncline.fields import checked_argument
 
     return checked_argument(declared.name, value, annotation)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syncline.errors import SpecError, one_of
+from syncline.registry import lazy_function
 
 
 def yaml(flag: str, written: str) -> Any:
@@ -16,13 +17,6 @@ def yaml(flag: str, written: str) -> Any:
 def values(flag: str, written: str) -> Any:
     """Return a list of values in YAML with commas between."""
     return _parsed(flag, written, f"[{written}]", "values with commas between")
-
-
-def number_or_text(flag: str, written: str) -> str | float:
-    """Return the number of a text without a unit; any other text is unchanged."""
-    from syncline.units import number_or_text as number_of
-
-    return number_of(written)
 
 
 def on_or_off(flag: str, written: str) -> bool:
@@ -45,27 +39,6 @@ def networks(flag: str, written: list[str]) -> list[str]:
     return found
 
 
-def process_counts(flag: str, written: str) -> list[int]:
-    """Return the numbers of processes in a text, with commas between."""
-    from syncline.measure.calibration.plan import numbers_of
-
-    return numbers_of(written)
-
-
-def grids(flag: str, written: list[str]) -> Any:
-    """Return the values of fields that are combined."""
-    from syncline.specs.grid import Grid
-
-    return [Grid.parse(part) for part in written]
-
-
-def ranges(flag: str, written: list[str]) -> Any:
-    """Return the ranges of fields that are searched."""
-    from syncline.runs.sweep.search import Tuned
-
-    return [Tuned.parse(part) for part in written]
-
-
 def _parsed(flag: str, written: str, as_yaml: str, expected: str) -> Any:
     from syncline.yamls import parse_yaml
 
@@ -81,11 +54,11 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "values": values,
     "many_values": lambda flag, written: values(flag, ",".join(written)) if written else None,
     "words": lambda flag, written: [part.strip() for part in written.split(",")],
-    "number_or_text": number_or_text,
     "on_or_off": on_or_off,
     "networks": networks,
-    "process_counts": process_counts,
-    "grids": grids,
-    "ranges": ranges,
+    "number_or_text": lambda flag, written: lazy_function("syncline.units:number_or_text")(written),
+    "process_counts": lambda flag, written: lazy_function("syncline.measure.calibration.plan:numbers_of")(written),
+    "grids": lambda flag, written: list(map(lazy_function("syncline.specs.grid:Grid.parse"), written)),
+    "ranges": lambda flag, written: list(map(lazy_function("syncline.runs.sweep.search:Tuned.parse"), written)),
 }
 """The readers by the names that fields of questions have: functions of the option's name and text."""

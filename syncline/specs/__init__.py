@@ -1,6 +1,7 @@
 """Specs of experiments as frozen data. Reading and projecting a spec does not import torch."""
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
+from syncline.registry import lazy_function
 from syncline.specs.cluster.clusters import Cluster, bundled_clusters, named_cluster, resolve_cluster_options
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
@@ -26,7 +27,6 @@ from syncline.specs.study import (
     Record,
     Report,
     Study,
-    lazy_function,
     no_figures,
     register_study,
     study_of,
