@@ -24,15 +24,15 @@ def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResu
     from syncline.runs.sweep.sweep import sweep
 
     names = ("problem", "method", "network", "workers", "steps", "compute")
-    with place(question, "sweep", folder=None) as at:  # the command's sweep chooses runs/NAME-sweep by itself
+    with place(question, "sweep", folder=None) as target:  # the command's sweep chooses runs/NAME-sweep by itself
         swept = sweep(
             {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
-            seeds=question.seeds, overrides=changes_of(question, {name: name for name in names}), out=at.path,
+            seeds=question.seeds, overrides=changes_of(question, {name: name for name in names}), out=target.path,
             jobs=question.jobs, dask=question.dask, search=question.search, tune=question.tune or {},
             trials=question.trials, equal_effort=question.equal_effort,
             listener=_Warner() if listener is None else listener,
         )  # fmt: skip
-    return SweepResult(swept, at.scratch)
+    return SweepResult(swept, target.scratch)
 
 
 class SweepResult(Result):

@@ -38,13 +38,13 @@ def answer_trace(question: Trace) -> Result:
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
         target_loss=question.target_loss,
     )  # fmt: skip
-    with place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as at:
+    with place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
         answer = trace(
-            programs, question.workers, replay, at.path, exact=at.exact, run=run,
+            programs, question.workers, replay, target.path, exact=target.exact, run=run,
             max_workers=MOST_SHAPED if question.shapes else MOST_WORKERS,
             options=TraceOptions(question.gpu, question.clock),
         )  # fmt: skip
-    return replay_result("trace", answer, replay, at.scratch)
+    return replay_result("trace", answer, replay, target.scratch)
 
 
 def answer_whatif(question: Whatif) -> Result:
@@ -59,9 +59,9 @@ def answer_whatif(question: Whatif) -> Result:
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host, changes,
         question.target_loss,
     )  # fmt: skip
-    with place(question, "whatif", folder=None) as at:
-        answer = whatif(folders, replay, at.path, exact=at.exact)
-    return replay_result("whatif", answer, replay, at.scratch)
+    with place(question, "whatif", folder=None) as target:
+        answer = whatif(folders, replay, target.path, exact=target.exact)
+    return replay_result("whatif", answer, replay, target.scratch)
 
 
 def scripts_of(question: Trace) -> list[list[str]]:

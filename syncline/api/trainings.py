@@ -46,7 +46,7 @@ def training_result(command: str, spec: Any, answer: dict[str, Any], scratch: Pa
 
 @contextmanager
 def unwatched(*_: Any) -> Iterator[None]:
-    """Show no progress."""
+    """Show nothing of the progress of a training."""
     yield
 
 
@@ -64,12 +64,12 @@ def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     from syncline.runs.rehearsal import check_columns
 
     check_columns(spec, question.columns)
-    with place(question, spec.name) as at, watch([method.name for method in spec.methods], spec.steps) as update:
+    with place(question, spec.name) as target, watch([method.name for method in spec.methods], spec.steps) as update:
         answer = compare(
-            spec, at.path, exact=at.exact, jobs=question.jobs, figures=at.scratch is None,
+            spec, target.path, exact=target.exact, jobs=question.jobs, figures=target.scratch is None,
             on_progress=question.on_progress or update,
         )  # fmt: skip
-    return training_result("compare", spec, answer, at.scratch)
+    return training_result("compare", spec, answer, target.scratch)
 
 
 def answer_run(question: Run, watch: Watch = unwatched) -> Result:
@@ -83,12 +83,12 @@ def answer_run(question: Run, watch: Watch = unwatched) -> Result:
 
     check_columns(spec, question.columns)
     subject = spec.method.name if isinstance(spec, RunSpec) else spec.name
-    with place(question, spec.name) as at, watch([subject], steps_of(spec)) as update:
+    with place(question, spec.name) as target, watch([subject], steps_of(spec)) as update:
         answer = run(
-            spec, at.path, exact=at.exact, figures=at.scratch is None,
+            spec, target.path, exact=target.exact, figures=target.scratch is None,
             on_progress=question.on_progress or _total(update),
         )  # fmt: skip
-    return training_result("run", spec, answer, at.scratch)
+    return training_result("run", spec, answer, target.scratch)
 
 
 def answer_pipeline(question: Pipeline) -> Result:
@@ -100,9 +100,9 @@ def answer_pipeline(question: Pipeline) -> Result:
     spec: PipelineSpec = spec_of(question, {name: name for name in names}, PipelineSpec, kind="pipeline")
     from syncline.runs.pipeline import pipeline
 
-    with place(question, spec.name) as at:
-        answer = pipeline(spec, at.path, exact=at.exact, figures=at.scratch is None)
-    return training_result("pipeline", spec, answer, at.scratch)
+    with place(question, spec.name) as target:
+        answer = pipeline(spec, target.path, exact=target.exact, figures=target.scratch is None)
+    return training_result("pipeline", spec, answer, target.scratch)
 
 
 def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
@@ -129,9 +129,11 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch
     if not isinstance(spec, PipelineSpec) and asynchronous_of(spec.method) is not None:
         run_it = launch_served
-    with place(question, spec.name) as at, watch([spec.name], launched_steps(spec)) as update:
-        answer = run_it(spec, at.path, options, exact=at.exact, on_progress=question.on_progress or _total(update))
-    result = training_result("launch", spec, answer, at.scratch)
+    with place(question, spec.name) as target, watch([spec.name], launched_steps(spec)) as update:
+        answer = run_it(
+            spec, target.path, options, exact=target.exact, on_progress=question.on_progress or _total(update)
+        )
+    result = training_result("launch", spec, answer, target.scratch)
     if result.failed and not names_options.get():
         warn_lines([result.failed])
     return result
@@ -157,15 +159,15 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     options = Options(question.device, question.backend, parse_seconds(question.timeout, "timeout"))
     command = shlex.join(["syncline", *sys.argv[1:]]) if names_options.get() else "sl.calibrate"
     parts = len(counts) * len(plan.parts)
-    with place(question, "cluster.yaml", folder="") as at, watch(["calibrate"], parts, "parts") as update:
+    with place(question, "cluster.yaml", folder="") as target, watch(["calibrate"], parts, "parts") as update:
         answer = calibrate(
-            plan, counts, at.path, options, exact=at.exact, command=command,
+            plan, counts, target.path, options, exact=target.exact, command=command,
             on_progress=_total(update) or (lambda done: None),
         )  # fmt: skip
     if "failed" in answer:
         raise SynclineError(answer["failed"])
     tables = later("syncline.measure.calibration.tables:calibrate_tables", answer)
-    return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=at.scratch)
+    return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
 
 
 def answer_reproduce(question: Reproduce) -> Result:

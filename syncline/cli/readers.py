@@ -32,11 +32,11 @@ def networks(flag: str, written: list[str]) -> list[str]:
         return written
     from syncline.specs.cluster.links import BY_NAME
 
-    found = []
+    separate = []
     for part in written:
         names = [name.strip() for name in part.split(",")]
-        found += names if all(name.lower() in BY_NAME for name in names) else [part.strip()]
-    return found
+        separate += names if all(name.lower() in BY_NAME for name in names) else [part.strip()]
+    return separate
 
 
 def _parsed(flag: str, written: str, as_yaml: str, expected: str) -> Any:
