@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from syncline.questions.declare import PYTHON, SHELL, Question, option
@@ -113,7 +114,7 @@ run_name = partial(
     option, help="Run folder, or its name in runs/ (see 'syncline runs').", metavar="RUN", completion="runs",
     positional=True,
 )  # fmt: skip
-folder = partial(option, help="Folder of the run folders, if RUN is a name.", default="runs", metavar="FOLDER")
+folder = partial(option, help="Folder of the run folders, if RUN is a name.", default=Path("runs"), metavar="FOLDER")
 
 
 class FailingMachines(Question):
