@@ -95,7 +95,9 @@ class Field:
 
     def __init__(self, name: str, control: Control) -> None:
         self.name, self.control = name, control
-        self.stops = CATALOGUES[control.stops] if isinstance(control.stops, str) else tuple(control.stops)
+        self.stops: tuple[Any, ...] = (
+            CATALOGUES[control.stops] if isinstance(control.stops, str) else tuple(control.stops)
+        )
 
     def read(self, text: str) -> Any:
         """Return the value of a text.
