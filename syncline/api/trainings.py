@@ -24,7 +24,7 @@ from syncline.questions.run import Run
 from syncline.specs import CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of
 from syncline.units import parse_seconds
 
-Watch = Callable[..., AbstractContextManager[Callable[[list[int]], object] | None]]
+Watch = Callable[..., AbstractContextManager[Callable[[list[int]], None] | None]]
 """The progress of trainings: a context manager of their names, their number of steps and the unit of the steps.
 
 It yields a function that takes the completed steps of each training."""
@@ -50,7 +50,7 @@ def unwatched(*_: Any) -> Iterator[None]:
     yield
 
 
-def _total(update: Callable[[list[int]], object] | None) -> Callable[[int], object] | None:
+def _total(update: Callable[[list[int]], None] | None) -> Callable[[int], None] | None:
     """Return the function that takes the completed steps of the only training."""
     return update and (lambda done: update([done]))
 

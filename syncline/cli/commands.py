@@ -54,7 +54,8 @@ def printer_of(command: str) -> Callable[[Any], None]:
 
     def print_it(question: Any) -> None:
         module: Any = import_module(f"syncline.cli.{COMMANDS[command]}")
-        getattr(module, f"print_{command}", getattr(module, "print_answer", None))(question)
+        printer = getattr(module, f"print_{command}", None) or module.print_answer
+        printer(question)
 
     return print_it
 

@@ -26,7 +26,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
     """
     loaded = []
     for name in question.specs:
-        changes = {"measurements": list(question.measurements or ()) or None}
+        changes: dict[str, Any] = {"measurements": list(question.measurements or ()) or None}
         if kind_of(name) not in ("run", "compare"):
             changes["data"] = question.data and str(question.data)
         options = [Override.option(f"--{field}", field, value) for field, value in changes.items() if value is not None]
