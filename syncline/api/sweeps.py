@@ -10,10 +10,9 @@ from syncline.api.arguments import checked
 from syncline.api.result import Result, later, place
 from syncline.api.spec_arguments import changes_of, warn_lines
 from syncline.questions.sweep import Sweep
-from syncline.runs.sweep.folder import read_sweep
+from syncline.runs.sweep.folder import Swept, read_sweep
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.ranking import ranked
-from syncline.runs.sweep.swept import Swept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +38,7 @@ class SweepResult(Result):
     """The result of `sl.sweep`: a `sl.Result` that can rank its configurations."""
 
     def __init__(self, swept: Swept, scratch: Path | None = None) -> None:
-        ranking = "syncline.runs.sweep.tables:ranking_table"
+        ranking = "syncline.runs.sweep.ranking:ranking_table"
         tables = later(ranking, ranked(swept.rows), "loss", swept.paths, name=swept.name) if swept.rows else None
         super().__init__(
             "sweep", swept.json(), tables=lambda: [tables()] if tables else [], folder=Path(swept.folder),
@@ -67,7 +66,7 @@ def read_sweep_result(folder: Path) -> SweepResult:
     Raises:
         SpecError: the folder is not a sweep's.
     """
-    return SweepResult(read_sweep(folder).swept(folder))
+    return SweepResult(read_sweep(folder))
 
 
 class _Warner(Listener):

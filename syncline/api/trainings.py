@@ -32,7 +32,7 @@ It yields a function that takes the completed steps of each training."""
 TABLES = {
     "compare": "syncline.planner.tables.display:compare_tables",
     "run": "syncline.planner.tables.display:run_tables",
-    "pipeline": "syncline.runs.pipeline_tables:pipeline_tables",
+    "pipeline": "syncline.runs.pipeline:pipeline_tables",
     "launch": "syncline.measure.launching.tables:launch_tables",
 }
 """The function of each command's rows and spec that returns the tables; that of a launch has the whole answer."""

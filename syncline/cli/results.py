@@ -34,6 +34,7 @@ from syncline.runs.folders.run_index import (
     remove_run,
     run_entries,
     run_entry,
+    runs_table,
 )
 from syncline.units import format_bytes
 
@@ -51,8 +52,6 @@ def print_runs(question: Runs) -> None:
     if not entries:
         say(f"no run folders in {folder}/; 'syncline compare' writes one")
         return
-    from syncline.runs.folders.run_index_table import runs_table
-
     new_console().print(runs_table(entries, folder))
     if any(entry.state in LEFT for entry in entries):
         elsewhere = "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"
@@ -137,7 +136,7 @@ def print_same(question: Same) -> None:
     if question.json:
         emit(comparison_record(comparison, first, second, question.tolerance))
     elif comparison.differences:
-        new_console().print(comparison_table(comparison, question.tolerance))
+        new_console().print(comparison_table(comparison))
     for line in [*comparison.unmatched, *comparison.specs]:
         say(line)
     if comparison.skipped:
