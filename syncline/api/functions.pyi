@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
 from syncline.api.result import ReportPage, Result
 from syncline.api.sweeps import SweepResult
 
-def answer(question: Any) -> Any: ...
+def answer(question: Any, *progress: Any) -> Any: ...
 def advise(
     model: Any,
     cluster: Any = None,

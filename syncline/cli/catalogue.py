@@ -5,6 +5,7 @@ from __future__ import annotations
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from syncline.cli.shell import emit, new_console, print_each, say, warn
@@ -28,7 +29,7 @@ def print_list(question: List) -> None:
     if catalogue not in CATALOGUES:
         raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
     options = {"model": question.model, "workers": question.workers}
-    arguments = {name: value for name, value in options.items() if value is not None}
+    arguments: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name, value in arguments.items() if catalogue != "methods" else ():
         raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
     if "model" in arguments:

@@ -87,7 +87,7 @@ def flag_of(declared: Field[Any]) -> str:
     return appearance.flag.partition("/")[0] or f"--{declared.name.replace('_', '-')}"
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 class Question:
     """The base class of questions, which it makes frozen dataclasses.
 
