@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.command import cpu_s, parser_of, show
-from syncline.api.goodput import goodput
+from syncline import goodput
 from syncline.problems import Digits, Problem, Rows, TextGPT
 from syncline.problems.digits import load, mlp
 from syncline.runs.training.elastic.async_clock import async_plan

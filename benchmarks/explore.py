@@ -20,7 +20,8 @@ from benchmarks.command import cpu_s, parser_of, show
 from syncline.planner.explore import markup, words
 from syncline.planner.explore.answers import curves, ranking_of, round_of, shown_method
 from syncline.planner.explore.pictures import Lane, round_picture, utilisation_picture
-from syncline.planner.explore.settings import BASELINE, PageSettings
+from syncline.planner.explore.settings import BASELINE
+from syncline.questions.explore import PageSettings
 
 SETTINGS = {
     "one worker per site": PageSettings(model="gpt-160m", workers=1, sites=8, replica="worker"),

@@ -1,11 +1,17 @@
-"""The base class of specs (frozen pydantic models that forbid unknown keys), common field types, and error lines."""
+"""Fields of specs and arguments of functions: their base class, common types, checks, and error lines.
+
+Specs are frozen pydantic models that forbid unknown keys.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from itertools import islice
-from typing import Annotated, Any, TypeVar, get_args
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -158,79 +164,29 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 RENAMED: Mapping[str, tuple[str, ...]] = {
-    "above": ("hierarchy",),
-    "activation": ("momentum_activation",),
-    "adapt": ("dynamic_local_updates",),
-    "adjust": ("adjust_lr",),
-    "again": ("rerun",),
-    "aggregate": ("aggregation",),
-    "all": ("comparisons",),
-    "along": ("measured",),
-    "always": ("compress_all_matrices",),
-    "as_many_as": ("match_averages_of",),
-    "at_least": ("min_workers",),
-    "averages": ("num_averages",),
-    "bandwidth": ("nic_bandwidth",),
-    "best": ("top_trials",),
-    "bucket": ("bucket_size",),
-    "buffer": ("buffer_size",),
-    "by": ("margin",),
-    "byte": ("byte_overhead",),
-    "call": ("call_overhead",),
-    "discount": ("staleness_exponent",),
-    "encode": ("encode_bandwidth",),
-    "every": ("merge_period", "record_every"),
-    "exponential": ("exponential_scale",),
-    "factor": ("bandwidth_divisor",),
-    "flag": ("trigger_time",),
-    "flip": ("flip_rate",),
-    "flow": ("max_flow_rate",),
-    "form": ("variant",),
-    "free_steps": ("escape_distance",),
-    "grace": ("grace_period",),
-    "in_flight": ("max_in_flight",),
-    "least_seeds": ("min_seeds",),
-    "leaves": ("first_step", "start"),
-    "left_out": ("cross_validation",),
-    "less": ("lower",),
-    "load": ("restore_time",),
-    "match": ("match_rate",),
-    "mean": ("mean_delay",),
-    "merge": ("merge_weight",),
-    "message": ("message_overhead",),
-    "node": ("workers_per_node",),
-    "optimizer": ("optimizer_time",),
-    "other": ("other_rule",),
-    "outer": ("outer_optimizer",),
-    "pareto": ("pareto_shape",),
-    "random": ("random_quadratics",),
-    "readback": ("readback_latency",),
-    "reform": ("regroup_time",),
-    "repair": ("repair_time",),
-    "restart": ("restart_time",),
-    "returns": ("end_step", "end"),
-    "rule": ("protocol",),
-    "seconds": ("write_time",),
-    "segment": ("mss",),
-    "shows": ("quantity",),
-    "snapshot": ("snapshot_time",),
-    "speeds": ("speed_sigma",),
-    "start": ("reference",),
-    "starts": ("start_offsets",),
-    "table": ("batch_times",),
-    "table_unit": ("batch_unit",),
-    "than": ("higher",),
-    "through": ("shares_lower_links",),
-    "timed": ("pipeline_clock",),
-    "timeout": ("detection_timeout",),
-    "tokens": ("tokens_per_microbatch", "tokens_per_batch"),
-    "turn_deg": ("target_turn_deg",),
-    "value": ("value_format",),
-    "waits": ("synchronous",),
-    "weight": ("backward_weight",),
-    "weights": ("update_weights", "backward_weights"),
-    "within": ("tolerance",),
-}
+    "above": ("hierarchy",), "activation": ("momentum_activation",), "adapt": ("dynamic_local_updates",),
+    "adjust": ("adjust_lr",), "again": ("rerun",), "aggregate": ("aggregation",), "all": ("comparisons",),
+    "along": ("measured",), "always": ("compress_all_matrices",), "as_many_as": ("match_averages_of",),
+    "at_least": ("min_workers",), "averages": ("num_averages",), "bandwidth": ("nic_bandwidth",),
+    "best": ("top_trials",), "bucket": ("bucket_size",), "buffer": ("buffer_size",), "by": ("margin",),
+    "byte": ("byte_overhead",), "call": ("call_overhead",), "discount": ("staleness_exponent",),
+    "encode": ("encode_bandwidth",), "every": ("merge_period", "record_every"), "exponential": ("exponential_scale",),
+    "factor": ("bandwidth_divisor",), "flag": ("trigger_time",), "flip": ("flip_rate",), "flow": ("max_flow_rate",),
+    "form": ("variant",), "free_steps": ("escape_distance",), "grace": ("grace_period",),
+    "in_flight": ("max_in_flight",), "least_seeds": ("min_seeds",), "leaves": ("first_step", "start"),
+    "left_out": ("cross_validation",), "less": ("lower",), "load": ("restore_time",), "match": ("match_rate",),
+    "mean": ("mean_delay",), "merge": ("merge_weight",), "message": ("message_overhead",),
+    "node": ("workers_per_node",), "optimizer": ("optimizer_time",), "other": ("other_rule",),
+    "outer": ("outer_optimizer",), "pareto": ("pareto_shape",), "random": ("random_quadratics",),
+    "readback": ("readback_latency",), "reform": ("regroup_time",), "repair": ("repair_time",),
+    "restart": ("restart_time",), "returns": ("end_step", "end"), "rule": ("protocol",), "seconds": ("write_time",),
+    "segment": ("mss",), "shows": ("quantity",), "snapshot": ("snapshot_time",), "speeds": ("speed_sigma",),
+    "start": ("reference",), "starts": ("start_offsets",), "table": ("batch_times",), "table_unit": ("batch_unit",),
+    "than": ("higher",), "through": ("shares_lower_links",), "timed": ("pipeline_clock",),
+    "timeout": ("detection_timeout",), "tokens": ("tokens_per_microbatch", "tokens_per_batch"),
+    "turn_deg": ("target_turn_deg",), "value": ("value_format",), "waits": ("synchronous",),
+    "weight": ("backward_weight",), "weights": ("update_weights", "backward_weights"), "within": ("tolerance",),
+}  # fmt: skip
 """New names of renamed fields of specs, by the old name; several if specs differ."""
 
 
@@ -358,3 +314,75 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
 def _is_record(value: Any) -> bool:
     """Return whether a value is a named tuple, which is one object and not a list of items."""
     return isinstance(value, tuple) and type(value) is not tuple
+
+
+LARGEST = 2**63
+"""The bound on whole numbers: tables hold smaller ones only."""
+
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    Path: "a path",
+    Sequence: "a list",
+    Iterable: "a list",
+    Mapping: "fields, as in {field: value}",
+    Callable: "a function",
+}
+"""Description of the accepted values of an annotation, for error messages."""
+
+
+def checked_argument(name: str, value: Any, annotation: Any) -> Any:
+    """Return an argument as a plain value of the annotation's type.
+
+    Raises:
+        SpecError: the value does not have this type, or cannot be read.
+    """
+    return _typed(name, plain_argument(name, value), annotation)
+
+
+def _typed(path: str, value: Any, annotation: Any) -> Any:
+    """Return a plain value converted to the type of an annotation.
+
+    Raises:
+        SpecError: the value does not have the annotation's type.
+    """
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    # A quantity is text with a unit or a number: its parser checks it and has better error messages.
+    if Any in options or {str, float} <= set(options):
+        return value
+    if Path in options and isinstance(value, str) and "\0" in value:
+        raise SpecError(path, value, "a path, which has no NUL")
+    for option in options:
+        if not _is_of(value, option):
+            continue
+        inner = get_args(option)
+        if isinstance(value, list | tuple | range) and inner:
+            return [_typed(f"{path}.{i}", item, inner[0]) for i, item in enumerate(value)]
+        if isinstance(value, dict) and inner:
+            return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", item, inner[1]) for key, item in value.items()}
+        return int(value) if option is int else value
+    kinds = [get_origin(option) or option for option in options if option is not type(None)]
+    raise SpecError(path, value, " or ".join(WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}") for kind in kinds))
+
+
+def _is_of(value: Any, option: Any) -> bool:
+    """Return whether a value is of one of the types that an annotation allows; whole floats are integers."""
+    kind = get_origin(option) or option
+    if kind is Callable:
+        return callable(value)
+    if kind in (int, float):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and _is_finite(value) and (kind is float or (value == int(value) and abs(value) < LARGEST))
+    if kind in (Sequence, Iterable):
+        return isinstance(value, list | tuple | range)
+    return isinstance(value, kind)
+
+
+def _is_finite(number: float) -> bool:
+    """Return whether a number is finite and small enough for a float."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # the whole number is too large for a float
+        return False

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import EntryPoint, entry_points
@@ -209,6 +209,19 @@ def import_reference(reference: str, path: str = "name", *, installed: bool = Fa
             raise SpecError(path, reference, f"a name of {module_name}: {one_of(public, part)}")
         thing = getattr(thing, part)
     return thing
+
+
+def lazy_function(reference: str) -> Callable[..., Any]:
+    """Return a function that imports ``module:name`` of this package when it is called, and calls it.
+
+    >>> lazy_function("math:gcd")(12, 18)
+    6
+    """
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return import_reference(reference, installed=True)(*arguments, **options)
+
+    return call
 
 
 def call_reference(target: Any, arguments: Mapping[str, Any], path: str = "") -> Any:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import typer
 
-from syncline.cli.commands import callback_of
-from syncline.cli.shell import NoCodeOption
+from syncline.cli.commands import NoCodeOption, callback_of
 from syncline.cli.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 from syncline.interrupts import exit_code

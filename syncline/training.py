@@ -178,14 +178,12 @@ class Recorder:
         measured = self.evaluation if evaluated[1] > evaluated[0] else {}
         empty = (0, len(seeds))
         history = History(
-            seeds=seeds,
-            steps=max(steps[1] - steps[0], 0),
-            loss=_array(self.losses.part(*steps), empty),
+            seeds=seeds, steps=max(steps[1] - steps[0], 0), loss=_array(self.losses.part(*steps), empty),
             trace={name: _array(values.part(*steps), empty) for name, values in self.trace.items()},
             eval_step=np.array(self.eval_step[slice(*evaluated)], dtype=np.int64),
             evaluation={name: _array(values.part(*evaluated), empty) for name, values in measured.items()},
             diverged_at=(),
-        )
+        )  # fmt: skip
         history.diverged_at = diverged_at(history)
         return history
 

@@ -34,6 +34,7 @@ from syncline.specs.cluster.links import LINK_FIELDS
 from syncline.specs.compute import PauseSpec, SlowWorkerSpec
 from syncline.specs.experiment import ScheduleSpec
 from syncline.specs.stages import PipelineClockSpec, StagesSpec
+from syncline.units import COLUMN_UNITS, unit_of_column
 from tests.doc_outputs import commands, is_as_shown, printed, write_files
 from tests.torchrun import TORCHRUN, run
 
@@ -373,6 +374,14 @@ def test_run_json_holds_what_is_documented(
         record = json.loads((folder / "out" / "run.json").read_text(encoding="utf-8"))
         assert set(record) == documented("run.json")
         assert record["rows"] == result["rows"]
+
+
+def test_units_are_those_of_the_names() -> None:
+    """One table says the units of files, of ``--columns`` and of the page."""
+    rows = re.findall(r"^\| `(\w+)` \| *([^|]*?) *\|", (DOCS / "records.md").read_text(encoding="utf-8"), re.M)
+    known = {*COLUMN_UNITS.values()}
+    wrong = {name: unit for name, unit in rows if unit_of_column(name) != unit and {unit_of_column(name), unit} & known}
+    assert not wrong and len(rows) > 600
 
 
 # Specs.

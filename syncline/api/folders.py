@@ -1,35 +1,35 @@
-"""Results read back from their folders."""
+"""Results read back from their folders, and the page of results."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from syncline.api.arguments import checked
 from syncline.api.collectives import collectives_result
-from syncline.api.pipelines import pipeline_result
-from syncline.api.processes import launch_result
 from syncline.api.projection import projection_result
-from syncline.api.result import Result
+from syncline.api.result import ReportPage, Result, check_results, later, write_page
 from syncline.api.sweeps import read_sweep_result
 from syncline.api.traces import replay_result
-from syncline.api.trainings import comparison_result, run_result
+from syncline.api.trainings import training_result
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import kind_of_model
 from syncline.files import refuse_changed_files
 from syncline.measure.replaying.replay_folder import read_losses
 from syncline.measure.replaying.scenario import ReplayedOn
-from syncline.measure.validation.tables import validate_tables, validation_tables
 from syncline.planner.collectives import CostQuestion
+from syncline.questions.report import Report
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
 from syncline.runs.folders.run_index import is_replication
+from syncline.runs.report.reported import reported
 from syncline.runs.sweep.folder import NAME as SWEPT
-from syncline.specs import VALIDATIONS, CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of, load_spec, network
+from syncline.specs import VALIDATIONS, Experiment, RunSpec, kind_of, load_spec, network
+
+VALIDATION = "syncline.measure.validation.tables"
+"""The module with the tables of validations."""
 
 
 @checked
@@ -67,6 +67,19 @@ def load(folder: str | Path) -> Result:
     return result
 
 
+def answer_report(question: Report) -> ReportPage:
+    """Return the page of results, or of the folders of results."""
+    check_results("what", question.what)
+    if not question.what:
+        raise SpecError("report", question.what, "at least one result")
+    shown = []
+    for source in question.what:
+        result = source if isinstance(source, Result) else load(source)
+        is_folder = result is not source and result.folder is not None
+        shown.append(reported(result, result.folder.name if is_folder and result.folder else ""))
+    return write_page(shown, question.out, question.title)
+
+
 def _loaded(path: Path) -> Result:
     if (path / SWEPT).is_file():
         return read_sweep_result(path)
@@ -78,8 +91,7 @@ def _loaded(path: Path) -> Result:
 
 
 def _of_run(noted: dict[str, Any], path: Path) -> Result:
-    rows, interrupted = noted["rows"], bool(noted.get("interrupted"))
-    command = str(noted.get("command"))
+    rows, command = noted["rows"], str(noted.get("command"))
     recompute = {"project": _projection, "collectives": _collectives}.get(command)
     if recompute is not None:
         check_rows(rows, path / "run.json", ROWS[command])
@@ -87,7 +99,7 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
             return recompute(noted)
         except SynclineError:
             return Result(command, {"rows": rows}, folder=path)
-    answer: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": interrupted}
+    answer: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": bool(noted.get("interrupted"))}
     try:
         spec: Any = load_spec(path / "spec.yaml")
     except SynclineError:
@@ -105,14 +117,7 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
         answer["measured_step_s"] = noted["measured_step_s"]
     if command == "compare":
         answer["target_loss"] = rows[0]["target_loss"] if rows else None
-    if spec is None:
-        return Result(command, answer, folder=path)
-    make: Callable[[Any, dict[str, Any]], Result] = run_result
-    if command == "launch":
-        make = launch_result
-    elif isinstance(spec, CompareSpec | PipelineSpec):
-        make = comparison_result if isinstance(spec, CompareSpec) else pipeline_result
-    return make(spec, answer)
+    return Result(command, answer, folder=path) if spec is None else training_result(command, spec, answer)
 
 
 def _kind_in(spec: Path) -> str | None:
@@ -129,13 +134,13 @@ def _noted(path: Path) -> dict[str, Any]:
 
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     """Return the result of a validation by measurements, or of a validation by trainings between processes."""
-
     names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: noted[name] for name in names if name in noted} | {"folder": str(path)}
-    if isinstance(spec, VALIDATIONS):
-        answer = {"spec": spec.name} | answer
-        return Result("validate", answer, spec, tables=partial(validate_tables, answer, spec), folder=path)
-    return Result("validate", answer, tables=partial(validation_tables, answer), folder=path)
+    if not isinstance(spec, VALIDATIONS):
+        return Result("validate", answer, tables=later(f"{VALIDATION}:validation_tables", answer), folder=path)
+    answer = {"spec": spec.name} | answer
+    tables = later(f"{VALIDATION}:validate_tables", answer, spec)
+    return Result("validate", answer, spec, tables=tables, folder=path)
 
 
 def _projection(noted: dict[str, Any]) -> Result:
@@ -144,7 +149,6 @@ def _projection(noted: dict[str, Any]) -> Result:
 
 
 def _collectives(noted: dict[str, Any]) -> Result:
-
     question: dict[str, Any] = dict(noted["question"])
     for name in ("collectives", "starts_s", "algorithms"):
         question[name] = question[name] and tuple(question[name])
@@ -155,7 +159,6 @@ def _collectives(noted: dict[str, Any]) -> Result:
 
 
 def _replays(noted: dict[str, Any], path: Path) -> Result:
-
     check_rows(noted["rows"], path / "run.json", ROWS["trace"])
     names = ("rows", "sites", "sensitivities")
     answer = {name: noted[name] for name in names if name in noted}

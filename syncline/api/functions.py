@@ -9,30 +9,18 @@ from syncline.api.arguments import function_of
 from syncline.questions import question_of
 
 ANSWERS = {
-    "advise": "advice",
-    "calibrate": "processes",
-    "collectives": "collectives",
-    "compare": "trainings",
-    "goodput": "goodput",
-    "launch": "processes",
-    "loss": "losses",
-    "pipeline": "pipelines",
-    "project": "projection",
-    "replicate": "papers",
-    "report": "report",
-    "reproduce": "papers",
-    "run": "trainings",
-    "solve": "solve",
-    "sweep": "sweeps",
-    "trace": "traces",
-    "whatif": "traces",
-}
+    "advise": "advice", "calibrate": "trainings", "collectives": "collectives", "compare": "trainings",
+    "goodput": "goodput", "launch": "trainings", "loss": "losses", "pipeline": "trainings", "project": "projection",
+    "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "solve",
+    "sweep": "sweeps", "trace": "traces", "whatif": "traces",
+}  # fmt: skip
 """The module of this room with ``answer_NAME``, the function that answers the question NAME."""
 
 
-def answer(question: Any) -> Any:
-    """Return the result that answers a question."""
-    return getattr(import_module(f"syncline.api.{ANSWERS[question.command]}"), f"answer_{question.command}")(question)
+def answer(question: Any, *progress: Any) -> Any:
+    """Return the result that answers a question; the answers of trainings take an object that shows their progress."""
+    module = import_module(f"syncline.api.{ANSWERS[question.command]}")
+    return getattr(module, f"answer_{question.command}")(question, *progress)
 
 
 def __getattr__(name: str) -> Any:

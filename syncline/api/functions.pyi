@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from syncline.api.report_page import ReportPage
-from syncline.api.result import Result
+from syncline.api.result import ReportPage, Result
 from syncline.api.sweeps import SweepResult
 
-def answer(question: Any) -> Any: ...
+def answer(question: Any, *progress: Any) -> Any: ...
 def advise(
     model: Any,
     cluster: Any = None,
@@ -74,7 +72,7 @@ def advise(
         The result with a row per plan; `Result.json` also has ``ties``, ``thresholds`` and sentences.
 
     Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
     ...
 
@@ -144,7 +142,7 @@ def collectives(
         The result with a row per algorithm; `Result.json` also has ``crossovers`` and ``choices``.
 
     Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
     ...
 
@@ -328,7 +326,7 @@ def loss(
         The result with a row per training.
 
     Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
+        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
     ...
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from syncline.api.result import Result
+from syncline.api.result import Result, later
 from syncline.planner.goodput.question import goodput_question
 from syncline.planner.goodput.rows import goodput_rows, notes
-from syncline.planner.goodput.tables import goodput_tables
 from syncline.questions.goodput import Goodput
 
 
@@ -13,11 +12,7 @@ def answer_goodput(question: Goodput) -> Result:
     """Return the goodput in each combination of a question's values."""
     resolved = goodput_question(question)
     rows = goodput_rows(resolved)
-    remarks = notes(resolved, rows)
-    saved_fields = {"failures": resolved.failures.model_dump(mode="json")}
-    return Result(
-        "goodput",
-        {"rows": rows, "notes": remarks},
-        tables=lambda: goodput_tables(rows, remarks),
-        asked=lambda: saved_fields,
-    )
+    answer = {"rows": rows, "notes": notes(resolved, rows)}
+    tables = later("syncline.planner.goodput.tables:goodput_tables", rows, answer["notes"])
+    failures = resolved.failures.model_dump(mode="json")
+    return Result("goodput", answer, tables=tables, asked=lambda: {"failures": failures})

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-from syncline.api.result import Result
-from syncline.costmodel.scaling.predict import TrainingAtScale
-from syncline.errors import SpecError
-from syncline.planner.losses_at_scale import loss_tables, losses_at_scale, model_for_loss
-from syncline.questions.declare import listed
+from syncline.api.result import Result, later
+from syncline.planner.losses_at_scale import loss_rows
 from syncline.questions.loss import Loss
-from syncline.units import parse_count
 
 
 def answer_loss(question: Loss) -> Result:
     """Return the loss of each training of a question, or the model that reaches a loss."""
-    fit, every_fit = (None, True) if question.fit == "all" else (question.fit, question.every_fit)
-    replicas, periods = listed(question.replicas), [None] if question.period is None else listed(question.period)
-    settings = [
-        (method, m, h)
-        for method in listed(question.method)
-        for m in (replicas if method != "ddp-adam" else replicas[:1])
-        for h in (periods if method != "ddp-adam" else [None])
-    ]
-    if question.parameters is None:
-        if question.target_loss is None:
-            raise SpecError("parameters", None, "how many the model has, or a target loss")
-        rows = [
-            model_for_loss(method, question.target_loss, m, h, fit, question.extrapolate) for method, m, h in settings
-        ]
-    else:
-        tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
-        batch = None if question.batch_tokens is None else parse_count(question.batch_tokens, "batch_tokens")
-        trainings = [
-            TrainingAtScale(method, parse_count(size, "parameters"), tokens, m, h, batch)
-            for size in listed(question.parameters)
-            for method, m, h in settings
-        ]
-        rows = losses_at_scale(trainings, fit, question.target_loss, question.extrapolate, every_fit)
-    return Result("loss", {"rows": rows}, tables=lambda: loss_tables(rows))
+    rows = loss_rows(question)
+    return Result("loss", {"rows": rows}, tables=later("syncline.planner.losses_at_scale:loss_tables", rows))

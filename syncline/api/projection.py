@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from syncline.api.result import Result
+from syncline.api.result import Result, later
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.planner.assumptions import OF_ROWS, projection_assumptions
 from syncline.planner.projection import projections
@@ -20,78 +20,55 @@ from syncline.specs.failures import failures_of
 from syncline.specs.prices import parse_prices
 from syncline.units import parse_count
 
-if TYPE_CHECKING:
-    from rich.console import Group
 
+def projection_options(question: Projection, studies_of: str = "") -> tuple[Experiment, projections.Options]:
+    """Return the spec of a question about projections, and the options that make several specs of it.
 
-def projection_options(
-    question: Projection, batch_tokens: Any = None, period: Any = None, studies_of: str = ""
-) -> tuple[Experiment, projections.Options]:
-    """Return the spec of a question about projections, and the options that make several specs of it."""
+    Args:
+        question: the question; `project` sets the batch and the period by options, `solve` solves with them.
+        studies_of: a command whose studies' specs are accepted too.
+    """
     networks, machines, workers = resolve_cluster_options(
         question.cluster, question.networks, question.hardware, question.workers
     )
     question = dataclasses.replace(question, networks=networks)
     spec: Experiment = spec_of(question, {"networks": "networks"}, ProjectSpec, kind="project", studies_of=studies_of)
+    batch, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
         workers, question.model or (), machines or (), question.methods or (), question.overlap, question.algorithm,
-        question.sequence, question.precision, question.layout or (), batch_tokens, period,
+        question.sequence, question.precision, question.layout or (), batch, period,
     )  # fmt: skip
     return spec, options
 
 
-def projection_specs(question: Project) -> Sequence[Experiment]:
-    """Return the specs of a question, one for each combination of its values, and warn of those that are left out."""
+def answer_project(question: Project) -> Result:
+    """Return the projection of each combination of a question's values, and warn of those that are left out."""
+    specs: Sequence[Experiment]
+    tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     if isinstance(question.spec, list | tuple):
-        return question.spec
-    specs: Sequence[Experiment] = projections.variants(
-        *projection_options(question, question.batch_tokens, question.period, studies_of="project")
-    )
-    if question.tokens is not None and not any(change.path == "steps" for change in changes_of(question, {})):
-        tokens = parse_count(question.tokens, "tokens")
-        specs = [projections.with_steps_for(spec, tokens) for spec in specs]
-    warn_lines(projections.left_out(specs))
-    return specs
+        specs = question.spec
+    else:
+        specs = projections.variants(*projection_options(question, studies_of="project"))
+        if tokens is not None and not any(change.path == "steps" for change in changes_of(question, {})):
+            specs = [projections.with_steps_for(spec, tokens) for spec in specs]
+        warn_lines(projections.left_out(specs))
+    prices = None if question.prices is None else parse_prices(question.prices)
+    training = WholeTraining(tokens, question.target_loss, prices, question.extrapolate, failures_of(question))
+    rows = projections.projection_rows(specs, question.thresholds)
+    return projection_result(specs, rows if training.is_nothing else with_training(rows, specs, training))
 
 
-def answer_project(question: Project, specs: Sequence[Experiment] | None = None) -> Result:
-    """Return the projections of a question, or of its specs if they are made already."""
-    specs = projection_specs(question) if specs is None else specs
-    training = WholeTraining(
-        None if question.tokens is None else parse_count(question.tokens, "tokens"),
-        question.target_loss,
-        None if question.prices is None else parse_prices(question.prices),
-        question.extrapolate,
-        failures_of(question),
-    )
-    return projection_result(specs, thresholds=question.thresholds, training=training)
-
-
-def projection_result(
-    specs: Sequence[Experiment],
-    rows: Sequence[dict[str, Any]] | None = None,
-    thresholds: bool | None = None,
-    training: WholeTraining | None = None,
-) -> Result:
-    """Return the result of projections; compute the rows unless they are given."""
-
-    def tables() -> list[Group]:
-        from syncline.planner.projection.tables import project_tables  # lazy import: JSON needs no rich
-
-        return project_tables(list(all_rows), *specs, assumptions=assumptions)
-
-    all_rows = projections.projection_rows(specs, thresholds) if rows is None else rows
-    if training is not None and not training.is_nothing:
-        all_rows = with_training(all_rows, specs, training)
+def projection_result(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]]) -> Result:
+    """Return the result of projections from their rows."""
     assumptions = projection_assumptions(
         [spec for spec in specs if isinstance(spec, ProjectSpec)],
-        all_rows.distinct(OF_ROWS) if isinstance(all_rows, ColumnRows) else all_rows,
+        rows.distinct(OF_ROWS) if isinstance(rows, ColumnRows) else rows,
     )
     return Result(
         "project",
-        {"spec": specs[0].name, "assumptions": [assumption.record() for assumption in assumptions], "rows": all_rows},
+        {"spec": specs[0].name, "assumptions": [assumption.record() for assumption in assumptions], "rows": rows},
         specs[0],
-        tables=tables,
-        figure=partial(projections.projection_figure, specs, all_rows),
+        tables=later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions),
+        figure=partial(projections.projection_figure, specs, rows),
         asked=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs]},
     )

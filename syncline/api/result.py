@@ -1,22 +1,25 @@
-"""Results of the commands as objects: rows, tables, data frames, a picture, a folder."""
+"""Results of the commands as objects: rows, tables, data frames, a picture, and the folder that they are written to."""
 
 from __future__ import annotations
 
 import io
 import os
 import shutil
+import tempfile
 import weakref
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncline.api.arguments import checked
-from syncline.errors import SpecError, SynclineError
+from syncline.errors import SpecError, SynclineError, names_options
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
+from syncline.registry import lazy_function
 from syncline.runs.folders.result_files import plain
 
 if TYPE_CHECKING:
@@ -25,8 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-    from syncline.api.places import Scratch
-    from syncline.api.report_page import ReportPage
+    from syncline.runs.report.reported import Reported
 
 TEXT_WIDTH = 120
 """Characters per line of a result printed as text."""
@@ -36,6 +38,79 @@ SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "
 
 NOTEBOOK_DPI = 110
 """Resolution of the picture in a notebook, in dots per inch."""
+
+
+class ReportPage:
+    """A report's page, as text and in a notebook.
+
+    Attributes:
+        html: the HTML of the page.
+        path: the file of the page; None if it was not written.
+    """
+
+    def __init__(self, html: str, path: Path | None) -> None:
+        self.html, self.path = html, path
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame for a notebook, which separates its styles and scripts from the notebook's."""
+        frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
+        return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<report: {len(self.html.encode()):,} bytes{'' if self.path is None else f', {self.path}'}>"
+
+
+def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
+    """Return a page of results, and write it if ``out`` is given."""
+    from syncline.runs.report.page import report_page, write_report
+
+    html = report_page(results, title)
+    return ReportPage(html, None if out is None else write_report(html, Path(out)))
+
+
+class Place(NamedTuple):
+    """The place of a result's files.
+
+    Attributes:
+        path: path to write to; None if nothing is to be written.
+        exact: whether a path that exists is refused, instead of getting a number.
+        scratch: the temporary folder around the path, or None. It is removed with the result, or at the end of Python.
+    """
+
+    path: Path | None
+    exact: bool = False
+    scratch: Path | None = None
+
+
+@contextmanager
+def place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
+    """Yield the place of a question's result.
+
+    After an error a temporary folder that has files is kept; the error message names its path.
+
+    Args:
+        question: the question; its ``out`` is the path if the user names one.
+        name: name of the path otherwise.
+        folder: a command's folder for the name; None if the command then writes nothing, or chooses the path itself. A
+            function of Python has a temporary folder instead.
+    """
+    if question.out is not None:
+        yield Place(Path(question.out), exact=getattr(question, "exact", True))
+    elif names_options.get():
+        yield Place(None if folder is None else Path(folder) / name)
+    else:
+        scratch = Path(tempfile.mkdtemp(prefix="syncline-"))
+        try:
+            yield Place(scratch / name, scratch=scratch)
+        except BaseException:
+            with suppress(OSError):  # the folder is not empty
+                scratch.rmdir()
+            raise
+
+
+def later(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+    """Return a function that imports ``module:name`` and calls it: without tables and figures, nothing draws them."""
+    return partial(lazy_function(function), *arguments, **options)
 
 
 class Result:
@@ -63,13 +138,13 @@ class Result:
         figure: Callable[[], Figure] | None = None,
         folder: Path | None = None,
         asked: Callable[[], Mapping[str, Any]] = dict,
-        scratch: Scratch | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self.command, self.told, self.spec, self.folder = command, dict(told), spec, folder
         self._tables, self._figure, self._asked = tables, figure, asked
         self.read_from: Path | None = None
         if scratch is not None:
-            weakref.finalize(self, scratch.remove)
+            weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -160,6 +235,21 @@ class Result:
         axes[:] = figure.axes
         return axes
 
+    def save_plot(self, file: Path) -> Path:
+        """Draw the result's figure into a file, and return its path.
+
+        Raises:
+            SpecError: the file does not end in .pdf, .svg or .png, it cannot be written, or there is nothing to draw.
+        """
+        from syncline.analysis import save
+
+        if file.suffix.lower() not in (".pdf", ".svg", ".png"):
+            raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
+        try:
+            return save(self._drawn(), file)
+        except OSError as error:
+            raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+
     def _drawn(self) -> Figure:
         if self._figure is not None:
             with self._as_written():
@@ -235,7 +325,7 @@ class Result:
         Raises:
             SynclineError: the file exists and is no report, it cannot be written, or the result's files have changed.
         """
-        from syncline.api.report_page import reported, write_page
+        from syncline.runs.report.reported import reported
 
         return write_page([reported(self)], out, title)
 

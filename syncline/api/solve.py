@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from syncline.api.projection import projection_options
-from syncline.api.result import Result
+from syncline.api.result import Result, later
 from syncline.api.spec_arguments import warn_lines
 from syncline.planner.projection.projections import left_out
 from syncline.planner.solving.assumptions import solve_assumptions
@@ -14,11 +13,6 @@ from syncline.planner.solving.inputs import InverseInputs
 from syncline.planner.solving.solver import solve_rows
 from syncline.questions.solve import Solve
 from syncline.specs import Experiment
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-DEFAULT = "project-gpt-160m"
 
 
 def answer_solve(question: Solve) -> Result:
@@ -29,16 +23,13 @@ def answer_solve(question: Solve) -> Result:
     if isinstance(question.spec, list | tuple):
         specs = question.spec
     else:
-        specs = inputs.specs(*projection_options(question), own_methods=question.spec != DEFAULT)
+        own_methods = question.spec != Solve.spec
+        specs = inputs.specs(*projection_options(question), own_methods=own_methods)
         warn_lines(left_out(specs))
     problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
     rows = solve_rows(problem)
-
-    def tables() -> list[Group]:
-        from syncline.planner.solving.tables import solve_tables  # lazy import: JSON needs no rich
-
-        return solve_tables(rows, problem)
-
     assumptions = [assumption.record() for assumption in solve_assumptions(rows, problem)]
     answer = {"sought": problem.variable, "assumptions": assumptions, "rows": rows}
-    return Result("solve", answer, specs[0], tables=tables)
+    return Result(
+        "solve", answer, specs[0], tables=later("syncline.planner.solving.tables:solve_tables", rows, problem)
+    )

@@ -33,8 +33,8 @@ def changes_of(question: Question, fields: Mapping[str, str]) -> list[Override]:
                 raise SpecError("--network", value, expected)
             (value,) = value
         if value is not None:
-            told = flag_of(declared[name]) if names_options.get() else path
-            changes.append(Override.option(told, path, value))
+            option = flag_of(declared[name]) if names_options.get() else path
+            changes.append(Override.option(option, path, value))
     others: Any = question.fields or ()  # type: ignore[attr-defined]
     if isinstance(others, Mapping):
         return changes + [Override.option(path, path, value) for path, value in others.items() if value is not None]

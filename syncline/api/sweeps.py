@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from syncline.api.arguments import checked
-from syncline.api.places import Scratch, place
-from syncline.api.result import Result
+from syncline.api.result import Result, later, place
 from syncline.api.spec_arguments import changes_of, warn_lines
-from syncline.errors import names_options
 from syncline.questions.sweep import Sweep
 from syncline.runs.sweep.folder import Swept, read_sweep
 from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.ranking import ranked, ranking_table
+from syncline.runs.sweep.ranking import ranked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,36 +20,30 @@ if TYPE_CHECKING:
 
 def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResult:
     """Return the sweep of a question; by default Python warns of what a listener would print."""
-    names = ("problem", "method", "network", "workers", "steps", "compute")
-    from syncline.runs.sweep import sweep as experiment
+    from syncline.runs.sweep.sweep import sweep
 
-    # The command chooses runs/NAME-sweep by itself.
-    folder = nullcontext((None, None)) if names_options.get() and question.out is None else place(question.out, "sweep")
-    with folder as (path, scratch):
-        swept = experiment.sweep(
-            {"kind": "run", "name": "sweep"} if question.spec is None else question.spec,
-            question.grid or {},
-            seeds=question.seeds,
-            overrides=changes_of(question, {name: name for name in names}),
-            out=path,
-            jobs=question.jobs,
-            dask=question.dask,
-            search=question.search,
-            tune=question.tune or {},
-            trials=question.trials,
-            equal_effort=question.equal_effort,
+    names = ("problem", "method", "network", "workers", "steps", "compute")
+    with place(question, "sweep", folder=None) as target:  # the command's sweep chooses runs/NAME-sweep by itself
+        swept = sweep(
+            {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
+            seeds=question.seeds, overrides=changes_of(question, {name: name for name in names}), out=target.path,
+            jobs=question.jobs, dask=question.dask, search=question.search, tune=question.tune or {},
+            trials=question.trials, equal_effort=question.equal_effort,
             listener=_Warner() if listener is None else listener,
-        )
-    return SweepResult(swept, scratch)
+        )  # fmt: skip
+    return SweepResult(swept, target.scratch)
 
 
 class SweepResult(Result):
     """The result of `sl.sweep`: a `sl.Result` that can rank its configurations."""
 
-    def __init__(self, swept: Swept, scratch: Scratch | None = None) -> None:
+    def __init__(self, swept: Swept, scratch: Path | None = None) -> None:
+        ranking = "syncline.runs.sweep.ranking:ranking_table"
+        tables = later(ranking, ranked(swept.rows), "loss", swept.paths, name=swept.name) if swept.rows else None
         super().__init__(
-            "sweep", swept.json(), tables=partial(_tables, swept), folder=Path(swept.folder), scratch=scratch
-        )
+            "sweep", swept.json(), tables=lambda: [tables()] if tables else [], folder=Path(swept.folder),
+            scratch=scratch,
+        )  # fmt: skip
 
     @checked
     def best(self, by: str = "loss") -> pd.DataFrame:
@@ -84,7 +74,3 @@ class _Warner(Listener):
 
     def warns(self, lines: Sequence[str]) -> None:
         warn_lines(list(lines))
-
-
-def _tables(swept: Swept) -> list[Any]:
-    return [ranking_table(ranked(swept.rows), "loss", swept.paths, name=swept.name)] if swept.rows else []

@@ -3,56 +3,48 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncline.api.places import Scratch, place
-from syncline.api.result import Result, check_results
-from syncline.errors import SpecError, names_options
+from syncline.api.result import Result, check_results, later, place
+from syncline.errors import SpecError
 from syncline.questions.declare import listed
 from syncline.questions.trace import NETWORKS, Trace
 from syncline.questions.whatif import Whatif
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
-    from syncline.measure.recording.ranks import ForeignScript
-    from syncline.measure.recording.shapes import Shaping
     from syncline.measure.replaying.scenario import ReplayedOn
 
 
-def answer_trace(
-    question: Trace, programs: Sequence[ForeignScript] | None = None, shaping: Shaping | None = None
-) -> Result:
-    """Return the trace of a question.
-
-    Args:
-        question: the question.
-        programs: the programs, if they are made already; they then run in processes that this one forks.
-        shaping: the recording by shapes alone, of more ranks, in place of the scripts' own arithmetic.
-    """
-    from syncline.measure.recording.ranks import TraceOptions, traced
+def answer_trace(question: Trace) -> Result:
+    """Return the trace of scripts or functions; a command's scripts run in processes that this process forks."""
+    from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, traced
+    from syncline.measure.recording.shapes import Shaping, parse_ranks
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.subprocess_trace import traced_apart
     from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
 
-    if question.what is None and programs is None:
+    if question.ranks is not None and not question.shapes:
+        raise SpecError("--ranks", question.ranks, "--shapes beside it, as with real math all ranks are recorded")
+    command_lines = scripts_of(question)
+    programs = [script_of(words) for words in command_lines] or [program_of(source) for source in listed(question.what)]
+    if not programs:
         raise SpecError("what", None, "a script, or a function that does the same")
-    run: Any = shaping or (traced_apart if programs is None else traced)
-    programs = [program_of(script) for script in listed(question.what)] if programs is None else programs
+    run: Any = traced if command_lines else traced_apart
+    if question.shapes:
+        run = Shaping(parse_ranks(question.ranks))
     replay = ReplayedOn.from_options(
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
         target_loss=question.target_loss,
     )  # fmt: skip
-    exact = question.exact and question.out is not None
-    with place(question.out, folder_name(programs)) as (path, scratch):
+    with place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
         answer = trace(
-            programs, question.workers, replay, path, exact=exact, run=run,
-            max_workers=MOST_SHAPED if shaping else MOST_WORKERS, options=TraceOptions(question.gpu, question.clock),
+            programs, question.workers, replay, target.path, exact=target.exact, run=run,
+            max_workers=MOST_SHAPED if question.shapes else MOST_WORKERS,
+            options=TraceOptions(question.gpu, question.clock),
         )  # fmt: skip
-    return replay_result("trace", answer, replay, scratch)
+    return replay_result("trace", answer, replay, target.scratch)
 
 
 def answer_whatif(question: Whatif) -> Result:
@@ -67,49 +59,26 @@ def answer_whatif(question: Whatif) -> Result:
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host, changes,
         question.target_loss,
     )  # fmt: skip
-    no_folder = names_options.get() and question.out is None
-    with nullcontext((None, None)) if no_folder else place(question.out, "whatif") as (path, scratch):
-        answer = whatif(folders, replay, path, exact=question.exact and question.out is not None)
-    return replay_result("whatif", answer, replay, scratch)
+    with place(question, "whatif", folder=None) as target:
+        answer = whatif(folders, replay, target.path, exact=target.exact)
+    return replay_result("whatif", answer, replay, target.scratch)
 
 
-def program_of(source: str | Path | Callable[[], object]) -> ForeignScript:
-    """Return the program of a script, a command line or a function.
+def scripts_of(question: Trace) -> list[list[str]]:
+    """Return the words of each script of a command line; nothing for a question of Python.
 
     Raises:
-        SpecError: the argument is neither a script nor a function; or it is a script where no code may run.
+        SpecError: the words of a script cannot be read.
     """
-    from syncline.measure.recording.ranks import ForeignScript, script_of
-
-    if callable(source):
-        import cloudpickle
-
-        return ForeignScript(getattr(source, "__name__", "function"), function=cloudpickle.dumps(source))
-    if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_file()):
-        return script_of([str(source)])
     try:
-        words = shlex.split(source)
-    except (ValueError, AttributeError):
-        words = []
-    if not words:
-        raise SpecError("script", source, "a Python file, what would be typed to run it, or a function")
-    return script_of(words)
+        words = [shlex.split(text) for text in question.scripts or ()]
+    except ValueError as error:
+        raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
+    return words or ([list(question.script)] if question.script else [])
 
 
-def folder_name(programs: Sequence[ForeignScript]) -> str:
-    """Return the default name of a trace's folder."""
-    return "-".join(["trace", *dict.fromkeys(program.name for program in programs)])
-
-
-def replay_result(
-    command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Scratch | None = None
-) -> Result:
+def replay_result(command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Path | None = None) -> Result:
     """Return the result of a trace, or of replays of records."""
-
-    def tables() -> list[Group]:
-        from syncline.measure.replaying.tables import trace_tables
-
-        return trace_tables(answer, question)
-
+    tables = later("syncline.measure.replaying.tables:trace_tables", answer, question)
     folder = Path(answer["folder"]) if "folder" in answer else None
     return Result(command, answer, tables=tables, folder=folder, scratch=scratch)

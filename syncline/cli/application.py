@@ -1,23 +1,25 @@
-"""The command-line application, which parses, calls and prints; ``syncline.experiments`` does the work."""
+"""The command-line application, which parses, calls and prints; the rooms below do the work."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from typing import Annotated, Any
 
-from typer import Abort
+import typer
 
 from syncline import interrupts
-from syncline.cli.commands import COMMANDS, register
-from syncline.cli.shell import app as application
-from syncline.cli.shell import check_width, say
-from syncline.cli.usage import UsageError, refusal
+from syncline.cli.commands import COMMANDS, FLAG, NoCodeOption, callback_of, printer_of
+from syncline.cli.shell import PLAIN, check_width, say
+from syncline.cli.usage import Commands, UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 from syncline.files import open_standard_streams
+from syncline.questions import question_of
+from syncline.version import version_line
 
 OF_TORCH = "can't allocate memory"
 """Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""
@@ -27,13 +29,53 @@ UNWRITABLE = (
 )  # fmt: skip
 """Error numbers of a disk, quota or file that is full, read-only or gone."""
 
-
 MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 """Error numbers of a path that cannot be the path of a file."""
 
 
-def _prepare_process() -> None:
-    """Open the standard streams that the caller has closed, and refuse a working directory that is gone."""
+def new_application(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the application with these commands; typer reads the questions of these alone."""
+    application = typer.Typer(
+        help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss "
+        "and their time.",
+        cls=Commands,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None if PLAIN else "rich",
+        epilog="Begin with: syncline compare, then syncline list specs. SPEC is a name of that list or a YAML file.",
+        context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
+    )
+    application.callback(invoke_without_command=True)(_root)
+    for name in names:
+        question = question_of(name)
+        epilog = "\n\n".join(["Examples:", *question.examples])
+        command = application.command(name, rich_help_panel=question.panel, epilog=epilog)
+        command(callback_of(question, printer_of(name)))
+    return application
+
+
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version and the commit.")] = False,
+    no_code: NoCodeOption = False,
+) -> None:
+    if version:
+        print(version_line(), flush=True)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help(), flush=True)
+        raise typer.Exit(2)
+
+
+@cache
+def __getattr__(name: str) -> Any:
+    """Return the application with all commands, for ``app``."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return new_application()
+
+
+def main() -> None:
+    """Run the command line; a mistake in the input is one line on standard error and exit code 2."""
     open_standard_streams()
     check_width()
     try:
@@ -41,86 +83,50 @@ def _prepare_process() -> None:
     except OSError as error:
         say(f"error: working directory: got one that is gone; expected one that exists ({error.strerror})")
         sys.exit(2)
-
-
-def _error_line(error: Exception) -> str:
-    """Return an error and its notes in one line."""
-    return "; ".join([f"error: {error}", *getattr(error, "__notes__", [])])
-
-
-@contextmanager
-def _only_command(name: str | None) -> Iterator[None]:
-    """Let the application have only the command of this name in the block; without such a command, all commands.
-
-    A question is loaded, and typer reads the options, of registered commands alone.
-    """
-    _register([name] if name in COMMANDS else COMMANDS)
-    commands = application.registered_commands
-    application.registered_commands = [command for command in commands if command.name == name] or commands
-    try:
-        yield
-    finally:
-        application.registered_commands = commands
-
-
-def _register(names: Iterable[str]) -> None:
-    """Register the commands that are not registered yet, in the order of the help."""
-    registered = {command.name for command in application.registered_commands}
-    for name in names:
-        if name not in registered:
-            register(name)
-    order = list(COMMANDS)
-    application.registered_commands.sort(key=lambda command: order.index(str(command.name)))
-
-
-def __getattr__(name: str) -> Any:
-    """Return the application with all commands, for ``app``."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    _register(COMMANDS)
-    return application
-
-
-def main() -> None:
-    """Run the command line; a mistake in the input is one line on standard error and exit code 2."""
-    _prepare_process()
     with interrupts.listen_for_signals():
-        _main()
+        sys.exit(_exit_code())
 
 
-def _main() -> None:
+def _exit_code() -> int:
+    """Run the command of the command line, and return its exit code; an error is one line."""
+    name = next(iter(sys.argv[1:]), None)
     try:
-        with _only_command(next(iter(sys.argv[1:]), None)):
-            sys.exit(
-                application(prog_name="syncline", standalone_mode=False)
-            )  # the application returns the code of typer.Exit
-    except SynclineError as error:
-        say(_error_line(error))
-        sys.exit(2)
-    except UsageError as error:
-        say(_error_line(refusal(error)))
-        sys.exit(2)
-    except Abort:
-        sys.exit(1)
-    except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError) or OF_TORCH in str(error)):
-            raise
-        say(_error_line(MemoryError("this needs more memory than there is")))
-        sys.exit(1)
-    except UnicodeEncodeError as error:
-        say(_error_line(SpecError("arguments", error.object[error.start : error.end], "text in Unicode")))
-        sys.exit(2)
-    except OSError as error:
-        if error.errno in MISNAMED:
-            named = SpecError("path", str(error.filename), f"one that a file can have ({error.strerror})")
-            say(_error_line(named if error.filename else error))
-            sys.exit(2)
-        if error.errno not in UNWRITABLE:
-            raise
-        say(_error_line(error))
-        with suppress(OSError, ValueError):  # at exit, the buffer of standard output could not be written either
+        application = new_application([name] if name in COMMANDS else COMMANDS)
+        return int(application(prog_name="syncline", standalone_mode=False) or 0)
+    except typer.Abort:
+        return 1
+    except (SynclineError, UsageError, MemoryError, RuntimeError, UnicodeEncodeError, OSError) as error:
+        refused, code = _refusal(error)
+        say("; ".join([f"error: {refused}", *getattr(refused, "__notes__", [])]))
+        if code == 1:
+            with suppress(OSError, ValueError):  # at exit, the buffer of a full output could not be written either
+                sys.stdout.flush()
+                return code
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return code
+
+
+def _refusal(error: Any) -> tuple[Exception, int]:
+    """Return an error as the user reads it, and the exit code: 2 for a mistake, 1 if the machine lacks something.
+
+    Raises:
+        Exception: the error itself, if it is neither.
+    """
+    if isinstance(error, SynclineError):
+        return error, 2
+    if isinstance(error, UsageError):
+        return refusal(error), 2
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OF_TORCH in str(error)):
+        return MemoryError("this needs more memory than there is"), 1
+    if isinstance(error, UnicodeEncodeError):
+        return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2
+    number, file = getattr(error, "errno", None), getattr(error, "filename", None)
+    if number in MISNAMED:
+        named = SpecError("path", str(file), f"one that a file can have ({error.strerror})")
+        return (named if file else error), 2
+    if number not in UNWRITABLE:
+        raise error
+    return error, 1
 
 
 if __name__ == "__main__":

@@ -1,80 +1,55 @@
-"""Printing of the names that specs and options accept, and of what this machine has; the page of explore."""
+"""Printing of the names that specs and options accept, and of what this machine has; the page of explore; Chakra."""
 
 from __future__ import annotations
 
+import webbrowser
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from syncline.cli.shell import emit, new_console, say, warn
+from syncline.cli.shell import emit, new_console, print_each, say, warn
 from syncline.errors import SpecError, SynclineError, one_of
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-    from syncline.questions.doctor import Doctor
-    from syncline.questions.explore import Explore
-    from syncline.questions.list import List
-    from syncline.runs.doctor import Finding
+from syncline.questions.chakra import ACTIONS, Chakra
+from syncline.questions.doctor import Doctor
+from syncline.questions.explore import Explore
+from syncline.questions.list import List
+from syncline.units import format_bytes
 
 FRAMEWORK = "nicegui"
-NAME_WIDTH = 20
 
 
 def print_list(question: List) -> None:
     """Print the names of a catalogue."""
+    from syncline.planner.tables.display import catalogue_table
     from syncline.runs.catalogue import CATALOGUES
     from syncline.specs import model as model_of
 
-    if question.catalogue not in CATALOGUES:
-        raise SpecError("list", question.catalogue, one_of(CATALOGUES, question.catalogue))
-    options: dict[str, Any] = {
-        "shape": question.model and model_of(question.model, "--model"),
-        "workers": question.workers,
-    }
-    arguments = {name: value for name, value in options.items() if value is not None}
-    if question.catalogue != "methods":
-        for name, value in (("model", question.model), ("workers", question.workers)):
-            if value is not None:
-                raise SpecError(f"--{name}", value, f"no {name}, as a list of {question.catalogue} depends on none")
-    rows = CATALOGUES[question.catalogue](**arguments, report=lambda line: warn([line]))
+    catalogue = question.catalogue
+    if catalogue not in CATALOGUES:
+        raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
+    options = {"model": question.model, "workers": question.workers}
+    arguments: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name, value in arguments.items() if catalogue != "methods" else ():
+        raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
+    if "model" in arguments:
+        arguments["shape"] = model_of(arguments.pop("model"), "--model")
+    rows = CATALOGUES[catalogue](**arguments, report=lambda line: warn([line]))
     if question.json:
         emit({"rows": rows})
-        return
-    from syncline.planner.tables import display
-
-    new_console().print(display.catalogue_table(question.catalogue, rows))
+    else:
+        new_console().print(catalogue_table(catalogue, rows))
 
 
 def print_doctor(question: Doctor) -> None:
-    """Print the versions, devices and extras of this machine."""
-    from syncline.runs.doctor import findings, records
+    """Print the versions, devices and extras of this machine, and the consequences of a missing part."""
+    from syncline.runs.doctor import finding_tables, findings, records
 
     results = findings()
     if question.json:
         emit({"rows": records(results)})
-        return
-    console = new_console()
-    for group in dict.fromkeys(finding.group for finding in results):
-        console.print(_table(group, [finding for finding in results if finding.group == group]))
-    lacking = sum(not finding.ok for finding in results)
-    summary = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
-    console.print(summary)
-
-
-def _table(group: str, findings: list[Finding]) -> Group:
-    """Return a table of names, results, and the consequences of a missing part."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(min_width=NAME_WIDTH, no_wrap=True)
-    rows.add_column(overflow="fold")
-    for finding in findings:
-        description = finding.found + (f"; {finding.without}" if finding.without else "")
-        rows.add_row(f"  {finding.name}", Text(description))
-    return Group(Text(group, style="bold"), rows, Text())
+    else:
+        print_each(new_console(), finding_tables(results))
 
 
 def print_explore(question: Explore) -> None:
@@ -94,8 +69,27 @@ def print_explore(question: Explore) -> None:
     def ready(address: str) -> None:
         say(f"{address}  (Ctrl-C ends it)")
         if question.open:
-            import webbrowser
-
             webbrowser.open(address)
 
     serve_page(to_query(settings) if query else "", question.port, ready)
+
+
+def print_chakra(question: Chakra) -> None:
+    """Convert a record to execution traces, or back, and print where they are."""
+    from syncline.measure.replaying.chakra.folders import export_record, take_chakra
+
+    if question.action not in ACTIONS:
+        raise SpecError("action", question.action, one_of(ACTIONS, question.action))
+    source, exact = question.source, question.out is not None
+    kind = "chakra" if question.action == "export" else "record"
+    target = Path(question.out or f"runs/{source.resolve().name}-{kind}")
+    if question.action == "export":
+        rows, folder = export_record(source, question.hardware, question.host, target, exact=exact)
+        summary = f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
+    else:
+        rows, folder = take_chakra(source, target, exact=exact)
+        summary = f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
+    if question.json:
+        emit({"rows": rows, "folder": str(folder)})
+    else:
+        say(summary)

@@ -11,57 +11,53 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from syncline.cli import completion, readers
-from syncline.cli.shell import FLAG, app, emit, examples, new_console, print_tables, say
+from syncline.cli.completion import offer_of
+from syncline.cli.readers import READERS
 from syncline.errors import SpecError
-from syncline.questions import question_of
 from syncline.questions.declare import SHELL, Option, Question, appearance_of, flag_of
+from syncline.registry import no_code
 
 COMMANDS = {
-    "compare": "trainings",
-    "run": "trainings",
-    "sweep": "sweeps",
-    "best": "sweeps",
-    "replicate": "papers",
-    "launch": "processes",
-    "calibrate": "processes",
-    "validate": "processes",
-    "project": "clocks",
-    "collectives": "clocks",
-    "pipeline": "clocks",
-    "advise": "",
-    "solve": "",
-    "loss": "",
-    "goodput": "",
-    "runs": "results",
-    "show": "results",
-    "verify": "results",
-    "rm": "results",
-    "same": "results",
-    "report": "results",
-    "trace": "traces",
-    "whatif": "traces",
-    "explore": "catalogue",
-    "chakra": "traces",
-    "list": "catalogue",
-    "reproduce": "papers",
-    "doctor": "catalogue",
-}
-"""The commands in the order of the help: the module of this room with ``print_NAME``, or none for `print_answer`."""
+    "compare": "trainings", "run": "trainings", "sweep": "trainings", "best": "trainings", "replicate": "trainings",
+    "launch": "trainings", "calibrate": "trainings", "validate": "trainings", "project": "answers",
+    "collectives": "answers", "pipeline": "trainings", "advise": "answers", "solve": "answers", "loss": "answers",
+    "goodput": "answers", "runs": "results", "show": "results", "verify": "results", "rm": "results", "same": "results",
+    "report": "results", "trace": "answers", "whatif": "answers", "explore": "catalogue", "chakra": "catalogue",
+    "list": "catalogue", "reproduce": "answers", "doctor": "catalogue",
+}  # fmt: skip
+"""The commands in the order of the help, each with the module of this room that prints its answer."""
+
+FLAG = " "
+"""Placeholder for the value of an option that takes none."""
 
 
-def register(command: str) -> None:
-    """Add a command to the application."""
-    declared = question_of(command)
+def _switch_code_off(context: typer.Context, is_given: bool) -> None:
+    if is_given:
+        context.with_resource(no_code())
 
-    def printer(question: Question) -> None:
-        if not COMMANDS[command]:
-            print_answer(question)
-        else:
-            getattr(import_module(f"syncline.cli.{COMMANDS[command]}"), f"print_{command}")(question)
 
-    callback = callback_of(declared, printer)
-    app.command(command, rich_help_panel=declared.panel, epilog=examples(*declared.examples))(callback)
+# The callback acts until the command ends; no function takes the value.
+NoCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-code", metavar=FLAG, expose_value=False, is_eager=True, callback=_switch_code_off,
+        help="Refuse whatever names code: module:name, file.py:name, {kind: python}.",
+    ),
+]  # fmt: skip
+
+
+def printer_of(command: str) -> Callable[[Any], None]:
+    """Return the function that prints the answer to a command's question: ``print_NAME``, or else `print_answer`.
+
+    The module is imported when the function is called.
+    """
+
+    def print_it(question: Any) -> None:
+        module: Any = import_module(f"syncline.cli.{COMMANDS[command]}")
+        printer = getattr(module, f"print_{command}", None) or module.print_answer
+        printer(question)
+
+    return print_it
 
 
 def callback_of(question: type[Question], printer: Callable[[Any], None], **hidden_flags: Any) -> Callable[..., None]:
@@ -99,24 +95,6 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
     return callback
 
 
-def print_answer(question: Any) -> None:
-    """Print the answer to a question as tables or JSON, and write its rows if there is a file for them."""
-    from syncline.api.functions import answer
-
-    result = answer(question)
-    written = None
-    if getattr(question, "csv", None):
-        from syncline.planner.projection.projections import write_csv
-
-        written = write_csv(result.rows, question.csv)
-    if question.json:
-        emit(result)
-    else:
-        print_tables(new_console(), result)
-    if written:
-        say(f"rows in {written}")
-
-
 def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
     """Return the parameter of a command's function, annotated as typer reads it."""
     appearance = appearance_of(declared)
@@ -124,7 +102,7 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
     default = declared.default if appearance.shell_default is ... else appearance.shell_default
     details: dict[str, Any] = {"help": appearance.help, "metavar": appearance.metavar or None}
     if appearance.completion:
-        details["autocompletion"] = completion.offer_of(appearance.completion)
+        details["autocompletion"] = offer_of(appearance.completion)
     if appearance.minimum is not None:
         details["min"] = appearance.minimum
     if appearance.panel:
@@ -140,11 +118,9 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
     shell_type: Any = kind if default is not None else kind | None
     annotated: Any = Annotated[shell_type, information]
     return inspect.Parameter(
-        declared.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if default is MISSING else default,
-        annotation=annotated,
-    )
+        declared.name, inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default, annotation=annotated,
+    )  # fmt: skip
 
 
 def _shell_type(appearance: Option, annotation: Any) -> Any:
@@ -171,10 +147,10 @@ def _read(declared: Field[Any], value: Any, annotation: Any) -> Any:
                 raise SpecError(declared.name, text, "text in Unicode") from None
     if value is None or not reader:
         return value
-    value = getattr(readers, reader)(flag_of(declared), value)
+    value = READERS[reader](flag_of(declared), value)
     if reader not in ("yaml", "values"):
         return value
-    from syncline.api.arguments import checked_argument
+    from syncline.fields import checked_argument
 
     return checked_argument(declared.name, value, annotation)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from syncline.errors import SpecError, one_of
-
-
-def text(flag: str, written: str) -> str:
-    """Return the text itself, which is read where the question is answered."""
-    return written
+from syncline.registry import lazy_function
 
 
 def yaml(flag: str, written: str) -> Any:
@@ -21,23 +17,6 @@ def yaml(flag: str, written: str) -> Any:
 def values(flag: str, written: str) -> Any:
     """Return a list of values in YAML with commas between."""
     return _parsed(flag, written, f"[{written}]", "values with commas between")
-
-
-def many_values(flag: str, written: list[str]) -> Any:
-    """Return a list of the values in several texts, with commas between."""
-    return values(flag, ",".join(written)) if written else None
-
-
-def words(flag: str, written: str) -> list[str]:
-    """Return a list of words with commas between."""
-    return [part.strip() for part in written.split(",")]
-
-
-def number_or_text(flag: str, written: str) -> str | float:
-    """Return the number of a text without a unit; any other text is unchanged."""
-    from syncline.units import number_or_text as number_of
-
-    return number_of(written)
 
 
 def on_or_off(flag: str, written: str) -> bool:
@@ -51,34 +30,13 @@ def networks(flag: str, written: list[str]) -> list[str]:
     """Return the networks in several texts; commas separate names in a text."""
     if not any("," in part for part in written):
         return written
-    from syncline.specs.cluster import links
+    from syncline.specs.cluster.links import BY_NAME
 
-    found = []
+    separate = []
     for part in written:
-        names = part.split(",")
-        found += names if all(name.strip().lower() in links.BY_NAME for name in names) else [part]
-    return [name.strip() for name in found]
-
-
-def process_counts(flag: str, written: str) -> list[int]:
-    """Return the numbers of processes in a text, with commas between."""
-    from syncline.measure.calibration.plan import numbers_of
-
-    return numbers_of(written)
-
-
-def grids(flag: str, written: Sequence[str]) -> Any:
-    """Return the values of fields that are combined."""
-    from syncline.specs.grid import Grid
-
-    return [Grid.parse(part) for part in written]
-
-
-def ranges(flag: str, written: Sequence[str]) -> Any:
-    """Return the ranges of fields that are searched."""
-    from syncline.runs.sweep.search import Tuned
-
-    return [Tuned.parse(part) for part in written]
+        names = [name.strip() for name in part.split(",")]
+        separate += names if all(name.lower() in BY_NAME for name in names) else [part.strip()]
+    return separate
 
 
 def _parsed(flag: str, written: str, as_yaml: str, expected: str) -> Any:
@@ -88,3 +46,19 @@ def _parsed(flag: str, written: str, as_yaml: str, expected: str) -> Any:
         return parse_yaml(as_yaml)
     except ValueError:
         raise SpecError(flag, written, expected) from None
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    "text": lambda flag, written: written,  # the answer reads it
+    "yaml": yaml,
+    "values": values,
+    "many_values": lambda flag, written: values(flag, ",".join(written)) if written else None,
+    "words": lambda flag, written: [part.strip() for part in written.split(",")],
+    "on_or_off": on_or_off,
+    "networks": networks,
+    "number_or_text": lambda flag, written: lazy_function("syncline.units:number_or_text")(written),
+    "process_counts": lambda flag, written: lazy_function("syncline.measure.calibration.plan:numbers_of")(written),
+    "grids": lambda flag, written: list(map(lazy_function("syncline.specs.grid:Grid.parse"), written)),
+    "ranges": lambda flag, written: list(map(lazy_function("syncline.runs.sweep.search:Tuned.parse"), written)),
+}
+"""The readers by the names that fields of questions have: functions of the option's name and text."""

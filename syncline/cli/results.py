@@ -6,25 +6,37 @@ import math
 import os
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from syncline.api.functions import answer
 from syncline.cli.shell import emit, new_console, say, show_files, show_tables
 from syncline.cli.usage import Missing
 from syncline.errors import SpecError
 from syncline.files import refuse_changed_files
+from syncline.questions.best import Best
+from syncline.questions.report import Report
+from syncline.questions.rm import Rm
+from syncline.questions.runs import Runs
+from syncline.questions.same import Same
+from syncline.questions.show import Show
+from syncline.questions.verify import Verify
+from syncline.runs.folders.manifest import MANIFEST, num_files, verify
+from syncline.runs.folders.run_index import (
+    LEFT,
+    RunEntry,
+    find_run,
+    finished_folder,
+    finished_run,
+    remove_run,
+    run_entries,
+    run_entry,
+    runs_table,
+)
 from syncline.units import format_bytes
-
-if TYPE_CHECKING:
-    from syncline.questions.report import Report
-    from syncline.questions.rm import Rm
-    from syncline.questions.runs import Runs
-    from syncline.questions.same import Same
-    from syncline.questions.show import Show
-    from syncline.questions.verify import Verify
-    from syncline.runs.folders.run_index import RunEntry
 
 RUNS = Path("runs")
 """The folder of results without ``--out``."""
@@ -32,8 +44,6 @@ RUNS = Path("runs")
 
 def print_runs(question: Runs) -> None:
     """Print the run folders."""
-    from syncline.runs.folders.run_index import LEFT, run_entries, runs_table
-
     folder = question.folder
     entries = [] if folder == RUNS and not os.path.exists(folder) else run_entries(folder)
     if question.json:
@@ -50,19 +60,15 @@ def print_runs(question: Runs) -> None:
 
 def print_show(question: Show) -> None:
     """Print the tables of a run again."""
-    from syncline.runs.folders.run_index import find_run
-
-    entry = find_run(question.run, question.folder)
+    entry = finished_run(question.run, question.folder)
     if entry.kind == "sweep":
         from syncline.api.sweeps import read_sweep_result
-        from syncline.cli.sweeps import print_best
-        from syncline.questions.best import Best
+        from syncline.cli.trainings import print_best
 
         print_best(Best(folder=entry.path, columns=question.columns))
         if question.json:
             emit(read_sweep_result(entry.path))
         return
-    _need_finished(question.run, entry)
     from syncline.api.folders import load
 
     console = new_console()
@@ -80,8 +86,6 @@ def print_show(question: Show) -> None:
 
 def print_verify(question: Verify) -> None:
     """Print which files of a folder are not as its manifest says."""
-    from syncline.runs.folders.manifest import MANIFEST, num_files, verify
-
     candidates = (Path(question.run), question.folder / question.run)
     with_manifest = (path for path in candidates if os.path.isfile(path / MANIFEST))
     path = next(with_manifest, None) or finished_folder(question.run, question.folder)
@@ -89,16 +93,13 @@ def print_verify(question: Verify) -> None:
     for row in rows:
         print(f"{row['state']}: {row['file'] if row['file'].isprintable() else repr(row['file'])}")
     if rows:
-        differ = "file differs" if len(rows) == 1 else "files differ"
-        say(f"{path}/: {len(rows):,} {differ} from the manifest")
+        say(f"{path}/: {len(rows):,} {'file differs' if len(rows) == 1 else 'files differ'} from the manifest")
         raise typer.Exit(1)
     say(f"{path}/: {num_files(path):,} files are as they were written")
 
 
 def print_rm(question: Rm) -> None:
     """Remove run folders, and print which."""
-    from syncline.runs.folders.run_index import LEFT, find_run, remove_run, run_entries
-
     if not (question.runs or question.partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
     folder = question.folder
@@ -121,7 +122,6 @@ def print_rm(question: Rm) -> None:
 
 def print_same(question: Same) -> None:
     """Print where the results in two folders differ."""
-    from syncline.runs.folders.run_index import run_entry
     from syncline.runs.folders.same import compare_folders, comparison_record, comparison_table
 
     if not (math.isfinite(question.tolerance) and question.tolerance >= 0):
@@ -129,9 +129,8 @@ def print_same(question: Same) -> None:
     first, second = finished_folder(question.a, question.folder), finished_folder(question.b, question.folder)
     kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (first, second)]
     if kinds[0] != kinds[1]:
-        raise SpecError(
-            "run", question.b, f"a folder of kind {kinds[0]}, as {question.a} is; this is one of kind {kinds[1]}"
-        )
+        expected = f"a folder of kind {kinds[0]}, as {question.a} is; this is one of kind {kinds[1]}"
+        raise SpecError("run", question.b, expected)
     comparison = compare_folders(first, second)
     verdict = comparison.verdict(question.tolerance)
     if question.json:
@@ -150,41 +149,11 @@ def print_same(question: Same) -> None:
 
 def print_report(question: Report) -> None:
     """Write results on one page."""
-    from dataclasses import replace
-
-    from syncline.api.report import answer_report
-
-    page = answer_report(replace(question, what=[finished_folder(run, question.folder) for run in question.what]))
+    page = answer(replace(question, what=[finished_folder(run, question.folder) for run in question.what]))
     say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}), which any browser opens")
 
 
-def finished_folder(run: str, folder: Path) -> Path:
-    """Return the folder of a finished run, of a sweep, or of a replication.
-
-    Raises:
-        SpecError: there is no such folder, or a process is writing it, or the run was killed.
-    """
-    from syncline.runs.folders.run_index import find_run, is_replication
-
-    if is_replication(Path(run)):
-        return Path(run)
-    entry = find_run(run, folder)
-    if entry.kind != "sweep":
-        _need_finished(run, entry)
-    return entry.path
-
-
-def _need_finished(run: str, entry: RunEntry) -> None:
-    from syncline.runs.folders.run_index import LEFT
-
-    if entry.state in (*LEFT, "running"):
-        expected = {"running": "a run that is finished; this one is being written"}.get(
-            entry.state, f"a run that was finished; this one was killed, and what it left is in {entry.path}/"
-        )
-        raise SpecError("run", run, expected)
-
-
-def _agreed(entries: list[RunEntry]) -> bool:
+def _agreed(entries: Sequence[RunEntry]) -> bool:
     """Return whether the user agrees to remove the runs."""
     for entry in entries:
         say(_entry_text(entry))

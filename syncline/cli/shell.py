@@ -1,4 +1,4 @@
-"""Parts that all commands share: the application, options, and the printing of results."""
+"""Printing that all commands share: lines, JSON, tables, the files of a result."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from syncline.cli.usage import Commands
 from syncline.errors import SpecError
 from syncline.interrupts import exit_code
-from syncline.registry import no_code
 from syncline.units import format_seconds
-from syncline.version import version_line
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -27,42 +23,6 @@ if TYPE_CHECKING:
 
 # NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
 PLAIN = bool(os.environ.get("NO_COLOR"))
-
-app = typer.Typer(
-    help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss and "
-    "their time.",
-    cls=Commands,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None if PLAIN else "rich",
-    epilog="Begin with: syncline compare, then syncline list specs. SPEC is a name of that list or a YAML file.",
-    context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
-)
-
-Q = TypeVar("Q")
-
-FLAG = " "
-"""Placeholder for the value of an option that takes none."""
-
-
-def _switch_code_off(context: typer.Context, is_given: bool) -> None:
-    if is_given:
-        context.with_resource(no_code())
-
-
-# The callback acts until the command ends; no function takes the value.
-NoCodeOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-code", metavar=FLAG, expose_value=False, is_eager=True, callback=_switch_code_off,
-        help="Refuse whatever names code: module:name, file.py:name, {kind: python}.",
-    ),
-]  # fmt: skip
-
-
-def examples(*commands: str) -> str:
-    """Return the examples at the end of a command's help."""
-    return "\n\n".join(["Examples:", *commands])
-
 
 MOST_COLUMNS = 1000
 """Largest width of a terminal; drawing a box of a thousand million columns would not end."""
@@ -99,20 +59,6 @@ def warn(lines: list[str]) -> None:
         say(f"warning: {line}")
 
 
-def in_folder(question: Q, name: str, **changes: Any) -> Q:
-    """Return a question whose result is written into the folder that it names, else into ``runs/NAME``."""
-    out: Any = question.out  # type: ignore[attr-defined]
-    folder = Path("runs") / name if out is None else out
-    return replace(question, out=folder, exact=out is not None, **changes)  # type: ignore[type-var]
-
-
-def emit(result: Result | dict[str, Any]) -> None:
-    """Print the JSON object; numbers that JSON lacks become null."""
-    from syncline.runs.folders.result_files import plain
-
-    print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
-
-
 def tables_of(result: Result, columns: str | None = None) -> list[Group]:
     """Return the result's tables, with other columns if ``columns`` is given.
 
@@ -126,9 +72,11 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
     return chosen_tables(result.tables, result.rows, columns)
 
 
-def print_tables(console: Console, result: Result) -> None:
-    """Print the result's tables, one below the other."""
-    print_each(console, result.tables)
+def emit(result: Result | dict[str, Any]) -> None:
+    """Print the JSON object; numbers that JSON lacks become null."""
+    from syncline.runs.folders.result_files import plain
+
+    print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
 
 
 def print_each(console: Console, tables: Iterable[Group]) -> None:
@@ -179,34 +127,23 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
         raise wrong
 
 
-def show_result(console: Console, result: Result, as_json: bool, columns: str | None = None) -> None:
-    """Print tables, warnings and the paths of files; also JSON if ``as_json``.
+def show_result(console: Console, result: Result, question: Any) -> None:
+    """Print a result with a folder: tables, warnings, the paths of files, and JSON if the question asks for it.
 
     Raises:
-        typer.Exit: after Ctrl-C, with its exit code.
+        typer.Exit: with 1 if a process failed; after Ctrl-C with its exit code.
     """
+    assert result.folder is not None
     try:
-        show_tables(console, result, columns)
+        show_tables(console, result, getattr(question, "columns", None))
     finally:
-        assert result.folder is not None
         show_files(console, result.folder)
         console.print(f"tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
-    if as_json:
+    if question.json:
         emit(result)
     if result.interrupted:
         say("interrupted: what was finished until then is in the folder above")
         raise typer.Exit(exit_code())
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version and the commit.")] = False,
-    no_code: NoCodeOption = False,
-) -> None:
-    if version:
-        print(version_line(), flush=True)
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        print(context.get_help(), flush=True)
-        raise typer.Exit(2)
+    if result.failed:
+        say(f"error: {result.failed}; what was measured until then is in the folder above")
+        raise typer.Exit(1)

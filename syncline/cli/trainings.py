@@ -1,47 +1,161 @@
-"""Printing of trainings in one process."""
+"""Printing of trainings, sweeps, replications, and measurements on real processes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from syncline.cli.shell import in_folder, new_console, show_result
+import typer
 
-if TYPE_CHECKING:
-    from syncline.questions.compare import Compare
-    from syncline.questions.run import Run
+from syncline.api.functions import answer
+from syncline.checkout import import_replication
+from syncline.cli.shell import emit, new_console, print_each, say, show_files, show_result, warn
+from syncline.errors import SpecError, SynclineError
+from syncline.files import refuse_changed_files
+from syncline.interrupts import exit_code
+from syncline.questions.best import Best
+from syncline.questions.calibrate import Calibrate
+from syncline.questions.compare import Compare
+from syncline.questions.replicate import Replicate
+from syncline.questions.sweep import Sweep
+from syncline.questions.validate import Validate
+from syncline.runs.processes.forked import start_server
+from syncline.runs.processes.progress import progress
+from syncline.runs.sweep.listener import Listener, listening
 
 
 def print_compare(question: Compare) -> None:
-    """Print the comparison of several methods, and write it into a folder."""
+    """Print the comparison of several methods."""
     if question.jobs != 1:
-        from syncline.runs.processes.forked import start_server
-
         start_server()  # the server imports modules while this process does
-    from syncline.api.trainings import answer_compare, comparison_spec
+    print_run(question)
 
-    spec = comparison_spec(question)
-    from syncline.runs.processes.progress import progress
-    from syncline.runs.rehearsal import check_columns
 
-    check_columns(spec, question.columns)
+def print_run(question: Any) -> None:
+    """Print a training, a study, a comparison or a launch, and the folder that it is written into."""
     console = new_console()
-    with progress(console, [method.name for method in spec.methods], spec.steps) as update:
-        result = answer_compare(in_folder(question, spec.name, on_progress=update), spec)
-    show_result(console, result, question.json, question.columns)
+    show_result(console, answer(question, partial(progress, console)), question)
 
 
-def print_run(question: Run) -> None:
-    """Print a training in detail, or a study, and write it into a folder."""
-    from syncline.api.trainings import answer_run, training_spec
+print_launch = print_run
 
-    spec = training_spec(question)
-    from syncline.planner.tables.display import subject
-    from syncline.runs.processes.progress import progress
-    from syncline.runs.rehearsal import check_columns
-    from syncline.runs.run import steps_of
 
-    check_columns(spec, question.columns)
+def print_pipeline(question: Any) -> None:
+    """Print the schedules of a pipeline, and the folder that they are written into."""
+    show_result(new_console(), answer(question), question)
+
+
+def print_calibrate(question: Calibrate) -> None:
+    """Print the calibration of this machine, and write the cluster file."""
     console = new_console()
-    with progress(console, [subject(spec)], steps_of(spec)) as update:
-        result = answer_run(in_folder(question, spec.name, on_progress=lambda done: update([done])), spec)
-    show_result(console, result, question.json, question.columns)
+    try:
+        result = answer(question, partial(progress, console))
+    except SpecError:
+        raise
+    except SynclineError as error:  # a process died or hung
+        say(f"error: {error}")
+        raise typer.Exit(1) from None
+    print_each(console, result.tables)
+    console.print(f"\nresults in {result.folder}", soft_wrap=True)
+    console.print(f"use it: syncline project --network {shlex.quote(str(result.folder))}", soft_wrap=True)
+    if question.json:
+        emit(result)
+
+
+def print_validate(question: Validate) -> None:
+    """Print the errors of predictions, and write each validation into a folder."""
+    from syncline.measure.validation.answers import validations
+
+    console, results = new_console(), []
+    for result, tables in validations(question, say):
+        print_each(console, tables)
+        show_files(console, result["folder"])
+        results.append(result)
+    if question.json:
+        rows = [{"spec": result.get("spec")} | row for result in results for row in result["rows"]]
+        emit(results[0] if len(results) == 1 else {"validations": results, "rows": rows})
+
+
+def print_sweep(question: Sweep) -> None:
+    """Print the ranking of a sweep's configurations, which are trained unless they are finished."""
+    from syncline.runs.sweep.ranking import effort_line
+
+    console = new_console()
+    with listening(console, say) as listener:
+        result = answer(question, listener)
+    failed = [row for row in result.told["rows"] if row["error"] is not None]
+    print_each(console, result.tables)
+    if line := effort_line(result.told["effort"]):
+        say(line)
+    if failed:
+        warn([f"{len(failed):,} of {len(result.rows):,} runs failed, the first with: {failed[0]['error']}"])
+    folder = str(result.folder)
+    console.print(f"results in {folder}/: sweep.json, sweep.parquet, runs/", soft_wrap=True)
+    console.print(f"more of the ranking: syncline best {shlex.quote(folder)}", soft_wrap=True)
+    if question.json:
+        emit(result)
+    if result.interrupted:
+        say(f"interrupted: the same again with --out {shlex.quote(folder)} goes on where this ended")
+        raise typer.Exit(exit_code())
+    if failed and len(failed) == len(result.rows):
+        raise typer.Exit(1)
+
+
+def print_best(question: Best) -> None:
+    """Print the ranking of the configurations in a sweep's folder."""
+    from syncline.planner.tables.column_selection import chosen_tables
+    from syncline.runs.sweep.folder import read_sweep
+    from syncline.runs.sweep.ranking import effort, effort_line, ranked, ranking_table, with_equal_effort
+
+    with refuse_changed_files(question.folder):
+        stored = read_sweep(question.folder)
+        rows = with_equal_effort(stored.rows, stored.requests) if question.equal_effort else stored.rows
+        names = {row["run"] for row in rows}
+        tuned = effort(run for run in stored.requests if run["run"] in names)
+        records = ranked(rows, question.by)
+        tables = [ranking_table(records, question.by, stored.paths, question.top, name=stored.name)]
+        if question.columns is not None:
+            tables = chosen_tables(tables, records, question.columns)
+    if question.json:
+        emit({"rows": records, "effort": tuned, "runs": len(stored.requests), "finished": len(stored.rows)})
+        return
+    if records:
+        print_each(new_console(), tables)
+    if line := effort_line(tuned):
+        say(line)
+    if len(stored.rows) < len(stored.requests):
+        say(f"{len(stored.rows):,} of {len(stored.requests):,} runs are finished")
+
+
+def print_replicate(question: Replicate) -> None:
+    """Print the verdicts of a replication, after the trainings that this call makes; or the bundled replications."""
+    console = new_console()
+    if question.list:
+        listed = import_replication("replications.results").known_replications()
+        if question.json:
+            emit(listed)
+        else:
+            print_each(console, listed.tables)
+        return
+    if question.name is None:
+        raise SpecError("NAME", None, "a replication of 'syncline replicate --list', or a YAML file")
+
+    def on_stage(stage: Any) -> AbstractContextManager[Listener]:
+        say(f"{stage.name}: {stage.trainings:,} training{'s' * (stage.trainings != 1)}")
+        return listening(console, say)
+
+    result = answer(replace(question, on_stage=on_stage, on_expected=lambda left: say(str(left))))
+    print_each(console, result.tables)
+    console.print(f"results in {result.folder}/", soft_wrap=True)
+    if question.json:
+        emit(result)
+    begin = "interrupted, " if result.interrupted else ""
+    if result.told["left"]:
+        say(f"{begin}left: {result.told['left']:,} trainings; the same again goes on where this ended")
+    elif result.interrupted:
+        say("interrupted")
+    if result.interrupted:
+        raise typer.Exit(exit_code())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 import numpy as np
@@ -336,23 +335,6 @@ def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -
         if meets[following] > 0:  # without latency the rounds cost nothing, and one algorithm is always ahead
             crossings.append(Crossover(meets[following], now, following))
         now = following
-
-
-def plot_costs(question: CostQuestion, file: Path) -> Path:
-    """Draw `costs_figure` into a file.
-
-    Raises:
-        SpecError: the file has an unknown type, or cannot be written.
-    """
-    from syncline.analysis import save  # imported late, because matplotlib is slow to load
-
-    if file.suffix.lower() not in (".pdf", ".svg", ".png"):
-        raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
-    figure = costs_figure(question)
-    try:
-        return save(figure, file)
-    except OSError as error:
-        raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
 
 def costs_figure(question: CostQuestion) -> Figure:

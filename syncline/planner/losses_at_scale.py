@@ -9,9 +9,41 @@ from syncline.costmodel.scaling.inverse import parameters_for_loss, tokens_for_l
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
 from syncline.costmodel.scaling.published import fits_of, loss_fits
 from syncline.errors import SpecError
+from syncline.questions.declare import listed
+from syncline.questions.loss import Loss
+from syncline.units import parse_count
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+
+def loss_rows(question: Loss) -> list[dict[str, Any]]:
+    """Return a row for each training of a question, or for the model that reaches its loss.
+
+    Raises:
+        SpecError: there is neither a number of parameters nor a loss; or see `predicted_loss`.
+    """
+    fit, every_fit = (None, True) if question.fit == "all" else (question.fit, question.every_fit)
+    replicas, periods = listed(question.replicas), listed(question.period) or [None]
+    settings = [
+        (method, m, h)
+        for method in listed(question.method)
+        for m in (replicas if method != "ddp-adam" else replicas[:1])
+        for h in (periods if method != "ddp-adam" else [None])
+    ]
+    if question.parameters is None:
+        if question.target_loss is None:
+            raise SpecError("parameters", None, "how many the model has, or a target loss")
+        loss, extrapolate = question.target_loss, question.extrapolate
+        return [model_for_loss(method, loss, m, h, fit, extrapolate) for method, m, h in settings]
+    tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
+    batch = None if question.batch_tokens is None else parse_count(question.batch_tokens, "batch_tokens")
+    trainings = [
+        TrainingAtScale(method, parse_count(size, "parameters"), tokens, m, h, batch)
+        for size in listed(question.parameters)
+        for method, m, h in settings
+    ]
+    return losses_at_scale(trainings, fit, question.target_loss, question.extrapolate, every_fit)
 
 
 def losses_at_scale(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Advise(
     shared.FailingMachines,
-    command="advise",
     panel=shared.CLOCK,
     examples=(
         "syncline advise --model llama-7b --cluster two-sites-a100 --tokens 140B",
@@ -31,9 +28,6 @@ class Advise(
     Returns:
         The result with a row per plan; `Result.json` also has ``ties``, ``thresholds`` and sentences.
 
-    Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
-
     >>> import syncline as sl
     >>> methods = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}]
     >>> advice = sl.advise("gpt-160m", network="two-sites", hardware="h100", workers=4, methods=methods)
@@ -42,19 +36,15 @@ class Advise(
     """
 
     model: Any = option(
-        "Model: a name from 'syncline list models', a config.json, or fields.",
-        REQUIRED,
-        in_order=True,
-        metavar="NAME",
-        completion="models",
-    )
+        "Model: a name from 'syncline list models', a config.json, or fields.", REQUIRED, in_order=True,
+        metavar="NAME", completion="models",
+    )  # fmt: skip
     cluster: Any = shared.cluster(in_order=True)
     network: Any = option("Network, in place of a cluster; needs hardware and workers.", metavar="NAME")
     hardware: Any = option(
-        "Hardware of each worker, in place of the cluster's; a name from 'syncline list hardware'.",
-        metavar="NAME",
+        "Hardware of each worker, in place of the cluster's; a name from 'syncline list hardware'.", metavar="NAME",
         completion="hardware",
-    )
+    )  # fmt: skip
     workers: int | None = option("Number of workers; by default all workers of the cluster.", metavar="P")
     tokens: str | float | None = option(
         "Number of tokens of data-parallel training, as in 140B; by default 20 per parameter.", metavar="D"
@@ -76,9 +66,8 @@ class Advise(
     )
     period: str | int | None = option(
         "Number of steps between exchanges, or preset for the methods' own; by default 30, 100, 300 and 1000 are "
-        "tried, and methods without a period have 30.",
-        metavar="H",
-    )
+        "tried, and methods without a period have 30.", metavar="H",
+    )  # fmt: skip
     extrapolate: bool = shared.extrapolate()
     every_plan: bool = option(
         "List all plans, and all sentences on what decides and what is unknown.", False, flag="--all"

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Best(
-    Question,
-    command="best",
-    panel=shared.TRAIN,
-    examples=("syncline best rates", "syncline best rates --by wall_clock_s"),
-):
+class Best(Question, panel=shared.TRAIN, examples=("syncline best rates", "syncline best rates --by wall_clock_s")):
     """Rank the configurations of a sweep by the median over their seeds; also show the minimum and the maximum."""
 
     folder: Path = option(
-        "Folder of a sweep; the sweep may still be running or may have been killed.",
-        REQUIRED,
-        metavar="FOLDER",
+        "Folder of a sweep; the sweep may still be running or may have been killed.", REQUIRED, metavar="FOLDER",
         positional=True,
-    )
+    )  # fmt: skip
     by: str = option("Column to rank by; smaller is better.", "loss", metavar="FIELD")
     top: int = option("Number of configurations to show.", 20, metavar="N", minimum=1)
     equal_effort: bool = option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared
 from syncline.questions.declare import Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Calibrate(
     Question,
-    command="calibrate",
     panel=shared.PROCESSES,
     examples=(
         "syncline calibrate",
@@ -32,18 +29,13 @@ class Calibrate(
     """
 
     spec: str | Path | None = shared.spec(
-        help="Spec whose problem's training steps are timed; by default the problem digits.",
-        description="",
-        reader="text",
-        completion="specs_of:run,compare",
-    )
+        help="Spec whose problem's training steps are timed; by default the problem digits.", description="",
+        reader="text", completion="specs_of:run,compare",
+    )  # fmt: skip
     workers: int | Sequence[int] = option(
-        "Numbers of processes to measure with, one after another.",
-        (2, 4),
-        shell_default="2,4",
-        metavar="P,P",
+        "Numbers of processes to measure with, one after another.", (2, 4), shell_default="2,4", metavar="P,P",
         reader="process_counts",
-    )
+    )  # fmt: skip
     fields: Mapping[str, Any] | None = shared.fields()
     network: Any = option("Network whose latency and bandwidth are known; by default both are fitted.", metavar="NET")
     sizes: str | Sequence[str | float] | None = option(
@@ -58,7 +50,6 @@ class Calibrate(
     timeout: str | float = shared.timeout()
     out: str | Path | None = option(
         "Cluster file to write; by default cluster.yaml.",
-        description="Cluster file to write; by default a temporary file that goes with the result.",
-        metavar="FILE",
-    )
+        description="Cluster file to write; by default a temporary file that goes with the result.", metavar="FILE",
+    )  # fmt: skip
     json: bool = shared.json()

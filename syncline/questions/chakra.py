@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared, trace
@@ -12,10 +11,8 @@ ACTIONS = ("export", "import")
 """Directions of the conversion."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Chakra(
     Question,
-    command="chakra",
     panel=shared.SCRIPT,
     examples=(
         "syncline chakra export runs/trace-train --hardware h100 --out for-astra-sim",
@@ -29,18 +26,13 @@ class Chakra(
     """
 
     action: str = option(
-        "Direction of the conversion: export or import.",
-        REQUIRED,
-        metavar="export|import",
-        positional=True,
+        "Direction of the conversion: export or import.", REQUIRED, metavar="export|import", positional=True,
         completion=ACTIONS,
-    )
+    )  # fmt: skip
     source: Path = option(
-        "Folder of the record to export, or of the traces NAME.0.et, NAME.1.et, ...",
-        REQUIRED,
-        metavar="FOLDER",
+        "Folder of the record to export, or of the traces NAME.0.et, NAME.1.et, ...", REQUIRED, metavar="FOLDER",
         positional=True,
-    )
+    )  # fmt: skip
     hardware: str | None = trace.hardware()
     host: str | None = trace.host()
     out: str | Path | None = shared.out()

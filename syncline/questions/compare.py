@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared, training
 from syncline.questions.declare import PYTHON, SHELL, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Compare(
     Question,
-    command="compare",
     panel=shared.TRAIN,
     examples=(
         "syncline compare",
@@ -26,9 +23,6 @@ class Compare(
 
     Returns:
         The result with a row per method and network.
-
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> result = sl.compare(

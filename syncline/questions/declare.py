@@ -10,7 +10,7 @@ import inspect
 import re
 import textwrap
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 REQUIRED = MISSING
 """Default of a field that needs a value."""
@@ -20,6 +20,11 @@ SHELL, PYTHON = "shell", "python"
 
 REST = "fields"
 """Name of the field that has other fields of a spec: ``**fields`` of the function, ``--set`` of the command."""
+
+
+RAISES = """Raises:
+    SynclineError: an argument is wrong; one line says which one, and which values are accepted."""
+"""The errors of a function whose question describes none."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +87,15 @@ def flag_of(declared: Field[Any]) -> str:
     return appearance.flag.partition("/")[0] or f"--{declared.name.replace('_', '-')}"
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 class Question:
-    """The base class of questions, which are frozen dataclasses.
+    """The base class of questions, which it makes frozen dataclasses.
 
     The first paragraphs of a class's docstring are the help of its command. The docstring of its function has all
-    paragraphs, with the arguments before ``Returns:``.
+    paragraphs, with the arguments before ``Returns:``, and `RAISES` unless there are errors of its own.
 
     Attributes:
-        command: name of the command, and of the function.
+        command: name of the command, and of the function: that of the class in lower case.
         returns: class of the answer.
         panel: heading of the command in the list of commands.
         examples: command lines at the end of the command's help.
@@ -100,8 +106,9 @@ class Question:
     panel: ClassVar[str] = ""
     examples: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls, command: str = "", panel: str = "", examples: tuple[str, ...] = ()) -> None:
-        cls.command, cls.panel, cls.examples = command or cls.command, panel or cls.panel, examples or cls.examples
+    def __init_subclass__(cls, panel: str = "", examples: tuple[str, ...] = ()) -> None:
+        cls.command, cls.panel, cls.examples = cls.__name__.lower(), panel, examples
+        dataclass(frozen=True, repr=False, eq=False)(cls)
 
     @classmethod
     def declared(cls, place: str) -> list[Field[Any]]:
@@ -130,7 +137,9 @@ class Question:
             described.append(textwrap.fill(text, 112, subsequent_indent="    "))
         arguments = "Args:\n" + textwrap.indent("\n".join(described), "    ")
         ending = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
-        return "\n\n".join(filter(None, [cls.summary(), arguments, ending]))
+        returned, prompt, example = ending.partition(">>> ")
+        errors = "" if "Raises:" in returned else RAISES
+        return "\n\n".join(filter(None, [cls.summary(), arguments, returned.strip(), errors, prompt + example]))
 
     @classmethod
     def signature(cls) -> inspect.Signature:

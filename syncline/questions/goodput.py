@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from syncline.questions import shared
 from syncline.questions.declare import PYTHON, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Goodput(
     Question,
-    command="goodput",
     panel=shared.CLOCK,
     examples=(
         "syncline goodput --workers 1024,16384 --checkpoint 30s --restart 10min",
@@ -25,9 +22,6 @@ class Goodput(
 
     Returns:
         The result with a row per number of workers, recovery and interval.
-
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> (row,) = sl.goodput("llama-3", 16384, restart="10 min", checkpoint={"write_time": 30}).rows
@@ -42,15 +36,12 @@ class Goodput(
     step_time: str | float = option("Duration of a step without failures.", "10 s", in_order=True, metavar="TIME")
     recovery: str | Iterable[str] | None = option(
         "Recovery from failures: restart (all workers, from a checkpoint), elastic (the others continue) or alone "
-        "(each worker continues at its own pace); by default that of the failures.",
-        metavar="HOW,...",
-        reader="words",
-    )
+        "(each worker continues at its own pace); by default that of the failures.", metavar="HOW,...", reader="words",
+    )  # fmt: skip
     interval: Any = option(
-        "Time between checkpoints; or best, or never; by default that of the failures.",
-        metavar="TIME,...",
+        "Time between checkpoints; or best, or never; by default that of the failures.", metavar="TIME,...",
         reader="words",
-    )
+    )  # fmt: skip
     checkpoint: Any = shared.checkpoint()
     size: str | float | None = option("Size of a checkpoint, as in 2TB.", metavar="SIZE")
     bandwidth: str | float | None = shared.bandwidth()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared, training
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Launch(
     Question,
-    command="launch",
     panel=shared.PROCESSES,
     examples=(
         "syncline launch rosenbrock-mt-dao --workers 2 --set steps=200",
@@ -47,9 +44,8 @@ class Launch(
     port: int = option("TCP port at which the processes meet; by default any free port.", 0, metavar="PORT")
     reproducible: bool = option(
         "Sum in the simulator's order, so that the results equal the simulator's bit for bit; sends the same number of "
-        "bytes.",
-        False,
-    )
+        "bytes.", False,
+    )  # fmt: skip
     rejoins: int = option("Number of restarts of each worker of an asynchronous method that dies.", 3, metavar="N")
     out: str | Path | None = shared.out()
     exact: bool = shared.exact()

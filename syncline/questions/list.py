@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, Question, option
 
@@ -14,22 +12,17 @@ CATALOGUES = (
 """Names of the catalogues."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class List(
     Question,
-    command="list",
     panel=shared.CATALOGUE,
     examples=("syncline list specs", "syncline list methods --model olmo-1b --workers 64"),
 ):
     """List the names that a spec or an option accepts: networks, methods, specs, ..."""
 
     catalogue: str = option(
-        f"Catalogue: {', '.join(CATALOGUES[:-1])} or {CATALOGUES[-1]}.",
-        REQUIRED,
-        metavar="WHAT",
-        positional=True,
+        f"Catalogue: {', '.join(CATALOGUES[:-1])} or {CATALOGUES[-1]}.", REQUIRED, metavar="WHAT", positional=True,
         completion=CATALOGUES,
-    )
+    )  # fmt: skip
     model: str | None = option(
         "Model for whose tensors 'list methods' counts bytes; by default gpt-160m.", metavar="NAME", completion="models"
     )

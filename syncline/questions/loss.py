@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from syncline.questions import shared
 from syncline.questions.declare import PYTHON, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Loss(
     Question,
-    command="loss",
     panel=shared.CLOCK,
     examples=(
         "syncline loss 1.3B --replicas 2,4,8",
@@ -26,29 +23,19 @@ class Loss(
     Returns:
         The result with a row per training.
 
-    Raises:
-        SpecError: an argument is wrong; the message says which one, and which values are accepted.
-
     >>> import syncline as sl
     >>> [(row["method"], round(row["loss"], 3)) for row in sl.loss(["ddp-adam", "diloco"], "1.3B", replicas=4).rows]
     [('ddp-adam', 2.454), ('diloco', 2.473)]
     """
 
     method: str | Iterable[str] = option(
-        "Method: a name from 'syncline list fits', or several.",
-        ("ddp-adam", "diloco"),
-        in_order=True,
-        shell_default="ddp-adam,diloco",
-        metavar="NAME,...",
-        reader="words",
-    )
+        "Method: a name from 'syncline list fits', or several.", ("ddp-adam", "diloco"), in_order=True,
+        shell_default="ddp-adam,diloco", metavar="NAME,...", reader="words",
+    )  # fmt: skip
     parameters: Any = option(
         "Number of parameters of the model, as in 1.3B; without it, a target loss also finds the model.",
-        in_order=True,
-        metavar="[N,...]",
-        positional=True,
-        reader="words",
-    )
+        in_order=True, metavar="[N,...]", positional=True, reader="words",
+    )  # fmt: skip
     tokens: str | float | None = option(
         "Number of tokens of the whole training; by default 20 per parameter.", metavar="D"
     )

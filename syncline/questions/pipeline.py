@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared
 from syncline.questions.declare import Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Pipeline(
     Question,
-    command="pipeline",
     panel=shared.CLOCK,
     examples=(
         "syncline pipeline --stages 4 --microbatches 8 --schedule gpipe,1f1b",
@@ -39,20 +36,15 @@ class Pipeline(
     spec: Any = shared.spec(default="pipeline-schedules", completion="specs_of:pipeline")
     fields: Mapping[str, Any] | None = shared.fields()
     schedules: Any = option(
-        "Schedule: a name from 'syncline list schedules', or several.",
-        flag="--schedule",
-        metavar="NAME,...",
-        completion="schedules",
-        reader="many_values",
-        repeatable=True,
-    )
+        "Schedule: a name from 'syncline list schedules', or several.", flag="--schedule", metavar="NAME,...",
+        completion="schedules", reader="many_values", repeatable=True,
+    )  # fmt: skip
     stages: int | None = option("Number of stages.", metavar="K")
     microbatches: int | None = option("Number of micro-batches in a step.", metavar="M")
     forward: Any = option(
-        "Time of the forward pass of a micro-batch, as in 20ms; or one time per stage.",
-        metavar="TIME,...",
+        "Time of the forward pass of a micro-batch, as in 20ms; or one time per stage.", metavar="TIME,...",
         reader="values",
-    )
+    )  # fmt: skip
     backward: Any = option(
         "Time of the backward pass of a micro-batch; or one time per stage.", metavar="TIME,...", reader="values"
     )
@@ -61,10 +53,9 @@ class Pipeline(
     )
     chunks: int | None = option("Number of layer chunks per stage, for interleaved.", metavar="V")
     max_in_flight: Any = option(
-        "Largest number of micro-batches in a stage at a time; or one number per stage.",
-        metavar="N,...",
+        "Largest number of micro-batches in a stage at a time; or one number per stage.", metavar="N,...",
         reader="values",
-    )
+    )  # fmt: skip
     networks: Any = shared.networks()
     activation_bytes: str | float | None = option(
         "Size of the activations that a micro-batch sends to the next stage, as in 8MB.", metavar="SIZE", reader="yaml"

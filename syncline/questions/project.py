@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ from syncline.questions import shared
 from syncline.questions.declare import SHELL, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Project(
     shared.FailingMachines,
     shared.Projection,
-    command="project",
     panel=shared.CLOCK,
     examples=(
         "syncline project",
@@ -33,9 +30,6 @@ class Project(
     Returns:
         The result with a row per method and setting.
 
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
-
     >>> import syncline as sl
     >>> result = sl.project(workers=[8, 64], methods=["ddp-adam", "diloco"], networks=["10gbe"])
     >>> [(row["method"], row["workers"], round(row["speedup"], 1)) for row in result.rows]
@@ -51,19 +45,16 @@ class Project(
     )
     period: str | int | None = option(
         "Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own; by "
-        "default 30.",
-        metavar="H",
-    )
+        "default 30.", metavar="H",
+    )  # fmt: skip
     thresholds: bool | None = option(
         "Print the bandwidths below which each method is faster than the baseline; by default with up to 1,000 rows.",
         flag="--thresholds/--no-thresholds",
     )
     grid: Sequence[str] | None = option(
         "Values of a field, as in workers=8,64 or network.latency=50us,1ms, or a YAML list; repeatable.",
-        metavar="FIELD=VALUES",
-        repeatable=True,
-        place=SHELL,
-    )
+        metavar="FIELD=VALUES", repeatable=True, place=SHELL,
+    )  # fmt: skip
     csv: Path | None = shared.csv()
     parquet: Path | None = option(
         "Parquet file for the rows; NAME.parquet by default with --grid.", metavar="FILE", place=SHELL

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared
 from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Replicate(
     Question,
-    command="replicate",
     panel=shared.TRAIN,
     examples=(
         "syncline replicate --list",
@@ -42,15 +39,9 @@ class Replicate(
     """
 
     name: str | Path = option(
-        "Bundled replication, or a YAML file.",
-        REQUIRED,
-        in_order=True,
-        shell_default=None,
-        metavar="NAME",
-        positional=True,
-        reader="text",
-        completion="replications",
-    )
+        "Bundled replication, or a YAML file.", REQUIRED, in_order=True, shell_default=None, metavar="NAME",
+        positional=True, reader="text", completion="replications",
+    )  # fmt: skip
     scale: str | None = option(
         "Scale of the replication: cpu, or another of its scales, as larger or gpu.", metavar="NAME"
     )
@@ -61,10 +52,9 @@ class Replicate(
         "Largest number of trainings in this call; the same command continues later.", metavar="N"
     )
     time: float | str | None = option(
-        "Time during which this call starts trainings, as in 10min; the same command continues later.",
-        flag="--for",
+        "Time during which this call starts trainings, as in 10min; the same command continues later.", flag="--for",
         metavar="TIME",
-    )
+    )  # fmt: skip
     jobs: int | None = shared.jobs()
     out: str | Path | None = option("Folder of the replication; by default results/replication/NAME.", metavar="FOLDER")
     on_stage: Callable[[Any], Any] | None = option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared
@@ -12,10 +11,8 @@ PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
 """The papers; a test compares them with the scoreboard."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Reproduce(
     Question,
-    command="reproduce",
     panel=shared.CATALOGUE,
     examples=(
         "syncline reproduce",
@@ -39,11 +36,8 @@ class Reproduce(
     """
 
     paper: str | None = option(
-        "Paper: curvadion, demo, mt-dao, basis-rotation or lion-cub; by default all.",
-        in_order=True,
-        metavar="PAPER",
-        positional=True,
-        completion=PAPERS,
-    )
+        "Paper: curvadion, demo, mt-dao, basis-rotation or lion-cub; by default all.", in_order=True, metavar="PAPER",
+        positional=True, completion=PAPERS,
+    )  # fmt: skip
     plot: Path | None = shared.plot("Draw a summary of each paper: summary_PAPER.png.", metavar="FOLDER")
     json: bool = shared.json()

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared
 from syncline.questions.declare import Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Rm(
-    Question,
-    command="rm",
-    panel=shared.RESULTS,
-    examples=("syncline rm --partial", "syncline rm compare-text compare-text-2 --yes"),
+    Question, panel=shared.RESULTS, examples=("syncline rm --partial", "syncline rm compare-text compare-text-2 --yes")
 ):
     """Remove run folders and the remains of killed runs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared, training
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Run(
     Question,
-    command="run",
     panel=shared.TRAIN,
     examples=(
         "syncline run rosenbrock-mt-dao --set method.period=8 --set steps=200",
@@ -26,9 +23,6 @@ class Run(
 
     Returns:
         The result with a row per seed; for a study, the rows of the study.
-
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
 
     >>> import syncline as sl
     >>> result = sl.run(

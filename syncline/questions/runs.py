@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared
 from syncline.questions.declare import Question
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Runs(Question, command="runs", panel=shared.RESULTS, examples=("syncline runs", "syncline runs results --json")):
+class Runs(Question, panel=shared.RESULTS, examples=("syncline runs", "syncline runs results --json")):
     """List the run folders: command, date, and whether each run is complete."""
 
     folder: Path = shared.folder(help="Folder of the run folders.", positional=True)

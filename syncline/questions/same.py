@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Same(
     Question,
-    command="same",
     panel=shared.RESULTS,
     examples=("syncline same runs/digits-ddp runs/digits-ddp-2", "syncline same digits-ddp other --tolerance 1e-6"),
 ):

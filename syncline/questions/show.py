@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, Question
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Show(
-    Question,
-    command="show",
-    panel=shared.RESULTS,
-    examples=("syncline show compare-text", "syncline show runs/compare-text --json"),
+    Question, panel=shared.RESULTS, examples=("syncline show compare-text", "syncline show runs/compare-text --json")
 ):
     """Print the tables of a finished run again. Nothing is run."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ VARIABLES = ("bandwidth", "latency", "period", "delay", "workers", "network")
 TARGETS, WHERE = "Targets", "Where"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Solve(
     shared.Projection,
-    command="solve",
     panel=shared.CLOCK,
     examples=(
         "syncline solve bandwidth --cluster two-sites-a100 --tokens 9B --deadline 1d",
@@ -37,9 +34,6 @@ class Solve(
         The result with a row per method, best first: ``holds`` says where the target is met, ``value`` is the solution,
         ``low`` and ``high`` are the solutions at the bounds of the clock. Each row also has `sl.project`'s row there.
 
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
-
     >>> import syncline as sl
     >>> asked = {"model": "llama-7b", "cluster": "two-sites-a100", "layout": "data=32", "methods": "diloco"}
     >>> (row,) = sl.solve("bandwidth", **asked, tokens="140B", deadline="30d").rows
@@ -48,13 +42,9 @@ class Solve(
     """
 
     variable: str = option(
-        "Variable to solve for: bandwidth, latency, period, delay, workers or network.",
-        REQUIRED,
-        in_order=True,
-        metavar="WHAT",
-        positional=True,
-        completion=VARIABLES,
-    )
+        "Variable to solve for: bandwidth, latency, period, delay, workers or network.", REQUIRED, in_order=True,
+        metavar="WHAT", positional=True, completion=VARIABLES,
+    )  # fmt: skip
     deadline: str | float | None = option(
         "Longest time of the whole training, as in 30d.", metavar="TIME", panel=TARGETS
     )
@@ -80,24 +70,20 @@ class Solve(
     )
     fits: bool | None = option(
         "Require that each worker's state fits into its memory; the default when solving for workers.",
-        flag="--fits/--no-fits",
-        panel=TARGETS,
-    )
+        flag="--fits/--no-fits", panel=TARGETS,
+    )  # fmt: skip
     batch_tokens: str | float | None = option(
         "Number of tokens in a step of all workers, as in 2M; by default 32,768 per worker, or with best the optimum "
-        "of the published fits.",
-        metavar="B",
-    )
+        "of the published fits.", metavar="B",
+    )  # fmt: skip
     level: str | int | None = option(
         "Level of the network to solve for, if it has several; by default the outermost.", metavar="NAME", panel=WHERE
     )
     among: Any = option(
         "Links to choose from, each with =PRICE for its price per month.",
         description="Links to choose from: names, or links; a mapping has the price of each per month.",
-        metavar="NET,...",
-        panel=WHERE,
-        completion="networks",
-    )
+        metavar="NET,...", panel=WHERE, completion="networks",
+    )  # fmt: skip
     most: int | None = option(
         "Largest number of workers to try; by default 16 times the cluster's workers.", metavar="P"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared, training
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Sweep(
     Question,
-    command="sweep",
     panel=shared.TRAIN,
     examples=(
         "syncline sweep rosenbrock-mt-dao --grid method.lr=1e-3,3e-3 --out rates",
@@ -48,12 +45,9 @@ class Sweep(
     spec: Any = shared.spec(shell_default=REQUIRED, completion="specs_of:run,compare")
     grid: Mapping[str, Sequence[Any]] | None = option(
         "Values of a field, as in method.lr=1e-3,3e-3 or a YAML list; repeatable.",
-        description="Values by field: {'method.lr': [1e-3, 3e-3], 'network': ['10gbe', 'wan']}.",
-        in_order=True,
-        metavar="FIELD=VALUES",
-        reader="grids",
-        repeatable=True,
-    )
+        description="Values by field: {'method.lr': [1e-3, 3e-3], 'network': ['10gbe', 'wan']}.", in_order=True,
+        metavar="FIELD=VALUES", reader="grids", repeatable=True,
+    )  # fmt: skip
     problem: Any = training.problem()
     method: Any = training.method(help="The method; several methods are a grid.")
     network: Any = training.method(help="The network that times the training.")
@@ -67,10 +61,8 @@ class Sweep(
     tune: Mapping[str, Any] | None = option(
         "Field to search over, with its range, as in method.lr=1e-4..1e-1; repeatable.",
         description="Lower and upper bound by field, for a search: {'method.lr': (1e-4, 1e-1)}.",
-        metavar="FIELD=LOW..HIGH",
-        reader="ranges",
-        repeatable=True,
-    )
+        metavar="FIELD=LOW..HIGH", reader="ranges", repeatable=True,
+    )  # fmt: skip
     search: str | None = option("Search algorithm: optuna.", metavar="NAME")
     trials: int | None = option("Number of trials for each combination of the grids.", metavar="N")
     equal_effort: bool = option(

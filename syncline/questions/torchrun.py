@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from syncline.questions import shared
 from syncline.questions.declare import Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Torchrun(Question, command="torchrun"):
+class Torchrun(Question):
     """Run a spec in processes that torchrun started, one worker or more in each; or calibrate their machines."""
 
     spec: Any = shared.spec(help="A YAML file or a bundled spec.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,27 +19,21 @@ HARDWARE = "a100"
 hardware = partial(
     shared.hardware,
     help="Hardware: a name from 'syncline list hardware', or measured[:SCALE] for the recorded times.",
-    default=HARDWARE,
-    metavar="NAME",
-)
+    default=HARDWARE, metavar="NAME",
+)  # fmt: skip
 host = partial(
     option,
     help="Whether the host runs ahead of its device, as with a GPU, or waits for it, as with a CPU; by default by the "
-    "hardware.",
-    metavar="ahead|waits",
-    completion=("ahead", "waits"),
-)
+    "hardware.", metavar="ahead|waits", completion=("ahead", "waits"),
+)  # fmt: skip
 target_loss = partial(
-    option,
-    help="Loss whose time to reach is reported; by default the highest of several scripts' final losses.",
+    option, help="Loss whose time to reach is reported; by default the highest of several scripts' final losses.",
     metavar="X",
-)
+)  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Trace(
     Question,
-    command="trace",
     panel=shared.SCRIPT,
     examples=(
         "syncline trace --workers 4 -- train.py --epochs 1",
@@ -64,24 +57,16 @@ class Trace(
 
     what: str | Path | Callable[[], object] | Sequence[str | Path | Callable[[], object]] | None = option(
         "A script, or a function without arguments that does the same; the first of several is the baseline of the "
-        "speedups.",
-        in_order=True,
-        place=PYTHON,
-    )
+        "speedups.", in_order=True, place=PYTHON,
+    )  # fmt: skip
     script: Sequence[str] | None = option(
-        "Script file, or -m and a module, followed by the script's arguments.",
-        metavar="-- SCRIPT ...",
-        positional=True,
-        repeatable=True,
-        place=SHELL,
-    )
+        "Script file, or -m and a module, followed by the script's arguments.", metavar="-- SCRIPT ...",
+        positional=True, repeatable=True, place=SHELL,
+    )  # fmt: skip
     scripts: Sequence[str] | None = option(
-        "Command line of a script, in place of '-- SCRIPT'; repeatable, to compare scripts.",
-        flag="--script",
-        metavar="WORDS",
-        repeatable=True,
-        place=SHELL,
-    )
+        "Command line of a script, in place of '-- SCRIPT'; repeatable, to compare scripts.", flag="--script",
+        metavar="WORDS", repeatable=True, place=SHELL,
+    )  # fmt: skip
     workers: int = option("Number of ranks; each is a process.", 4, metavar="P")
     networks: Any = shared.networks()
     hardware: Any = hardware()
@@ -89,25 +74,20 @@ class Trace(
     host: str | None = host()
     target_loss: float | None = target_loss()
     gpu: str = option(
-        "GPUs that the script sees: none, or auto (CUDA_VISIBLE_DEVICES, else one for each rank).",
-        default="auto",
-        metavar="auto|none",
-        completion=("auto", "none"),
-    )
+        "GPUs that the script sees: none, or auto (CUDA_VISIBLE_DEVICES, else one for each rank).", default="auto",
+        metavar="auto|none", completion=("auto", "none"),
+    )  # fmt: skip
     clock: str = option(
-        "Allow the script to make decisions by the clock, which is that of the recording; or refuse it.",
-        "refuse",
-        metavar="refuse|allow",
-        completion=("refuse", "allow"),
-    )
+        "Allow the script to make decisions by the clock, which is that of the recording; or refuse it.", "refuse",
+        metavar="refuse|allow", completion=("refuse", "allow"),
+    )  # fmt: skip
     shapes: bool = option(
         "Record shapes only, without values or losses; works for hundreds of ranks.", default=False, place=SHELL
     )
     ranks: str | None = option(
-        "With --shapes: ranks to record; by default Syncline finds the ranks that differ.",
-        metavar="R,R,...",
+        "With --shapes: ranks to record; by default Syncline finds the ranks that differ.", metavar="R,R,...",
         place=SHELL,
-    )
+    )  # fmt: skip
     out: str | Path | None = shared.out()
     exact: bool = shared.exact()
     json: bool = shared.json()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Validate(
     Question,
-    command="validate",
     panel=shared.PROCESSES,
     examples=(
         "syncline validate validate-compute",
@@ -31,20 +28,15 @@ class Validate(
     """
 
     specs: Sequence[str] = option(
-        "YAML files, or bundled specs (see 'syncline list specs').",
-        REQUIRED,
-        metavar="SPEC",
-        positional=True,
-        repeatable=True,
-        completion="specs_of:run,compare,validate",
-    )
+        "YAML files, or bundled specs (see 'syncline list specs').", REQUIRED, metavar="SPEC", positional=True,
+        repeatable=True, completion="specs_of:run,compare,validate",
+    )  # fmt: skip
     fields: Mapping[str, Any] | None = shared.fields()
     data: Path | None = option("Folder of the published measurements; by default the spec's.", metavar="FOLDER")
     measurements: Sequence[str] | None = option(
         "For 'clusters': a CSV file with the columns of a bundled one, predicted row by row; repeatable.",
-        metavar="FILE",
-        repeatable=True,
-    )
+        metavar="FILE", repeatable=True,
+    )  # fmt: skip
     workers: str | None = option(
         "Numbers of processes for the trainings, as in 2,4; by default the spec's.", metavar="P,..."
     )

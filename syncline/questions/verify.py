@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline.questions import shared
 from syncline.questions.declare import REQUIRED, Question
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Verify(
-    Question,
-    command="verify",
-    panel=shared.RESULTS,
-    examples=("syncline verify compare-text", "syncline verify runs/compare-text"),
+    Question, panel=shared.RESULTS, examples=("syncline verify compare-text", "syncline verify runs/compare-text")
 ):
     """Compare a result folder with the hashes in its manifest: missing, changed and added files.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ from syncline.questions import shared, trace
 from syncline.questions.declare import REQUIRED, Question, option
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Whatif(
     Question,
-    command="whatif",
     panel=shared.SCRIPT,
     examples=(
         "syncline whatif runs/trace-train --network two-sites",
@@ -28,20 +25,12 @@ class Whatif(
     Returns:
         The result with a row per record and network; `Result.json` also has ``sites``, ``links``, ``losses`` and
         ``sensitivities``.
-
-    Raises:
-        SynclineError: an argument is wrong; one line says which one, and which values are accepted.
     """
 
     record: Any = option(
-        "Folders of recorded traces; the first is the baseline.",
-        REQUIRED,
-        in_order=True,
-        metavar="RECORD...",
-        positional=True,
-        repeatable=True,
-        completion="runs",
-    )
+        "Folders of recorded traces; the first is the baseline.", REQUIRED, in_order=True, metavar="RECORD...",
+        positional=True, repeatable=True, completion="runs",
+    )  # fmt: skip
     networks: Any = shared.networks()
     hardware: Any = trace.hardware()
     algorithm: str | None = shared.algorithm()
@@ -50,14 +39,10 @@ class Whatif(
     scale_latency: float = option("Factor on the latency of all links.", 1.0, metavar="X")
     scale_compute: float = option("Factor on the speed of computation.", 1.0, metavar="X")
     overlap: bool = option(
-        "off: wait for the result of each collective at once.",
-        True,
+        "off: wait for the result of each collective at once.", True,
         description="Let collectives run while a worker computes; otherwise a worker waits for each call at once.",
-        shell_default="on",
-        metavar="on|off",
-        completion=("on", "off"),
-        reader="on_or_off",
-    )
+        shell_default="on", metavar="on|off", completion=("on", "off"), reader="on_or_off",
+    )  # fmt: skip
     target_loss: float | None = trace.target_loss()
     out: str | Path | None = shared.out(
         help="New folder for the results; by default none is written.",

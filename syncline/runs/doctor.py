@@ -13,6 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
 from syncline.errors import error_text
 from syncline.files import temporary_folder
 from syncline.runs.folders.folder import PACKAGES, installed_version
@@ -95,6 +99,22 @@ def findings() -> list[Finding]:
 def records(results: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the rows of ``--json``."""
     return [asdict(finding) for finding in results]
+
+
+def finding_tables(results: Iterable[Finding]) -> list[Group]:
+    """Return a table for each group, with the consequences of a missing part; and a line about all of them."""
+    groups: dict[str, Table] = {}
+    lacking = 0
+    for finding in results:
+        if finding.group not in groups:
+            groups[finding.group] = rows = Table.grid(padding=(0, 2))
+            rows.add_column(min_width=20, no_wrap=True)
+            rows.add_column(overflow="fold")
+        description = finding.found + (f"; {finding.without}" if finding.without else "")
+        groups[finding.group].add_row(f"  {finding.name}", Text(description))
+        lacking += not finding.ok
+    summary = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
+    return [*(Group(Text(group, style="bold"), rows, Text()) for group, rows in groups.items()), Group(Text(summary))]
 
 
 def _package(name: str) -> Answer:

@@ -1,8 +1,7 @@
-"""Specs of machine failures: failure rates, outages, checkpoints, and recovery of the training."""
+"""Specs of machine failures: failure rates, and the recovery of the training."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,27 +12,21 @@ from pydantic_core import PydanticCustomError
 
 from syncline.costmodel.presets import preset
 from syncline.costmodel.reliability.checkpoints import best_interval_s, intervals_within
-from syncline.costmodel.reliability.rates import (
-    FAILURE_RATES,
-    REPAIR_S,
-    FailureRate,
-    Per,
-    group_mtbf_s,
-    repair_text,
-)
+from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
+from syncline.costmodel.reliability.rates import FAILURE_RATES, REPAIR_S, FailureRate, Per, group_mtbf_s, repair_text
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
-from syncline.specs.clock import BandwidthField, BytesField
+from syncline.methods import MethodBase
+from syncline.specs.checkpoints import CheckpointSpec
 from syncline.specs.cluster.files import is_file, parse_fields, read_text
 from syncline.specs.faults import sends_only_means
+from syncline.specs.outages import OutageSpec, parse_outages
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
     from syncline.sim.failures.outages import Outage
     from syncline.sim.failures.roster import FailingGroup
     from syncline.sim.failures.work import CheckpointTimes
-from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
-from syncline.methods import MethodBase
 
 Recovery = Literal["restart", "elastic"]
 """Recovery of a synchronous method after a failure."""
@@ -57,106 +50,6 @@ class FailureRateSpec(Spec):
     repair_time: Seconds | None = None
 
 
-class OutageSpec(Spec):
-    """An outage of a worker, node or site from ``start`` until ``end``; without ``end``, forever.
-
-    Args:
-        worker: number of the worker, from 0; exactly one of ``worker``, ``node`` and ``site`` is set.
-        node: number of the node, from 0.
-        site: number of the site, from 0.
-        start: start of the outage, in seconds from the beginning of the training.
-        end: end of the outage, in seconds from the beginning of the training; by default it does not end.
-    """
-
-    worker: int | None = Field(default=None, ge=0)
-    node: int | None = Field(default=None, ge=0)
-    site: int | None = Field(default=None, ge=0)
-    start: Seconds = 0.0
-    end: Seconds | None = None
-
-    @model_validator(mode="after")
-    def _one_thing(self) -> OutageSpec:
-        units = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
-        if len(units) != 1:
-            raise refusal("", units, "one of worker, node and site, by its number")
-        if self.end is not None and self.end <= self.start:
-            raise refusal("end", self.end, f"a time after start ({self.start:g} s)")
-        return self
-
-    def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
-        """Return the first rank of the outage, and the rank after its last.
-
-        Args:
-            node_workers: workers of a node.
-            site_workers: workers of a site.
-        """
-        number, width = next(
-            (number, width)
-            for number, width in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers))
-            if number is not None
-        )
-        return number * width, (number + 1) * width
-
-
-def _interval(value: Any, path: str) -> Any:
-    return value if value in ("best", "never") else parse_seconds(value, path)
-
-
-IntervalField = Annotated[Literal["best", "never"] | float, parsed(_interval)]
-"""Seconds of work between checkpoints; or ``best``, or ``never``."""
-
-
-class CheckpointSpec(Spec):
-    """Checkpoints of a training's state: their interval, their cost, their mode.
-
-    A checkpoint takes ``write_time``, or its ``size`` over the ``bandwidth`` of all writing workers together. If a
-    training has no ``size``, the size is that of its parameters and of all states of its method. ``mode`` is
-    ``blocking``: the training stops while the checkpoint is written; ``asynchronous``: the training stops only while
-    the state is copied (``snapshot_time``), the checkpoint is then written during the next steps, and can be restored
-    once it is complete; ``peer``: like ``asynchronous``, but into the memory of the worker half-way round, and the
-    checkpoint is lost if both workers fail. ``restore_time``: the time to read it; by default the time to write it.
-    """
-
-    interval: IntervalField = "best"
-    write_time: Seconds | None = None
-    size: BytesField | None = None
-    bandwidth: BandwidthField | None = None
-    mode: Literal["blocking", "asynchronous", "peer"] = "blocking"
-    snapshot_time: Seconds = 0.0
-    restore_time: Seconds | None = None
-
-    @model_validator(mode="after")
-    def _one_cost(self) -> CheckpointSpec:
-        if self.write_time is not None and (self.size is not None or self.bandwidth is not None):
-            raise refusal("write_time", self.write_time, "nothing beside size and bandwidth, which say it, too")
-        if self.size is not None and self.bandwidth is None:
-            raise refusal("bandwidth", None, "a rate, beside the size that is written at it")
-        if isinstance(self.interval, float) and not 0 < self.interval < math.inf:
-            raise refusal("interval", self.interval, "a positive time, best, or never")
-        if self.snapshot_time and self.mode == "blocking":
-            raise refusal(
-                "snapshot_time", self.snapshot_time, "none where checkpoints are blocking; or mode: asynchronous"
-            )
-        return self
-
-    def write_s(self, nbytes: float | None) -> float:
-        """Return the seconds to write a checkpoint; ``nbytes`` is the size of the training's own state."""
-        size = self.size if self.size is not None else nbytes
-        if self.bandwidth is None:
-            return self.write_time or 0.0
-        if size is None:
-            raise SpecError("failures.checkpoint.size", None, "a size beside the bandwidth, or write_time")
-        return size / self.bandwidth
-
-    def load_s(self, nbytes: float | None) -> float:
-        """Return the seconds to read a checkpoint."""
-        return self.write_s(nbytes) if self.restore_time is None else self.restore_time
-
-    def blocking_s(self, nbytes: float | None) -> float:
-        """Return the seconds for which a checkpoint stops the training."""
-        return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot_time
-
-
 def _rates(value: Any, path: str) -> Any:
     """Return fields of rates: of a published rate by name, of a mean time between failures, or of one rate."""
     if isinstance(value, str) and value.lower() in FAILURE_RATES:
@@ -168,22 +61,6 @@ def _rates(value: Any, path: str) -> Any:
         return [value]
     is_number = isinstance(value, str | int | float) and not isinstance(value, bool)
     return [{"mtbf": value}] if is_number else value
-
-
-def _outages(value: Any, path: str) -> Any:
-    """Return the rows of a CSV file with columns ``start``, ``end``, and ``worker``, ``node`` or ``site``."""
-    if not (isinstance(value, str) and value.endswith(".csv")):
-        return value
-    rows = csv.DictReader(read_text(Path(value), path).splitlines())
-    # A bare number is in seconds, as in a column of a log. An empty cell is a missing field.
-    return [{name: _plain(cell) for name, cell in row.items() if name and cell and cell.strip()} for row in rows]
-
-
-def _plain(cell: str) -> Any:
-    try:
-        return int(cell) if cell.strip().isdecimal() else float(cell)
-    except ValueError:
-        return cell.strip()
 
 
 class FailuresSpec(Spec):
@@ -203,7 +80,7 @@ class FailuresSpec(Spec):
     """
 
     rates: Annotated[tuple[FailureRateSpec, ...], parsed(_rates)] = ()
-    outages: Annotated[tuple[OutageSpec, ...], parsed(_outages)] = ()
+    outages: Annotated[tuple[OutageSpec, ...], parsed(parse_outages)] = ()
     repair_time: Seconds = REPAIR_S
     rejoin_time: Seconds | None = None
     workers_per_node: Workers = 1
@@ -478,13 +355,7 @@ def fault_tolerant_group(
         for rate in failures.failure_rates()
     )
     return FaultTolerantGroup(
-        copies,
-        1 / per_s if per_s else math.inf,
-        failures.mtbf_s(workers),
-        failures.all_lost_mtbf_s(workers),
-        step_s,
-        failures.detection_timeout + 2 * failures.regroup_time,
-        failures.restart_time + load_s,
-        downtime_s(failures),
+        copies, 1 / per_s if per_s else math.inf, failures.mtbf_s(workers), failures.all_lost_mtbf_s(workers), step_s,
+        failures.detection_timeout + 2 * failures.regroup_time, failures.restart_time + load_s, downtime_s(failures),
         period,
-    )
+    )  # fmt: skip

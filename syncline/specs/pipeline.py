@@ -17,11 +17,7 @@ from syncline.methods.parts.remedies import remedy_of
 from syncline.registry import PYTHON
 from syncline.seeds import generator
 from syncline.specs.cluster.spec_fields import check_network_sizes
-from syncline.specs.experiment import (
-    Experiment,
-    NetworkField,
-    check_distinct,
-)
+from syncline.specs.experiment import Experiment, NetworkField, check_distinct
 from syncline.specs.memory import HardwareField
 from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syncline.checkout import has_replication, import_replication
 from syncline.errors import SynclineError
 from syncline.fields import kind_of_model
-from syncline.registry import Registry, import_reference
+from syncline.registry import Registry
 from syncline.specs.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -115,12 +115,3 @@ def study_of_kind(kind: str) -> Study:
 def study_of(spec: Experiment) -> Study:
     """Return the study of a spec."""
     return study_of_kind(kind_of_model(type(spec)))
-
-
-def lazy_function(reference: str) -> Callable[..., Any]:
-    """Return a function that imports ``module:name`` when it is called, and calls it."""
-
-    def call(*arguments: Any) -> Any:
-        return import_reference(reference, installed=True)(*arguments)
-
-    return call

@@ -18,8 +18,7 @@ MODULES = {
     "collections.abc": ("Callable", "Iterable", "Mapping", "Sequence"),
     "pathlib": ("Path",),
     "typing": ("Any",),
-    "syncline.api.report_page": ("ReportPage",),
-    "syncline.api.result": ("Result",),
+    "syncline.api.result": ("ReportPage", "Result"),
     "syncline.api.sweeps": ("SweepResult",),
     "syncline.specs": ("Experiment",),
 }
@@ -40,7 +39,7 @@ def stub() -> str:
     names = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     used = {module: [name for name in available if name in names] for module, available in MODULES.items()}
     imports = [f"from {module} import {', '.join(found)}" for module, found in used.items() if found]
-    return "\n".join([HEAD, *imports, "", "def answer(question: Any) -> Any: ...", body])
+    return "\n".join([HEAD, *imports, "", "def answer(question: Any, *progress: Any) -> Any: ...", body])
 
 
 if __name__ == "__main__":

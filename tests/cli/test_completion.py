@@ -21,7 +21,7 @@ def test_all_lists_are_offered():
 
 @pytest.mark.parametrize("command_", ["compare", "run", "project", "pipeline", "validate"])
 def test_specs_are_offered_to_the_command_that_takes_them(command_):
-    offered = completion.specs_of(command_)("")
+    offered = completion.offer_of(f"specs_of:{command_}")("")
     assert offered == [name for name in bundled() if command_of_kind(kind_of(name)) == command_] != []
 
 

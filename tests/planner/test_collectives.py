@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from syncline.api.collectives import collectives_result
 from syncline.costmodel import ALGORITHMS, COLLECTIVES, Link, best_algorithm, collective_s
 from syncline.errors import SpecError
-from syncline.planner import collectives as experiment
 from syncline.planner.collective_tables import collectives_tables
 from syncline.planner.collectives import (
     BUS_FACTORS,
@@ -23,7 +23,6 @@ from syncline.planner.collectives import (
     algorithm_bandwidth,
     collectives,
     crossovers,
-    plot_costs,
 )
 from syncline.specs import network
 
@@ -221,7 +220,7 @@ def test_tables_with_starts_count_from_the_last_one():
 @pytest.mark.parametrize("fields", [{}, {"workers": 1, "networks": ["wan", "10gbe"]}, {"nbytes": "0"}])
 def test_the_figure_is_written(fields, tmp_path):
     file = tmp_path / "new" / "figure.svg"
-    assert plot_costs(asked(collectives=["all_reduce", "gather"], **fields), file) == file
+    assert collectives_result(asked(collectives=["all_reduce", "gather"], **fields)).save_plot(file) == file
     text = file.read_text()
     assert "rabenseifner" in text and "gather" in text
 
@@ -230,7 +229,7 @@ def test_a_figure_s_file_is_a_picture_in_a_place_that_exists(tmp_path):
     (tmp_path / "file").touch()
     for name, said in (("x.bmp", "a name that ends in"), ("file/x.png", "a place that can be written to")):
         with pytest.raises(SpecError, match=f"^--plot: .*; expected {said}"):
-            experiment.plot_costs(asked(), tmp_path / name)
+            collectives_result(asked()).save_plot(tmp_path / name)
 
 
 def test_a_network_of_nodes_has_rows_for_hierarchical_algorithms():
@@ -331,4 +330,4 @@ def test_a_figure_needs_a_closed_form(tmp_path):
     uneven = {"sites": [3, 2], "lan": "10gbe", "uplink": "wan"}
     question = asked(workers=5, networks=[uneven], collectives=["all_gather"])
     with pytest.raises(SpecError, match="an algorithm with a closed form"):
-        plot_costs(question, tmp_path / "x.png")
+        collectives_result(question).save_plot(tmp_path / "x.png")

@@ -6,7 +6,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from syncline.api.arguments import function_of
 from syncline.cli.commands import COMMANDS, callback_of
 from syncline.errors import SpecError
 from syncline.questions import question_of
-from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, appearance_of, flag_of, listed, option
+from syncline.questions.declare import PYTHON, RAISES, REQUIRED, SHELL, Question, appearance_of, flag_of, listed, option
+from tests.questions import reference
 
 
-@dataclass(frozen=True)
-class Bake(Question, command="bake"):
+class Bake(Question):
     """Bake cakes.
 
     In an oven.
@@ -75,13 +75,14 @@ def test_the_docstring_has_every_argument_before_what_is_returned() -> None:
     lines = bake().__doc__.splitlines()
     assert lines[:4] == ["Bake cakes.", "", "In an oven.", ""]
     assert lines[4:7] == ["Args:", "    flour: Kind of flour.", "    eggs: Number of eggs."]
-    assert "    **fields: Other ingredients." in lines and lines[-2:] == ["Returns:", "    The cakes."]
+    assert "    **fields: Other ingredients." in lines and lines[-5:-3] == ["Returns:", "    The cakes."]
+    assert "\n".join(lines[-2:]) == RAISES
 
 
 def test_values_of_python_and_texts_of_the_shell_make_the_same_question() -> None:
     called = bake()("rye", 3, minutes="1 h", layers="cream", sizes=[3], warm=True)
     typed = command("rye", "--eggs", "3", "--for", "1 h", "--layer", "cream", "--sizes", "3", "--warm")
-    assert called == typed and typed.layers == ["cream"] and typed.sizes == [3]
+    assert vars(called) == vars(typed) and typed.layers == ["cream"] and typed.sizes == [3]
     assert command("rye").sizes == [1, 2] and command("rye", "--plate", "p").plate == Path("p")
     assert bake()("rye", sugar=2).fields == {"sugar": 2} and command("rye", "--set", "sugar=2").fields == ["sugar=2"]
 
@@ -142,6 +143,11 @@ def test_every_field_has_a_sentence_and_a_name_of_its_own(name: str) -> None:
         assert all(appearance_of(field).help.endswith(".") for field in fields)
     flags = [flag_of(field) for field in question_of(name).declared(SHELL)]
     assert len(flags) == len(set(flags)) and question_of(name).command == name
+
+
+def test_the_reference_page_is_that_of_the_declarations() -> None:
+    """Run ``python -m tests.questions.reference`` after a change of a question."""
+    assert reference.FILE.read_text(encoding="utf-8") == reference.page()
 
 
 def test_declarations_load_nothing_heavy() -> None:

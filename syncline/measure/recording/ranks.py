@@ -8,6 +8,7 @@ import multiprocessing.util
 import os
 import pickle
 import runpy
+import shlex
 import socket
 import sys
 import threading
@@ -284,3 +285,24 @@ def script_of(words: Sequence[str]) -> ForeignScript:
             raise SpecError("script", "-m", "a module's name behind it")
         return ForeignScript(words[1], tuple(words[2:]), True)
     return ForeignScript(words[0], tuple(words[1:]))
+
+
+def program_of(source: str | Path | Callable[[], object]) -> ForeignScript:
+    """Return the program of a script, a command line or a function.
+
+    Raises:
+        SpecError: the argument is neither a script nor a function; or it is a script where no code may run.
+    """
+    if callable(source):
+        import cloudpickle
+
+        return ForeignScript(getattr(source, "__name__", "function"), function=cloudpickle.dumps(source))
+    if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_file()):
+        return script_of([str(source)])
+    try:
+        words = shlex.split(source)
+    except (ValueError, AttributeError):
+        words = []
+    if not words:
+        raise SpecError("script", source, "a Python file, what would be typed to run it, or a function")
+    return script_of(words)

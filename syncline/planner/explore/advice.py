@@ -16,10 +16,11 @@ from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.verdict import compared
 from syncline.planner.advice.words import layout_words, method_words
 from syncline.planner.explore.markup import filled
-from syncline.planner.explore.settings import BY_NAME, OWN, PageSettings
+from syncline.planner.explore.settings import BY_NAME
 from syncline.planner.explore.settings_spec import failure_options, failures_of_settings, network_of
 from syncline.planner.explore.words import duration_text, percent
 from syncline.questions.advise import Advise
+from syncline.questions.explore import OWN, PageSettings
 from syncline.specs.cluster.networks import network
 from syncline.units import format_bytes
 

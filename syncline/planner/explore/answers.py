@@ -13,7 +13,7 @@ from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 from syncline.planner.assumptions import Assumption, projection_assumptions
-from syncline.planner.explore.settings import BASELINE, PageSettings
+from syncline.planner.explore.settings import BASELINE
 from syncline.planner.explore.settings_spec import explored_spec, failures_of_settings, network_of
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.plan import Known, ProjectionPlan
@@ -21,6 +21,7 @@ from syncline.planner.projection.plan_columns import plan_columns
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training
+from syncline.questions.explore import PageSettings
 from syncline.specs.cluster.networks import network
 from syncline.specs.failures import parse_failures
 

@@ -11,9 +11,10 @@ from markupsafe import Markup
 from syncline.planner.assumptions import Assumption
 from syncline.planner.explore.answers import Ranking
 from syncline.planner.explore.pictures import interval_picture, swatch
-from syncline.planner.explore.settings import BASELINE, BY_NAME, OFFERED, PageSettings, to_query
+from syncline.planner.explore.settings import BASELINE, BY_NAME, to_query
 from syncline.planner.explore.words import duration_text, percent, speedup_text, ties, waiting
 from syncline.planner.pages import templates
+from syncline.questions.explore import OFFERED, PageSettings
 from syncline.units import format_bytes
 
 GROUPS = (

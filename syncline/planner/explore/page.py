@@ -16,7 +16,7 @@ from syncline.planner.explore import markup
 from syncline.planner.explore.advice import advice_on, advice_part, question_settings, search_notice, search_prompt
 from syncline.planner.explore.answers import Curves, Ranking, curves, curves_cached, ranking_of, round_of, shown_method
 from syncline.planner.explore.pictures import Lane, round_picture, standalone_svg, utilisation_picture
-from syncline.planner.explore.settings import BASELINE, BY_NAME, PageSettings, from_query, to_query, with_text
+from syncline.planner.explore.settings import BASELINE, BY_NAME, from_query, to_query, with_text
 from syncline.planner.explore.words import (
     caveat,
     computing_now,
@@ -27,6 +27,7 @@ from syncline.planner.explore.words import (
     setting_line,
     threshold_rows,
 )
+from syncline.questions.explore import PageSettings
 
 A = TypeVar("A")
 B = TypeVar("B")

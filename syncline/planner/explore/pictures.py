@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.planner.explore.answers import Curves
-from syncline.planner.explore.settings import BASELINE, OFFERED
+from syncline.planner.explore.settings import BASELINE
 from syncline.planner.explore.words import duration_text, percent
 from syncline.planner.pages import DARK, LIGHT
 from syncline.planner.projection.sync_round import ActivitySpan, MethodRound
+from syncline.questions.explore import OFFERED
 from syncline.units import format_bandwidth
 
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a3300")

@@ -17,8 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from syncline.errors import SpecError, SynclineError
 from syncline.planner.explore import page
-from syncline.planner.explore.settings import PageSettings, from_query
+from syncline.planner.explore.settings import from_query
 from syncline.planner.explore.settings_spec import spec_text
+from syncline.questions.explore import PageSettings
 
 HOST = "127.0.0.1"
 ICON = (

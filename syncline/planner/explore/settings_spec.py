@@ -13,8 +13,9 @@ from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import method_of, named
-from syncline.planner.explore.settings import BASELINE, BY_NAME, COMPRESSIONS, OWN, PageSettings, to_query
+from syncline.planner.explore.settings import BASELINE, BY_NAME, to_query
 from syncline.planner.projection.projections import refusal_of, with_steps_for
+from syncline.questions.explore import COMPRESSIONS, OWN, PageSettings
 from syncline.specs import ProjectSpec, load_spec
 from syncline.units import format_bandwidth, format_seconds
 

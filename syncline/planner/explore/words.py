@@ -9,7 +9,8 @@ import numpy as np
 
 from syncline.costmodel.network.paths import Floats
 from syncline.planner.explore.answers import Curves, Ranking, crossing
-from syncline.planner.explore.settings import BASELINE, PageSettings, format_count
+from syncline.planner.explore.settings import BASELINE, format_count
+from syncline.questions.explore import PageSettings
 from syncline.units import format_bandwidth, format_seconds
 
 TIE = 1.05

@@ -33,7 +33,8 @@ from syncline.planner.projection.projections import (
     refused_by,
     with_workers,
 )
-from syncline.specs import Override, ProjectSpec, load_spec
+from syncline.questions.project import Project
+from syncline.specs import Experiment, Override, ProjectSpec, load_spec, study_of
 from syncline.specs.grid import Grid, blamed
 
 ROWS_AT_A_TIME = 1 << 17
@@ -206,3 +207,23 @@ class ProjectedGrid:
 def _rank(grid: Grid) -> int:
     first = grid.path.split(".")[0]
     return AS_ARRAYS.index(first) if first in AS_ARRAYS else -1
+
+
+BESIDE_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens", "columns", "failures")
+"""Fields that a question with a grid cannot have."""
+
+
+def grid_of_question(question: Project, spec: Experiment, options: Options) -> ProjectedGrid:
+    """Return the grid of a question, with its other options as grids of one value or several.
+
+    Raises:
+        SpecError: an option that a grid rules out, a spec without these fields, or as `ProjectedGrid`.
+    """
+    for name in BESIDE_GRID:
+        if (value := getattr(question, name)) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise SpecError(flag, str(value), "nothing beside --grid, whose rows are in a parquet file")
+    texts = question.grid or ()
+    if not isinstance(spec, ProjectSpec):
+        raise SpecError("--grid", texts[0], f"no such option for a {study_of(spec).kind}; --set changes its fields")
+    return ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, texts)])

@@ -15,20 +15,7 @@ from syncline.errors import SpecError
 from syncline.files import atomic_path
 from syncline.interrupts import raise_if_interrupted
 from syncline.planner.projection.columns import Categorical, ColumnRows, Columns, RowColumn
-
-UNITS = {"_bytes_per_s": "B/s", "_bytes": "B", "_s": "s", "bytes_per_worker": "B", "speedup": "1",
-         "energy_j": "J", "_low_j": "J", "_high_j": "J", "_kg": "kg", "tokens": "tokens",
-         "communication_share": "1", "sequence": "tokens", "tokens_per_worker": "tokens", "steps": "steps"}  # fmt: skip
-"""Units by the end of a column's name."""
-
-
-def unit_of_column(name: str) -> str:
-    """Return the unit of a column, or an empty text for names.
-
-    >>> unit_of_column("faster_bandwidth_bytes_per_s"), unit_of_column("step_time_s"), unit_of_column("method")
-    ('B/s', 's', '')
-    """
-    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+from syncline.units import unit_of_column
 
 
 def write_parquet(

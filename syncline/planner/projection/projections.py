@@ -284,23 +284,6 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-def plot_projection(specs: Sequence[Experiment], file: Path, rows: Sequence[dict[str, Any]] | None = None) -> Path:
-    """Draw `projection_figure` into a file, and return its path.
-
-    Raises:
-        SpecError: an unknown kind of file, a path that cannot be written to, or nothing to draw.
-    """
-    from syncline.analysis import save  # only here: matplotlib is slow to load
-
-    if file.suffix.lower() not in (".pdf", ".svg", ".png"):
-        raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
-    figure = projection_figure(specs, rows)
-    try:
-        return save(figure, file)
-    except OSError as error:
-        raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
-
-
 def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
     """Return a paper's figure, from its rows if available, or a figure of speedups against the bandwidth.
 

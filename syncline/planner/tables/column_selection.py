@@ -10,7 +10,7 @@ from rich.console import Group
 
 from syncline.errors import SpecError, one_of
 from syncline.planner.tables.columns import Column, RowsTable, table
-from syncline.units import format_bytes, format_seconds
+from syncline.units import format_bytes, format_seconds, unit_of_column
 
 if TYPE_CHECKING:
     from syncline.specs.study import Record
@@ -20,13 +20,12 @@ ALL = "all"
 MOST_ITEMS = 8
 """Largest number of items of a list that a cell shows."""
 
-UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("bytes_per_s", lambda value: f"{format_bytes(value)}/s"),
-    ("bytes_per_worker", format_bytes),
-    ("bytes", format_bytes),
-    ("_s", format_seconds),
-)
-"""Formats of numbers, by the endings of their names; other numbers have four digits."""
+FORMATS: dict[str, Callable[[float], str]] = {
+    "B/s": lambda value: f"{format_bytes(value)}/s",
+    "B": format_bytes,
+    "s": format_seconds,
+}
+"""Formats of numbers by their units; other numbers have four digits."""
 
 
 def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: str) -> list[Group]:
@@ -77,8 +76,8 @@ def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
 
 def cell_of(name: str) -> Callable[[Record], str]:
     """Return a function that shows a field with its unit; "-" for none."""
-    unit = next((show for end, show in UNITS if name.endswith(end)), _plain)
-    return lambda row: _cell(row.get(name), unit)
+    show = FORMATS.get(unit_of_column(name), _plain)
+    return lambda row: _cell(row.get(name), show)
 
 
 def _plain(value: float) -> str:

@@ -189,6 +189,26 @@ def find_run(name: str, folder: Path) -> RunEntry:
     raise SpecError("run", name, (one_of(names, name) if names else "a run folder") + "; see 'syncline runs'")
 
 
+def finished_run(run: str, folder: Path) -> RunEntry:
+    """Return the run that a user names, which is finished, or is a sweep.
+
+    Raises:
+        SpecError: there is no such run, or a process is writing it, or it was killed.
+    """
+    entry = find_run(run, folder)
+    if entry.kind != "sweep" and entry.state == "running":
+        raise SpecError("run", run, "a run that is finished; this one is being written")
+    if entry.kind != "sweep" and entry.state in LEFT:
+        expected = f"a run that was finished; this one was killed, and what it left is in {entry.path}/"
+        raise SpecError("run", run, expected)
+    return entry
+
+
+def finished_folder(run: str, folder: Path) -> Path:
+    """Return the folder of a finished run, of a sweep, or of a replication; raises as `finished_run`."""
+    return Path(run) if is_replication(Path(run)) else finished_run(run, folder).path
+
+
 def is_replication(folder: Path) -> bool:
     """Return whether a folder has the files of a replication whose search is complete."""
     return all((folder / name).is_file() for name in REPLICATION_FILES)

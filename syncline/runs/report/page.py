@@ -19,7 +19,7 @@ from syncline.planner.pages import templates
 from syncline.planner.tables.columns import RowsTable
 from syncline.planner.tables.layout import Sheet
 from syncline.runs.folders.result_files import plain
-from syncline.runs.report.reported import Reported, provenance_of
+from syncline.runs.report.reported import Reported, provenance_of, titled
 from syncline.runs.report.series import loss_lines, named_lines
 from syncline.runs.report.shares import ranges_of, time_shares
 from syncline.runs.report.spans import placement_chart, spans_chart
@@ -49,6 +49,7 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     Raises:
         SynclineError: a folder was changed after it was written.
     """
+    results = titled(results)
     lines: dict[str, None] = {}
     for result in results:
         with refuse_changed_files(_where(result)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel
 from rich.console import Group
 
-from syncline.checkout import import_replication
+from syncline.checkout import has_replication, import_replication
 from syncline.runs.folders.result_files import plain, read_object
 from syncline.units import format_seconds
 
@@ -80,6 +80,36 @@ class Reported:
     def paths(self) -> list[str]:
         """Return the paths of the fields of a sweep; empty for other results."""
         return [str(path) for name in ("grids", "tuned") for path in self.noted.get(name) or {}]
+
+
+def reported(result: Any, folder_name: str = "") -> Reported:
+    """Return a `Result` as a page shows it; the title is its name, or else ``folder_name``, or else its command."""
+    shown = Reported("", result.command, result.told, result.tables, result.spec, result.folder, _findings(result))
+    name = getattr(result.spec, "name", None) or shown.noted.get("name")
+    return replace(shown, title=str(name or folder_name or result.command))
+
+
+def _findings(result: Any) -> list[dict[str, Any]]:
+    """Return the registered claims of the papers of these methods, with a title per paper; nothing in a wheel."""
+    if not has_replication():
+        return []
+    spec = result.spec
+    trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]
+    names = {str(row.get("method")) for row in result.told["rows"]} | {
+        str(getattr(method, "kind", "")) for method in trained
+    }
+    findings: list[dict[str, Any]] = import_replication("scoreboard.claim_register").findings_of(names)
+    return findings
+
+
+def titled(results: Sequence[Reported]) -> list[Reported]:
+    """Return the results with distinct titles: their folders, or numbers, tell equal titles apart."""
+    titles = [result.title for result in results]
+    return [
+        replace(result, title=f"{result.title} ({number if result.folder is None else result.folder.name})")
+        if titles.count(result.title) > 1 else result
+        for number, result in enumerate(results, start=1)
+    ]  # fmt: skip
 
 
 def provenance_of(result: Reported) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from syncline.runs.folders.streams import trace_columns
 from syncline.runs.training.records import clock_record, eval_clock_s
 from syncline.sim import Clock
 from syncline.specs import Training
+from syncline.units import unit_of_column
 
 if TYPE_CHECKING:
     from syncline.runs.training.trained import Trained
@@ -46,12 +47,6 @@ The file of metrics has all steps.
 
 ROWS_AT_A_TIME = 1 << 20
 """Rows that are in memory while the file is written."""
-
-UNITS = {
-    "step": "completed steps", "steps": "completed steps", "diverged_at": "steps", "seconds": "s", "bytes": "B",
-    "bytes_per_worker": "B",
-}  # fmt: skip
-"""Units of columns whose name does not end in their unit; losses have the problem's name of its loss."""
 
 
 def write_curves(
@@ -227,11 +222,9 @@ def unit_of(column: str, loss_label: str) -> str:
     >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
     ('s', 'B', 'validation loss (nats)')
     """
-    if column == "train_loss":
-        return f"training loss, as {loss_label}"
-    if column in ("loss", "target_loss"):
-        return loss_label
-    return UNITS.get(column, "s" if column.endswith("_s") else "")
+    if column in ("loss", "train_loss", "target_loss"):
+        return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
+    return "completed steps" if column in ("step", "steps") else unit_of_column(column)
 
 
 def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:

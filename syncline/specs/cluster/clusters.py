@@ -107,13 +107,10 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
         {"name": name, **network_value} if isinstance(network_value, Mapping) else network_value, f"{path}.network"
     )
     return Cluster(
-        name,
-        built_network,
-        _hardware(fields.get("hardware"), name, f"{path}.hardware"),
-        _workers(fields.get("workers"), built_network, f"{path}.workers"),
-        str(fields.get("description") or ""),
+        name, built_network, _hardware(fields.get("hardware"), name, f"{path}.hardware"),
+        _workers(fields.get("workers"), built_network, f"{path}.workers"), str(fields.get("description") or ""),
         str(fields.get("source") or ""),
-    )
+    )  # fmt: skip
 
 
 def _hardware(value: Any, name: str, path: str) -> Hardware | None:

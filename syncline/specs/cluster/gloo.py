@@ -108,13 +108,9 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     connection = described.connection if isinstance(described.connection, Tcp) else None
     try:
         return GlooCosts(
-            described.message_overhead or 0.0,
-            call_by_workers,
-            described.byte_overhead,
-            call_by_collective,
-            described.latency_part,
-            connection,
-        )
+            described.message_overhead or 0.0, call_by_workers, described.byte_overhead, call_by_collective,
+            described.latency_part, connection,
+        )  # fmt: skip
     except SpecError as error:
         raise SpecError(f"{path}.{error.path.removeprefix('gloo.')}", error.value, error.expected) from None
 

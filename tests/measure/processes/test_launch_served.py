@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from syncline.api.processes import answer_launch
+import syncline as sl
 from syncline.errors import SpecError
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.launch import launch_served
@@ -28,7 +29,6 @@ from syncline.measure.launching.served.replay import in_order_of, largest_differ
 from syncline.measure.launching.tables import launch_tables
 from syncline.problems import Rows, Task
 from syncline.problems.quadratic import Quadratic
-from syncline.questions.launch import Launch as Question
 from syncline.specs import RunSpec, validate
 from tests.test_docs import documented
 
@@ -205,12 +205,13 @@ def test_who_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
     check_replay(tmp_path / "out", spec_of(how))
 
 
-def test_where_nobody_is_left_it_ends_and_says_since_when(tmp_path: Path) -> None:
+def test_where_nobody_is_left_it_ends_and_says_since_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the way that commands and `sl.launch` take."""
     spec = spec_of({}, problem=dying(tmp_path, (0, 3), (1, 3), (2, 3)))
-    how = Launch(device="cpu", keep_parameters=True, timeout_s=60.0, rejoins=0)
+    keeping = partial(Launch, keep_parameters=True)
+    monkeypatch.setattr("syncline.measure.launching.process.Launch", keeping)
     with pytest.warns(UserWarning, match="no progress possible"):
-        told = answer_launch(Question(out=tmp_path / "out"), (spec, how))
+        told = sl.launch(spec, device="cpu", timeout="60 s", rejoins=0, out=tmp_path / "out")
     assert told.failed is not None
     assert told.failed.startswith("no progress possible since ") and told.failed.endswith("nobody comes back")
     assert told.rows[0]["steps"] == 3  # three local steps of each have arrived

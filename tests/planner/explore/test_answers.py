@@ -20,7 +20,7 @@ from syncline.planner.explore.pictures import (
     style_of,
     utilisation_picture,
 )
-from syncline.planner.explore.settings import BASELINE, OFFERED, PageSettings
+from syncline.planner.explore.settings import BASELINE
 from syncline.planner.explore.settings_spec import explored_spec
 from syncline.planner.explore.words import (
     caveat,
@@ -31,6 +31,7 @@ from syncline.planner.explore.words import (
     threshold_rows,
     ties,
 )
+from syncline.questions.explore import OFFERED, PageSettings
 
 SMALL = PageSettings(model="gpt-160m", workers=1, sites=4, replica="worker", bandwidth=1.25e9, latency=50e-6)
 SITES = PageSettings(model="gpt-160m", workers=8, sites=2, replica="site", batch=4096)

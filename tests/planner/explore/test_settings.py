@@ -12,18 +12,9 @@ import syncline as sl
 from syncline.errors import SpecError
 from syncline.methods import METHODS
 from syncline.planner.explore.answers import ranking_of
-from syncline.planner.explore.settings import (
-    BASELINE,
-    BY_NAME,
-    FIELDS,
-    OFFERED,
-    PageSettings,
-    format_count,
-    from_query,
-    to_query,
-    with_text,
-)
+from syncline.planner.explore.settings import BASELINE, BY_NAME, FIELDS, format_count, from_query, to_query, with_text
 from syncline.planner.explore.settings_spec import explored_spec, network_of, spec_text
+from syncline.questions.explore import OFFERED, PageSettings
 from syncline.units import parse_count
 from syncline.yamls import parse_yaml
 

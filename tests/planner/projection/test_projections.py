@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import syncline as sl
 from syncline.errors import SpecError
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project
 from syncline.planner.projection.projections import (
     Options,
     left_out,
-    plot_projection,
     projection_rows,
     variants,
     write_csv,
@@ -168,10 +168,10 @@ def test_rows_as_a_csv_file(tmp_path):
 
 
 def test_figures_are_drawn_or_refused(tmp_path):
-    assert plot_projection([spec()], tmp_path / "speedup.svg").stat().st_size
-    assert plot_projection([load_spec("lion-cub-fig2")], tmp_path / "votes.svg").stat().st_size
+    assert sl.project([spec()]).save_plot(tmp_path / "speedup.svg").stat().st_size
+    assert sl.project([load_spec("lion-cub-fig2")]).save_plot(tmp_path / "votes.svg").stat().st_size
     short = load_spec("mt-dao-fig10", ["bandwidths=[1 Gbit/s, 100 Gbit/s]"])
-    assert plot_projection([short], tmp_path / "time.svg").stat().st_size
+    assert sl.project([short]).save_plot(tmp_path / "time.svg").stat().st_size
     for specs, file, error in [
         ([spec()], "speedup.doc", "a name that ends in .pdf, .svg or .png"),
         ([load_spec("lion-cub-table4")], "table.pdf", "no figure, as a speed-table is a table"),
@@ -180,4 +180,4 @@ def test_figures_are_drawn_or_refused(tmp_path):
          "one link to everybody"),
     ]:  # fmt: skip
         with pytest.raises(SpecError, match=error):
-            plot_projection(specs, tmp_path / file)
+            sl.project(specs).save_plot(tmp_path / file)

@@ -1,0 +1,121 @@
+"""Spec of a projection in closed form."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from syncline.costmodel import Hardware, ModelShape
+from syncline.costmodel.scaling.hyperparameters import default_batch
+from syncline.fields import Steps, Workers, refusal
+from syncline.methods import MethodSpec
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.methods.parts.remedies import remedy_of
+from syncline.specs.clock import ClockSpec
+from syncline.specs.cluster.spec_fields import NetworkField
+from syncline.specs.compute import ComputeSpec
+from syncline.specs.experiment import Experiment, check_distinct
+from syncline.specs.faults import FaultsSpec
+from syncline.specs.layout import LayoutSpec
+from syncline.specs.memory import MemorySpec
+from syncline.specs.models import ModelField
+
+
+class ProjectSpec(ClockSpec, Experiment):
+    """A projection: step times of methods on networks in closed form, from a model's shape and without training.
+
+    Args:
+        tokens_per_worker: tokens of a worker in a step. By default the workers share out the batch that published fits
+            find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that
+            computes sequences of its own.
+    """
+
+    kind: Literal["project"]
+    model: ModelField
+    tokens_per_worker: int | None = Field(default=None, ge=1, le=10**15)
+    workers: Workers
+    steps: Steps = 10_000
+    methods: tuple[MethodSpec, ...] = Field(min_length=1)
+    networks: tuple[NetworkField, ...] = Field(min_length=1)
+    compute: ComputeSpec = ComputeSpec()
+    faults: FaultsSpec = FaultsSpec()
+    memory: MemorySpec = MemorySpec()
+    layout: LayoutSpec = LayoutSpec()
+
+    @property
+    def worker_tokens(self) -> int:
+        """Return the tokens of a worker in a step: those of the spec, else its share of the default batch."""
+        if self.tokens_per_worker is not None:
+            return self.tokens_per_worker
+        shared_sequence = self.layout.build().workers // self.layout.data
+        share = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
+        return max(share, -(-self.model.sequence // shared_sequence))
+
+    @property
+    def batch_tokens(self) -> int:
+        """Return the tokens of all workers in a step."""
+        return self.worker_tokens * self.workers
+
+    @property
+    def memory_machine(self) -> Hardware | None:
+        """Return the hardware whose memory a worker has to fit into; None if the spec names no hardware."""
+        return self.memory.hardware or self.compute.hardware
+
+    @property
+    def number_format(self) -> str:
+        """Return the number format of gradients: ``precision``, else the format of the hardware's peak, else fp32."""
+        machine = self.compute.hardware or self.memory.hardware
+        return self.precision or (machine.number_format if machine else "fp32")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> ProjectSpec:
+        check_distinct("methods", [method.name for method in self.methods])
+        check_distinct("networks", [link.name for link in self.networks])
+        for i, method in enumerate(self.methods):
+            if asynchronous_of(method) is not None:
+                expected = "a method without it: only 'run' and 'compare' play who comes when"
+                raise refusal(f"methods.{i}.asynchronous", method.name, expected)
+            if (remedy := remedy_of(method)) is not None:
+                raise refusal(f"methods.{i}.remedy", remedy.kind, "none, as no gradient of a projection is late")
+        self.compute.check_optimizer(self.methods)
+        if self.memory.activations not in (None, "auto", "selective") and not isinstance(self.model, ModelShape):
+            expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
+            raise refusal("memory.activations", self.memory.activations, expected)
+        return self
+
+    @model_validator(mode="after")
+    def _laid_out(self) -> ProjectSpec:
+        self.layout.check(self.model, self.workers)
+        return self
+
+    def warnings(self) -> list[str]:
+        """Return warnings about disturbances, which a closed form ignores, and about updates that take no time."""
+        disturbances = self.compute.model_dump(
+            include={"jitter", "slow_workers", "pauses", "start_offsets"}, exclude_defaults=True
+        )
+        fields = [f"compute.{field}" for field in disturbances]
+        fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
+        inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
+        clock = self.clock_warnings(self.methods, self.networks, trains=False)
+        return self.compute.warnings() + clock + inert + self._uncounted_update_warnings()
+
+    def _uncounted_update_warnings(self) -> list[str]:
+        """Return a warning if updates take no time although their products are a large share of a step."""
+        # Measured step times include the update.
+        measured = self.compute.seconds is not None or self.compute.batch_times is not None
+        if measured or self.compute.optimizer_time != 0 or self.layout.build().workers > 1:
+            return []
+        flops = self.model.flops_per_token * self.worker_tokens
+        shares = {
+            method.name: COUNTING.optimizer_s(method, self.model.tensors, 1.0, flops, "") for method in self.methods
+        }
+        large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
+        message = f"updates take no time here; their products are {large} of a step's operations"
+        return [f"{message}, which compute.optimizer_time=counted adds"] if large else []
+
+
+COUNTING = ComputeSpec(optimizer_time="counted")
+
+LEAST_UPDATE = 0.05
+"""Smallest share of an update in a step's operations for which a warning says that the update takes no time."""
