@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.result import Result
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
-from syncline.planner.assumptions import OF_ROWS, projection_assumptions
+from syncline.planner.assumptions import OF_ROWS, option_origins, projection_assumptions
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.training_totals import WholeTraining, with_training
@@ -47,11 +47,16 @@ def projection_specs(question: Project) -> Sequence[Experiment]:
     specs: Sequence[Experiment] = projections.variants(
         *projection_options(question, question.batch_tokens, question.period, studies_of="project")
     )
-    if question.tokens is not None and not any(change.path == "steps" for change in changes_of(question, {})):
-        tokens = parse_count(question.tokens, "tokens")
-        specs = [projections.with_steps_for(spec, tokens) for spec in specs]
     warn_lines(projections.left_out(specs))
-    return specs
+    return with_steps_of_tokens(specs, question)
+
+
+def with_steps_of_tokens(specs: Sequence[Experiment], question: Projection) -> Sequence[Experiment]:
+    """Return the specs with as many steps as the tokens of a question take, unless the question sets ``steps``."""
+    if question.tokens is None or any(change.path == "steps" for change in changes_of(question, {})):
+        return specs
+    tokens = parse_count(question.tokens, "tokens")
+    return [projections.with_steps_for(spec, tokens) for spec in specs]
 
 
 def answer_project(question: Project, specs: Sequence[Experiment] | None = None) -> Result:
@@ -64,7 +69,8 @@ def answer_project(question: Project, specs: Sequence[Experiment] | None = None)
         question.extrapolate,
         failures_of(question),
     )
-    return projection_result(specs, thresholds=question.thresholds, training=training)
+    origins = option_origins(projections.names_of(question.methods or ()), question.period, question.sequence)
+    return projection_result(specs, thresholds=question.thresholds, training=training, origins=origins)
 
 
 def projection_result(
@@ -72,8 +78,17 @@ def projection_result(
     rows: Sequence[dict[str, Any]] | None = None,
     thresholds: bool | None = None,
     training: WholeTraining | None = None,
+    origins: Mapping[str, str] | None = None,
 ) -> Result:
-    """Return the result of projections; compute the rows unless they are given."""
+    """Return the result of projections; compute the rows unless they are given.
+
+    Args:
+        specs: the projections, or the spec of a study.
+        rows: rows that are known already.
+        thresholds: whether rows have thresholds of the bandwidth; None: with few projections.
+        training: options of the whole training.
+        origins: origins of the assumptions that options decide, see `option_origins`.
+    """
 
     def tables() -> list[Group]:
         from syncline.planner.projection.tables import project_tables  # lazy import: JSON needs no rich
@@ -86,6 +101,7 @@ def projection_result(
     assumptions = projection_assumptions(
         [spec for spec in specs if isinstance(spec, ProjectSpec)],
         all_rows.distinct(OF_ROWS) if isinstance(all_rows, ColumnRows) else all_rows,
+        origins,
     )
     return Result(
         "project",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from syncline.api.projection import projection_options
+from syncline.api.projection import projection_options, with_steps_of_tokens
 from syncline.api.result import Result
 from syncline.api.spec_arguments import warn_lines
-from syncline.planner.projection.projections import left_out
+from syncline.planner.assumptions import option_origins
+from syncline.planner.projection.projections import left_out, names_of
 from syncline.planner.solving.assumptions import solve_assumptions
-from syncline.planner.solving.inputs import InverseInputs
+from syncline.planner.solving.inputs import METHODS_ASKED, InverseInputs
 from syncline.planner.solving.solver import solve_rows
 from syncline.questions.solve import Solve
 from syncline.specs import Experiment
@@ -32,13 +34,17 @@ def answer_solve(question: Solve) -> Result:
         specs = inputs.specs(*projection_options(question), own_methods=question.spec != DEFAULT)
         warn_lines(left_out(specs))
     problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
+    if specs is not question.spec:
+        problem = replace(problem, specs=with_steps_of_tokens(problem.specs, question))
     rows = solve_rows(problem)
 
     def tables() -> list[Group]:
         from syncline.planner.solving.tables import solve_tables  # lazy import: JSON needs no rich
 
-        return solve_tables(rows, problem)
+        return solve_tables(rows, problem, assumptions)
 
-    assumptions = [assumption.record() for assumption in solve_assumptions(rows, problem)]
-    answer = {"sought": problem.variable, "assumptions": assumptions, "rows": rows}
-    return Result("solve", answer, specs[0], tables=tables)
+    methods = names_of(question.methods or ()) or (METHODS_ASKED if question.spec == DEFAULT else ())
+    assumptions = solve_assumptions(rows, problem, option_origins(methods, sequence=question.sequence))
+    records = [assumption.record() for assumption in assumptions]
+    answer = {"sought": problem.variable, "assumptions": records, "rows": rows}
+    return Result("solve", answer, problem.specs[0], tables=tables)

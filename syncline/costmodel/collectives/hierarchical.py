@@ -40,15 +40,19 @@ worker to all others, groups do not share links.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.topology import MemberTopology, Network, Topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError
@@ -128,8 +132,10 @@ def level_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] |
     """Return the number of lower units in a unit of each level, from the innermost level to the outermost.
 
     For nodes and sites these are g and m. The result is None if the network (or topology) has no levels, or if its
-    nodes or sites differ in size.
+    nodes or sites differ in size. Units of a part of the workers are those of the network, with the members in them.
     """
+    if isinstance(of, MemberTopology):
+        return _sizes_of_members(of)
     bare_network = getattr(of, "network", of)
     if isinstance(bare_network, MultiLevel):
         return bare_network.sizes(workers)
@@ -137,6 +143,22 @@ def level_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] |
         return None
     sizes = bare_network.sizes(workers)
     return (sizes[0], workers // sizes[0]) if len(set(sizes)) == 1 else None
+
+
+def _sizes_of_members(of: MemberTopology) -> tuple[int, ...] | None:
+    """Return the sizes of the levels of some workers, or None if they do not fill units evenly and in order."""
+    sizes = level_sizes(of.whole, of.whole.workers)
+    if sizes is None:
+        return None
+    group_sizes, members = [], 1
+    for capacity in accumulate(sizes, operator.mul):
+        units = of.members // capacity
+        count = int(np.count_nonzero(units == units[0]))
+        if len(units) % count or np.any(np.repeat(units[::count], count) != units) or np.any(np.diff(units) < 0):
+            return None
+        group_sizes.append(count // members)
+        members = count
+    return tuple(group_sizes) if members == len(of.members) else None
 
 
 def inner_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
@@ -168,8 +190,11 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 
     Raises:
         SpecError: a network without nodes or sites of equal size.
-        NoClosedForm: sites with different uplinks, or rails that messages share unevenly.
+        NoClosedForm: sites with different uplinks, rails that messages share unevenly, or a part of the workers, of
+            which nothing tells whether others send (see `group_peers`).
     """
+    if isinstance(network, MemberTopology):
+        raise NoClosedForm("network", network.name, "all workers, or groups of all of them")
     if isinstance(network, Link) and inner is not None:
         return tuple(Peers(size, network, network) for size in all_sizes(workers, inner))
     if not isinstance(network, (TwoLevel, Sites, MultiLevel)):
@@ -206,6 +231,21 @@ def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
         link, alone = (network.crossing(number, workers, all_send) for all_send in (True, False))
         levels.append(Peers(size, link, alone, network.is_half_duplex(number, workers)))
     return tuple(levels)
+
+
+def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
+    """Return the first of the groups of P workers with the pattern of some ranks, as `group_peers` takes it.
+
+    The result is None if the ranks are not at equal distances, or do not share all workers with other such groups.
+
+    >>> first_group_like((1, 5), 8), first_group_like((1, 2), 8)
+    (range(0, 8, 4), None)
+    """
+    step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    block = len(ranks) * step
+    if step < 1 or workers % block or ranks[0] % block >= step:
+        return None
+    return range(0, block, step) if tuple(ranks) == tuple(range(ranks[0], ranks[0] + block, step)) else None
 
 
 @lru_cache(maxsize=4096)

@@ -58,7 +58,7 @@ class CollectiveKinds:
 
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
         self._state, self._over, self._routes, self._workers = state, topology, routes, workers
-        self._inner_sizes = inner_sizes(topology, workers)
+        self._inner_sizes: dict[tuple[int, ...] | None, tuple[int, ...] | None] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
         self._last: tuple[Collective | None, int] = None, -1
@@ -123,17 +123,13 @@ class CollectiveKinds:
     def _rounds(self, collective: Collective) -> Sequence[Round]:
         if collective.rounds is not None:
             return collective.rounds
-        everybody = collective.group is None or collective.group == tuple(range(self._workers))
-        ranks = self._workers if collective.group is None else len(collective.group)
+        group = collective.group
+        ranks = self._workers if group is None else len(group)
+        if group not in self._inner_sizes:
+            self._inner_sizes[group] = inner_sizes(self._over if group is None else among(self._over, group), ranks)
         nccl = nccl_on(self._over) if is_nccl(collective.kind, collective.algorithm) else None
-        return rounds(
-            collective.kind,
-            ranks,
-            collective.nbytes,
-            collective.algorithm,
-            self._inner_sizes if everybody else None,
-            nccl,
-        )
+        sizes = self._inner_sizes[group]
+        return rounds(collective.kind, ranks, collective.nbytes, collective.algorithm, sizes, nccl)
 
     def plan(self, kind_number: int) -> None:
         """Make the plan of a kind, if there is none yet."""
