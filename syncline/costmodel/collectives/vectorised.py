@@ -129,7 +129,7 @@ def group_algorithm(
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> dgx = NETWORKS["dgx-a100"].network
     >>> [group_algorithm("all_reduce", ranks, 16, 1e9, dgx, "auto") for ranks in (range(8), (0, 8), range(4))]
-    ['measured', 'ring', 'measured']
+    ['measured', 'recursive-doubling', 'measured']
     """
     group = first_group_like(ranks, workers)
     if group is None:

@@ -134,7 +134,7 @@ def groups_like(part: range, workers: int) -> list[range]:
         workers: P, a multiple of b, the group's size times its step.
 
     >>> groups_like(range(2), 6), groups_like(range(0, 6, 2), 6)
-    ([range(0, 2), range(2, 4), range(4, 6)], [range(0, 6, 2), range(1, 6, 2)])
+    ([range(0, 2), range(2, 4), range(4, 6)], [range(0, 6, 2), range(1, 7, 2)])
     >>> groups_like(range(0, 4, 2), 8)
     [range(0, 4, 2), range(1, 5, 2), range(4, 8, 2), range(5, 9, 2)]
     """
