@@ -28,8 +28,8 @@ NEAR = 1e-9
 """Largest relative difference of two answers to one question."""
 
 NEAR_STORED = 3e-3
-"""The same for the played messages of NCCL on ``p3.2xlarge``, where more than a slice of a ring's piece is stored before
-it is forwarded: the closed form adds up steps of which played ones overlap a little."""
+"""The same for the played messages of NCCL on ``p3.2xlarge``, where more than a slice of a piece is stored before it is
+forwarded: the closed form adds up steps of which played ones overlap a little."""
 
 NETWORKS = {
     "10gbe": (2, 5, 8, 60, 512), "wan": (3, 16), "ib-hdr": (8, 64), "p3.2xlarge": (4, 32),
