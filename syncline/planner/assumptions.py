@@ -91,7 +91,7 @@ def projection_assumptions(
     for spec in specs:
         # A list of specs has many numbers of workers, on which the batch alone depends.
         key = id(spec.model), id(spec.compute), id(spec.memory), spec.precision, spec.overlap, spec.algorithm
-        for assumption in (_batch(spec),) if key in seen else _of_spec(spec, origins.get("sequence")):
+        for assumption in (spec_batch(spec),) if key in seen else _of_spec(spec, origins.get("sequence")):
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
         seen.add(key)
     methods = {id(method): method for spec in specs for method in spec.methods}.values()
@@ -107,7 +107,7 @@ def _of_spec(spec: ProjectSpec, sequence_origin: str | None) -> Iterable[Assumpt
     text = f"{shape.name}, {shape.parameters:,} parameters"
     source = getattr(shape, "source", "") or ""
     yield Assumption("model", shape.name, "", text, PRESET if source else GIVEN, source)
-    yield _batch(spec)
+    yield spec_batch(spec)
     if isinstance(spec.model, ModelShape):
         yield sequence_assumption(spec.model, sequence_origin)
     machine = spec.compute.hardware or spec.memory.hardware
@@ -149,7 +149,8 @@ def _given(spec: ProjectSpec, field: str) -> str:
     return DEFAULT if getattr(spec, field) == info.get_default(call_default_factory=True) else GIVEN
 
 
-def _batch(spec: ProjectSpec) -> Assumption:
+def spec_batch(spec: ProjectSpec) -> Assumption:
+    """Return the tokens of a step of a projection, with their origin."""
     batch_tokens, parameters = spec.batch_tokens, spec.model.parameters
     if spec.tokens_per_worker is not None:
         return batch_assumption(batch_tokens, spec.workers, GIVEN)

@@ -17,8 +17,9 @@ from syncline.planner.explore.settings import BASELINE, PageSettings
 from syncline.planner.explore.settings_spec import explored_spec, failures_of_settings, network_of
 from syncline.planner.periods import COMPARED_PERIOD, PRESET
 from syncline.planner.projection.columns import ColumnRows
-from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
+from syncline.planner.projection.rows import Known
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training

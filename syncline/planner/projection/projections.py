@@ -19,6 +19,7 @@ from syncline.errors import SpecError, one_of
 from syncline.fields import MANY, explain
 from syncline.files import atomic_path
 from syncline.methods import MethodBase
+from syncline.planner.figure_file import draw_into
 from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
@@ -282,20 +283,8 @@ def _cell(value: Any) -> Any:
 
 
 def plot_projection(specs: Sequence[Experiment], file: Path, rows: Sequence[dict[str, Any]] | None = None) -> Path:
-    """Draw `projection_figure` into a file, and return its path.
-
-    Raises:
-        SpecError: an unknown kind of file, a path that cannot be written to, or nothing to draw.
-    """
-    from syncline.analysis import save  # only here: matplotlib is slow to load
-
-    if file.suffix.lower() not in (".pdf", ".svg", ".png"):
-        raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
-    figure = projection_figure(specs, rows)
-    try:
-        return save(figure, file)
-    except OSError as error:
-        raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
+    """Draw `projection_figure` into a file, as `draw_into` does."""
+    return draw_into(file, lambda: projection_figure(specs, rows))
 
 
 def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
