@@ -11,9 +11,8 @@ from syncline.api.result import Result
 from syncline.api.spec_arguments import warn_lines
 from syncline.planner.assumptions import option_origins
 from syncline.planner.projection.projections import left_out, names_of
-from syncline.planner.solving.assumptions import solve_assumptions
 from syncline.planner.solving.inputs import METHODS_ASKED, InverseInputs
-from syncline.planner.solving.solver import solve_rows
+from syncline.planner.solving.solver import solve_assumptions, solve_rows
 from syncline.questions.solve import Solve
 from syncline.specs import Experiment
 

@@ -66,12 +66,12 @@ def option_origins(
         return origins | {"period": PRESET if period == SAME_AS_PRESET else GIVEN}
     if not methods:
         return origins
-    found = dict.fromkeys(
+    period_origins = dict.fromkeys(
         GIVEN if has_own_period(method) else DEFAULT
         for method in methods
         if exchanges_now_and_then(method_from(method))
     )
-    return origins | {"period": ", ".join(found) or EACH_STEP}
+    return origins | {"period": ", ".join(period_origins) or EACH_STEP}
 
 
 def projection_assumptions(

@@ -62,8 +62,8 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
     compared = []
     for candidate in methods:
         method = method_from(candidate, path)
-        kept = period is None and has_own_period(candidate)
-        if steps is not None and exchanges_now_and_then(method) and not kept:
+        keeps_own = period is None and has_own_period(candidate)
+        if steps is not None and exchanges_now_and_then(method) and not keeps_own:
             changed = with_period(method, steps)
             if changed is None:
                 raise SpecError("--period", period, f"a period that {method.name} can have, or {PRESET}")

@@ -128,15 +128,15 @@ Inner: TypeAlias = int | tuple[int, ...] | None
 """The number of workers in a node; with more levels the sizes of all but the outermost, from the inside out."""
 
 
-def level_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
+def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
     """Return the number of lower units in a unit of each level, from the innermost level to the outermost.
 
     For nodes and sites these are g and m. The result is None if the network (or topology) has no levels, or if its
     nodes or sites differ in size. Units of a part of the workers are those of the network, with the members in them.
     """
-    if isinstance(of, MemberTopology):
-        return _sizes_of_members(of)
-    bare_network = getattr(of, "network", of)
+    if isinstance(network, MemberTopology):
+        return _sizes_of_members(network)
+    bare_network = getattr(network, "network", network)
     if isinstance(bare_network, MultiLevel):
         return bare_network.sizes(workers)
     if not isinstance(bare_network, (TwoLevel, Sites)):
@@ -145,37 +145,37 @@ def level_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] |
     return (sizes[0], workers // sizes[0]) if len(set(sizes)) == 1 else None
 
 
-def _sizes_of_members(of: MemberTopology) -> tuple[int, ...] | None:
+def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
     """Return the sizes of the levels of some workers, or None if they do not fill units evenly and in order."""
-    sizes = level_sizes(of.whole, of.whole.workers)
+    sizes = level_sizes(topology.whole, topology.whole.workers)
     if sizes is None:
         return None
     group_sizes, members = [], 1
     for capacity in accumulate(sizes, operator.mul):
-        units = of.members // capacity
+        units = topology.members // capacity
         count = int(np.count_nonzero(units == units[0]))
         if len(units) % count or np.any(np.repeat(units[::count], count) != units) or np.any(np.diff(units) < 0):
             return None
         group_sizes.append(count // members)
         members = count
-    return tuple(group_sizes) if members == len(of.members) else None
+    return tuple(group_sizes) if members == len(topology.members) else None
 
 
-def inner_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
+def inner_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
     """Return the sizes of all levels but the outermost, or None if `level_sizes` is None."""
-    sizes = level_sizes(of, workers)
+    sizes = level_sizes(network, workers)
     return None if sizes is None else sizes[:-1]
 
 
-def node_size(of: Network | Topology | Any, workers: int) -> int | None:
+def node_size(network: Network | Topology | Any, workers: int) -> int | None:
     """Return g, the number of workers in a node or a site, or None if the network has none of equal size."""
-    sizes = level_sizes(of, workers)
+    sizes = level_sizes(network, workers)
     return None if sizes is None else sizes[0]
 
 
-def has_levels(of: Network | Topology | Any, workers: int) -> bool:
+def has_levels(network: Network | Topology | Any, workers: int) -> bool:
     """Return whether at least two levels hold several units each."""
-    return sum(size > 1 for size in level_sizes(of, workers) or ()) > 1
+    return sum(size > 1 for size in level_sizes(network, workers) or ()) > 1
 
 
 def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tuple[Peers, ...]:
