@@ -154,7 +154,8 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
     for capacity in accumulate(sizes, operator.mul):
         units = topology.members // capacity
         count = int(np.count_nonzero(units == units[0]))
-        if len(units) % count or np.any(np.repeat(units[::count], count) != units) or np.any(np.diff(units) < 0):
+        blocks = units[::count]
+        if len(units) % count or np.any(np.repeat(blocks, count) != units) or np.any(np.diff(blocks) <= 0):
             return None
         group_sizes.append(count // members)
         members = count
