@@ -232,7 +232,7 @@ def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen:
     workers, nbytes = question.workers, question.nbytes
     closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, question.protocol)
     played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
-    finish_s = {evaluator: None if done == CONTENTION else done for evaluator, done in played.items()}
+    finish_s = {evaluator: None if isinstance(done, str) else done for evaluator, done in played.items()}
     last_s = {evaluator: None if done is None else max(done) for evaluator, done in finish_s.items()}
     last_start_s = max(question.starts_s or (0.0,))
     known_s = [last - last_start_s for last in last_s.values() if last is not None]

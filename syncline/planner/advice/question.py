@@ -171,8 +171,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
     assumptions.append(batch_assumption(batch, count, origin, source))
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
-    is_period_set = question.period is not None and question.period != PRESET
-    periods = (parse_period(question.period),) if is_period_set else PERIODS
+    periods = PERIODS if question.period in (None, PRESET) else (parse_period(question.period or ""),)
     assumptions += _period_assumptions(question, methods, periods)
     return AdviceQuestion(
         shape,

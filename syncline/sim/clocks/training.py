@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -172,8 +172,9 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
             kind, nbytes, ranks = key
             named = algorithm_of(algorithm, kind)
             if ranks is not None and named in POLICIES and not isinstance(network, Link):
-                described = hasattr(network, "among")
-                name = group_algorithm(kind, ranks, workers, nbytes, network, named) if described else None
+                name = None
+                if hasattr(network, "among"):  # a network, not a topology of different links
+                    name = group_algorithm(kind, ranks, workers, nbytes, cast(Network, network), named)
                 if name is None and named == "nccl":
                     raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
                 chosen[key] = name
