@@ -171,7 +171,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
     assumptions.append(batch_assumption(batch, count, origin, source))
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
-    periods = PERIODS if question.period in (None, PRESET) else (parse_period(question.period or ""),)
+    periods = tried_periods(question.period)
     assumptions += _period_assumptions(question, methods, periods)
     return AdviceQuestion(
         shape,
@@ -191,6 +191,11 @@ def advice_question(question: Advise) -> AdviceQuestion:
         tuple(_costless(failing)),
         failing,
     )
+
+
+def tried_periods(period: str | int | None) -> tuple[int, ...]:
+    """Return the steps between exchanges that methods without a period of their own try: the user's, or `PERIODS`."""
+    return PERIODS if period is None or period == PRESET else (parse_period(period),)
 
 
 def _period_assumptions(

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.policies import POLICIES, Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.table import ALGORITHMS
 from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.costmodel.network.link import Link
@@ -106,8 +106,8 @@ def clock(
             ``wait_steps`` of a call hold in any case.
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
         algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; for
-            calls of some of the workers, whose links differ, `syncline.costmodel.collectives.vectorised.carried` takes
-            a policy's choice, or the default if there are no groups like theirs.
+            calls of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
+            `syncline.costmodel.collectives.vectorised.carried`, and ``auto`` the default if no groups are like theirs.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
@@ -171,7 +171,7 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
         if key not in chosen:
             kind, nbytes, ranks = key
             named = algorithm_of(algorithm, kind)
-            if ranks is not None and named in POLICIES and not isinstance(network, Link):
+            if ranks is not None and named in ("auto", "nccl") and not isinstance(network, Link):
                 name = None
                 if hasattr(network, "among"):  # a network, not a topology of different links
                     name = group_algorithm(kind, ranks, workers, nbytes, cast(Network, network), named)
