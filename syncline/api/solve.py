@@ -14,7 +14,7 @@ from syncline.planner.projection.projections import left_out, names_of
 from syncline.planner.solving.inputs import METHODS_ASKED, InverseInputs
 from syncline.planner.solving.solver import solve_assumptions, solve_rows
 from syncline.questions.solve import Solve
-from syncline.specs import Experiment
+from syncline.specs import Experiment, ProjectSpec
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -34,7 +34,8 @@ def answer_solve(question: Solve) -> Result:
         warn_lines(left_out(specs))
     problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
     if specs is not question.spec:
-        problem = replace(problem, specs=with_steps_of_tokens(problem.specs, question))
+        timed = with_steps_of_tokens(problem.specs, question)
+        problem = replace(problem, specs=[spec for spec in timed if isinstance(spec, ProjectSpec)])
     rows = solve_rows(problem)
 
     def tables() -> list[Group]:
