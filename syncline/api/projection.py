@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from syncline.api.result import Result, later
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
-from syncline.planner.assumptions import OF_ROWS, projection_assumptions
+from syncline.planner.assumptions import OF_ROWS, option_origins, projection_assumptions
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.training_totals import WholeTraining, with_training
@@ -44,25 +44,43 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
 def answer_project(question: Project) -> Result:
     """Return the projection of each combination of a question's values, and warn of those that are left out."""
     specs: Sequence[Experiment]
-    tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     if isinstance(question.spec, list | tuple):
         specs = question.spec
     else:
         specs = projections.variants(*projection_options(question, studies_of="project"))
-        if tokens is not None and not any(change.path == "steps" for change in changes_of(question, {})):
-            specs = [projections.with_steps_for(spec, tokens) for spec in specs]
         warn_lines(projections.left_out(specs))
+        specs = with_steps_of_tokens(specs, question)
+    tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     prices = None if question.prices is None else parse_prices(question.prices)
     training = WholeTraining(tokens, question.target_loss, prices, question.extrapolate, failures_of(question))
+    origins = option_origins(projections.names_of(question.methods or ()), question.period, question.sequence)
     rows = projections.projection_rows(specs, question.thresholds)
-    return projection_result(specs, rows if training.is_nothing else with_training(rows, specs, training))
+    rows = rows if training.is_nothing else with_training(rows, specs, training)
+    return projection_result(specs, rows, origins)
 
 
-def projection_result(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]]) -> Result:
-    """Return the result of projections from their rows."""
+def with_steps_of_tokens(specs: Sequence[Experiment], question: Projection) -> Sequence[Experiment]:
+    """Return the specs with as many steps as the tokens of a question take, unless the question sets ``steps``."""
+    if question.tokens is None or any(change.path == "steps" for change in changes_of(question, {})):
+        return specs
+    tokens = parse_count(question.tokens, "tokens")
+    return [projections.with_steps_for(spec, tokens) for spec in specs]
+
+
+def projection_result(
+    specs: Sequence[Experiment], rows: Sequence[dict[str, Any]], origins: Mapping[str, str] | None = None
+) -> Result:
+    """Return the result of projections from their rows.
+
+    Args:
+        specs: the projections, or the spec of a study.
+        rows: their rows.
+        origins: origins of the assumptions that options decide, see `option_origins`.
+    """
     assumptions = projection_assumptions(
         [spec for spec in specs if isinstance(spec, ProjectSpec)],
         rows.distinct(OF_ROWS) if isinstance(rows, ColumnRows) else rows,
+        origins,
     )
     return Result(
         "project",

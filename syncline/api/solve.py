@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from syncline.api.projection import projection_options
+from syncline.api.projection import projection_options, with_steps_of_tokens
 from syncline.api.result import Result, later
 from syncline.api.spec_arguments import warn_lines
-from syncline.planner.projection.projections import left_out
-from syncline.planner.solving.assumptions import solve_assumptions
-from syncline.planner.solving.inputs import InverseInputs
-from syncline.planner.solving.solver import solve_rows
+from syncline.planner.assumptions import option_origins
+from syncline.planner.projection.projections import left_out, names_of
+from syncline.planner.solving.inputs import METHODS_ASKED, InverseInputs
+from syncline.planner.solving.solver import solve_assumptions, solve_rows
 from syncline.questions.solve import Solve
-from syncline.specs import Experiment
+from syncline.specs import Experiment, ProjectSpec
 
 
 def answer_solve(question: Solve) -> Result:
@@ -27,9 +28,13 @@ def answer_solve(question: Solve) -> Result:
         specs = inputs.specs(*projection_options(question), own_methods=own_methods)
         warn_lines(left_out(specs))
     problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
+    if specs is not question.spec:
+        timed = with_steps_of_tokens(problem.specs, question)
+        problem = replace(problem, specs=[spec for spec in timed if isinstance(spec, ProjectSpec)])
     rows = solve_rows(problem)
-    assumptions = [assumption.record() for assumption in solve_assumptions(rows, problem)]
-    answer = {"sought": problem.variable, "assumptions": assumptions, "rows": rows}
-    return Result(
-        "solve", answer, specs[0], tables=later("syncline.planner.solving.tables:solve_tables", rows, problem)
-    )
+    methods = names_of(question.methods or ()) or (METHODS_ASKED if question.spec == Solve.spec else ())
+    assumptions = solve_assumptions(rows, problem, option_origins(methods, sequence=question.sequence))
+    records = [assumption.record() for assumption in assumptions]
+    answer = {"sought": problem.variable, "assumptions": records, "rows": rows}
+    tables = later("syncline.planner.solving.tables:solve_tables", rows, problem, assumptions)
+    return Result("solve", answer, problem.specs[0], tables=tables)

@@ -28,8 +28,8 @@ class E3M0:
     A number is 0 or ``+- 2^(e - 7) s`` with e from 1 to 7; the scale ``s`` is the power of two nearest to the tensor's
     largest magnitude, and travels as fp32. Each number is rounded to the nearest such number, a tie away from zero.
 
-    Source: Streaming DiLoCo (Douillard et al., 2025), section 3.3, which names the format; the scale is ours, because
-    seven powers of two need one.
+    Source: Streaming DiLoCo (Douillard et al., 2025), section 2.4, which names the format and averages in fp32. It
+    states no scale, neither for a tensor nor for a block: the scale is ours, because seven powers of two need one.
 
     >>> x = torch.tensor([[8.0, -3.1, 0.1, 0.01]])
     >>> E3M0().decode(E3M0().encode(x), 4, x.dtype)

@@ -9,12 +9,17 @@ from typing import Any
 from syncline.costmodel import ModelShape
 from syncline.costmodel.reliability.rates import REPAIR_S, REPAIR_SOURCE
 from syncline.costmodel.scaling.hyperparameters import batch_source, default_batch
-from syncline.planner.periods import period_of
+from syncline.methods import MethodBase
+from syncline.planner.periods import PRESET as SAME_AS_PRESET
+from syncline.planner.periods import exchanges_now_and_then, has_own_period, method_from, period_of
 from syncline.specs import ProjectSpec
 from syncline.units import format_seconds
 
 GIVEN, DEFAULT, PRESET, FITS = "given", "default", "preset", "published fits"
 """Origins of a value: the user or the spec, Syncline, a preset that the user or the spec names, fits of losses."""
+
+THE_SPECS, EACH_STEP = "the spec's", "the methods'"
+"""Origins of periods: the methods of the spec, if no option names methods; methods without any other period."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class Assumption:
 
     Args:
         name: name of the value.
-        value: the value in the unit, or a list of values if settings differ.
+        value: the value in the unit, or a list or tuple of values if settings differ.
         unit: unit of the value; empty for words.
         text: the value for people.
         origin: `GIVEN`, `DEFAULT`, `PRESET`, `FITS`, or a few words.
@@ -46,35 +51,65 @@ OF_ROWS = ("method", "sharding", "micro_batches", "repair_s", "spares")
 """Columns of a projection's rows that have assumptions."""
 
 
-def projection_assumptions(specs: Sequence[ProjectSpec], rows: Sequence[Mapping[str, Any]] = ()) -> list[Assumption]:
+def option_origins(
+    methods: Sequence[Any] | None, period: str | int | None = None, sequence: int | None = None
+) -> dict[str, str]:
+    """Return the origins of the period and the sequence of projections, by name, where options decide them.
+
+    Args:
+        methods: methods of the options, as `methods_at_period` takes them; empty: the spec's methods.
+        period: period of the options; None: none.
+        sequence: tokens of a sequence of the options; None: those of the model.
+    """
+    origins = {} if sequence is None else {"sequence": GIVEN}
+    if period is not None:
+        return origins | {"period": PRESET if period == SAME_AS_PRESET else GIVEN}
+    if not methods:
+        return origins
+    period_origins = dict.fromkeys(
+        GIVEN if has_own_period(method) else DEFAULT
+        for method in methods
+        if exchanges_now_and_then(method_from(method))
+    )
+    return origins | {"period": ", ".join(period_origins) or EACH_STEP}
+
+
+def projection_assumptions(
+    specs: Sequence[ProjectSpec], rows: Sequence[Mapping[str, Any]] = (), origins: Mapping[str, str] | None = None
+) -> list[Assumption]:
     """Return the assumptions of projections, each once, with the values of all specs.
 
     Args:
         specs: the projections.
         rows: their rows, or each combination of the columns `OF_ROWS` once: the memory plan of each method, and the
             repairs if machines fail.
+        origins: origins of the period and the sequence, of `option_origins`, if options set them.
     """
+    origins = origins or {}
     by_name: dict[str, dict[str, Assumption]] = {}
     seen: set[tuple[Any, ...]] = set()
     for spec in specs:
         # A list of specs has many numbers of workers, on which the batch alone depends.
         key = id(spec.model), id(spec.compute), id(spec.memory), spec.precision, spec.overlap, spec.algorithm
-        for assumption in (_batch(spec),) if key in seen else _of_spec(spec):
+        for assumption in (spec_batch(spec),) if key in seen else _of_spec(spec, origins.get("sequence")):
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
         seen.add(key)
-    for assumption in (_periods(specs), *_memory_plans(rows), *_repairs(rows)):
+    methods = {id(method): method for spec in specs for method in spec.methods}.values()
+    periods = period_assumption(methods, origins.get("period", THE_SPECS))
+    for assumption in (periods, *_memory_plans(rows), *_repairs(rows)):
         by_name.setdefault(assumption.name, {})[assumption.text] = assumption
     return [_joined(list(variants.values())) for variants in by_name.values()]
 
 
-def _of_spec(spec: ProjectSpec) -> Iterable[Assumption]:
+def _of_spec(spec: ProjectSpec, sequence_origin: str | None) -> Iterable[Assumption]:
+    """Yield the assumptions that the fields of a spec decide."""
     shape = spec.model
     text = f"{shape.name}, {shape.parameters:,} parameters"
     source = getattr(shape, "source", "") or ""
     yield Assumption("model", shape.name, "", text, PRESET if source else GIVEN, source)
-    yield _batch(spec)
+    yield spec_batch(spec)
     if isinstance(spec.model, ModelShape):
-        yield sequence_assumption(spec.model, "the model's, or given")
+        yield sequence_assumption(spec.model, sequence_origin)
     machine = spec.compute.hardware or spec.memory.hardware
     by_hardware = spec.precision is None and machine is not None
     yield Assumption(
@@ -114,7 +149,8 @@ def _given(spec: ProjectSpec, field: str) -> str:
     return DEFAULT if getattr(spec, field) == info.get_default(call_default_factory=True) else GIVEN
 
 
-def _batch(spec: ProjectSpec) -> Assumption:
+def spec_batch(spec: ProjectSpec) -> Assumption:
+    """Return the tokens of a step of a projection, with their origin."""
     batch_tokens, parameters = spec.batch_tokens, spec.model.parameters
     if spec.tokens_per_worker is not None:
         return batch_assumption(batch_tokens, spec.workers, GIVEN)
@@ -129,9 +165,11 @@ def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str =
     return Assumption("batch", batch_tokens, "tokens", text, origin, source)
 
 
-def sequence_assumption(shape: ModelShape, origin: str, source: str = "") -> Assumption:
-    """Return the tokens of a training sequence."""
-    return Assumption("sequence", shape.sequence, "tokens", f"{shape.sequence:,} tokens", origin, source)
+def sequence_assumption(shape: ModelShape, origin: str | None = None) -> Assumption:
+    """Return the tokens of a training sequence; without an origin they are the model's."""
+    of_model = (f"as {shape.name} has it", shape.source)
+    text = f"{shape.sequence:,} tokens"
+    return Assumption("sequence", shape.sequence, "tokens", text, *(of_model if origin is None else (origin,)))
 
 
 def _computing(spec: ProjectSpec) -> Assumption:
@@ -148,13 +186,14 @@ def _computing(spec: ProjectSpec) -> Assumption:
     return Assumption("utilisation", share, "1", text, origin, source)
 
 
-def _periods(specs: Sequence[ProjectSpec]) -> Assumption:
+def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:
+    """Return the steps between the exchanges of methods."""
     periods: dict[int, dict[str, None]] = {}
-    for method in {id(method): method for spec in specs for method in spec.methods}.values():
+    for method in methods:
         periods.setdefault(period_of(method), {})[method.name] = None
     texts = [f"{_steps(period)}: {_listed(names)}" for period, names in sorted(periods.items())]
-    values: Any = sorted(periods)
-    return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), GIVEN)
+    values = tuple(sorted(periods))
+    return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)
 
 
 MOST_NAMED = 6

@@ -73,3 +73,17 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
 def basis_text(computing: str, communication: str) -> str:
     """Return the bases of both in one line."""
     return f"computing: {computing}; communication: {communication}"
+
+
+def deviation(sign: int, *ratios: float | None) -> float | None:
+    """Return the bound of a product over its value, from bounds of independent factors over theirs; None: unknown.
+
+    The logarithms of independent causes add in quadrature: ``exp(sign sqrt(sum log(ratio)^2))``.
+
+    Args:
+        sign: 1 for the upper bound, -1 for the lower.
+        ratios: bound of each factor over its value; None: unknown.
+    """
+    if None in ratios:
+        return None
+    return float(np.exp(sign * np.linalg.norm(np.log(np.array(ratios, dtype=np.float64)))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
@@ -56,16 +56,20 @@ LARGE = 1e20
 SIZES = 1e2, 1e10
 """Range of sizes in bytes that the figure has, if the size of the question is well within it."""
 
-BUS_FACTORS: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda workers: 2 * (workers - 1) / workers,
-    "all_gather": lambda workers: (workers - 1) / workers,
-    "reduce_scatter": lambda workers: (workers - 1) / workers,
-    "all_to_all": lambda workers: (workers - 1) / workers,
-    "broadcast": lambda _: 1.0,
-    "reduce": lambda _: 1.0,
-    "gather": lambda workers: (workers - 1) / workers,
-}
-"""Bus bandwidth over algorithm bandwidth. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md; gather: src/gather.cu."""
+RING_LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1}
+"""Number of times that a ring carries (P - 1) / P of the tensor, by collective."""
+
+
+def bus_factor(kind: str, workers: int) -> float:
+    """Return the bus bandwidth of a collective over its algorithm bandwidth: 1 for a broadcast and a reduce.
+
+    Source: NVIDIA nccl-tests, doc/PERFORMANCE.md; gather: src/gather.cu.
+
+    >>> bus_factor("all_reduce", 4), bus_factor("broadcast", 4)
+    (1.5, 1.0)
+    """
+    return RING_LAPS[kind] * (workers - 1) / workers if kind in RING_LAPS else 1.0
+
 
 TOTALS = ("all_gather", "gather")
 """Collectives for which nccl-tests counts the whole result, P n bytes, where each worker contributes n."""
@@ -210,45 +214,50 @@ def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
 
 
 def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:
-    workers, nbytes, protocol = question.workers, question.nbytes, question.protocol
+    """Return a row per algorithm of a collective on a network; the fastest is marked."""
     chosen = choices(question, kind, on)
+    rows = [_row(question, kind, on, algorithm, chosen) for algorithm in question.algorithms_of(kind, on)]
     last_start_s = max(question.starts_s or (0.0,))
-    rows: list[dict[str, Any]] = []
-    for algorithm in question.algorithms_of(kind, on):
-        closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, protocol)
-        played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
-        finish_s = {evaluator: None if isinstance(done, str) else done for evaluator, done in played.items()}
-        last_s = {evaluator: None if done is None else max(done) for evaluator, done in finish_s.items()}
-        known_s = [last - last_start_s for last in last_s.values() if last is not None]
-        seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
-        algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
-        sure = call_uncertainty(on, algorithm, workers, nbytes)
-        rows.append({
-            "collective": kind,
-            "algorithm": algorithm,
-            "workers": workers,
-            "nbytes": nbytes,
-            "network": on.name,
-            "protocol": protocol,
-            "closed_form_s": closed_s,
-            "lockstep_s": last_s["lockstep"],
-            "events_s": last_s["events"],
-            "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, inner_sizes(on, workers))),
-            "algbw_bytes_per_s": algbw,
-            "busbw_bytes_per_s": None if algbw is None else algbw * BUS_FACTORS[kind](workers),
-            "chosen_by": [policy for policy, name in chosen.items() if name == algorithm],
-            "contention": played["lockstep"] == CONTENTION,
-            "finish_s": finish_s["lockstep"] or finish_s["events"],
-            "events_finish_s": finish_s["events"],
-            "low_s": sure.low * seconds,
-            "high_s": sure.high * seconds,
-            "basis": f"{sure.points} residuals of {sure.basis}",
-        })  # fmt: skip
     least_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
     # Equal times may differ in the last digit; among equal ones the choice of `auto` comes first.
     equal = [row for row, seconds in zip(rows, least_s, strict=True) if seconds <= min(least_s) * (1 + 1e-9)]
     first = next((row for row in equal if "auto" in row["chosen_by"]), equal[0] if equal else None)
     return [row | {"fastest": row is first} for row in rows]
+
+
+def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+    """Return the times, bytes and bandwidths of an algorithm; ``chosen`` has each policy's choice."""
+    workers, nbytes = question.workers, question.nbytes
+    closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, question.protocol)
+    played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
+    finish_s = {evaluator: None if isinstance(done, str) else done for evaluator, done in played.items()}
+    last_s = {evaluator: None if done is None else max(done) for evaluator, done in finish_s.items()}
+    last_start_s = max(question.starts_s or (0.0,))
+    known_s = [last - last_start_s for last in last_s.values() if last is not None]
+    seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
+    algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
+    sure = call_uncertainty(on, algorithm, workers, nbytes)
+    return {
+        "collective": kind,
+        "algorithm": algorithm,
+        "workers": workers,
+        "nbytes": nbytes,
+        "network": on.name,
+        "protocol": question.protocol,
+        "closed_form_s": closed_s,
+        "lockstep_s": last_s["lockstep"],
+        "events_s": last_s["events"],
+        "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, inner_sizes(on, workers))),
+        "algbw_bytes_per_s": algbw,
+        "busbw_bytes_per_s": None if algbw is None else algbw * bus_factor(kind, workers),
+        "chosen_by": [policy for policy, name in chosen.items() if name == algorithm],
+        "contention": played["lockstep"] == CONTENTION,
+        "finish_s": finish_s["lockstep"] or finish_s["events"],
+        "events_finish_s": finish_s["events"],
+        "low_s": sure.low * seconds,
+        "high_s": sure.high * seconds,
+        "basis": f"{sure.points} residuals of {sure.basis}",
+    }  # fmt: skip
 
 
 def known_times_s(row: dict[str, Any], last_start_s: float) -> list[float]:
@@ -267,11 +276,8 @@ def _finish_s(
     """Return the finish time of each worker; None if there are too many messages."""
     if most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[evaluator]:
         return None
-    if (
-        evaluator == "lockstep"
-        and algorithm in FLAT[kind]
-        and FLAT[kind][algorithm].messages(question.workers) > MOST_ROUNDS
-    ):
+    flat = FLAT[kind].get(algorithm)
+    if evaluator == "lockstep" and flat is not None and flat.messages(question.workers) > MOST_ROUNDS:
         return None
     try:
         done: list[float] = collective_finish_s(
@@ -345,37 +351,28 @@ def costs_figure(question: CostQuestion) -> Figure:
     """
     from syncline.analysis import SizePanel, cost_against_size
 
+    workers, protocol = question.workers, question.protocol
     sizes = np.geomspace(*_range(question.nbytes), 201)
     panels = []
-    for on in question.networks:
-        for kind in question.collectives:
-            costs = {
-                algorithm: np.asarray(
-                    collective_s(kind, question.workers, sizes, on, algorithm, rule=question.protocol)
-                )
-                for algorithm in question.algorithms_of(kind, on)
-                if closed_form_s(kind, question.workers, 1.0, on, algorithm, question.protocol) is not None
-            }
-            meetings = [
-                (
-                    crossing.nbytes,
-                    float(
-                        collective_s(
-                            kind, question.workers, crossing.nbytes, on, crossing.above, rule=question.protocol
-                        )
-                    ),
-                )
-                for crossing in crossovers(kind, question.workers, on, question.protocol)
-                if {crossing.below, crossing.above} <= {*costs}
-            ]
+    for on, kind in ((on, kind) for on in question.networks for kind in question.collectives):
+        costs = {
+            algorithm: np.asarray(collective_s(kind, workers, sizes, on, algorithm, rule=protocol))
+            for algorithm in question.algorithms_of(kind, on)
+            if closed_form_s(kind, workers, 1.0, on, algorithm, protocol) is not None
+        }
+        meetings = [
+            (size, float(collective_s(kind, workers, size, on, above, rule=protocol)))
+            for size, below, above in crossovers(kind, workers, on, protocol)
+            if {below, above} <= {*costs}
+        ]
+        if costs:
             title = kind if len(question.networks) == 1 else f"{kind}, {on.name}"
-            if costs:
-                panels.append(SizePanel(title, sizes, costs, meetings))
+            panels.append(SizePanel(title, sizes, costs, meetings))
     if not panels:
         names = [joined.name for joined in question.networks]
         raise SpecError("--plot", names, "an algorithm with a closed form on this network")
     name = f" on {question.networks[0].name}" if len(question.networks) == 1 else ""
-    return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{question.workers:,} workers{name}")
+    return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{workers:,} workers{name}")
 
 
 def _range(nbytes: float) -> tuple[float, float]:

@@ -36,6 +36,16 @@ def exchanges_now_and_then(method: MethodBase) -> bool:
     return int(getattr(method, "period", 1)) > 1
 
 
+def has_own_period(candidate: Any) -> bool:
+    """Return whether a method of `methods_at_period` has its own period: a method, or fields with a period."""
+    return isinstance(candidate, MethodBase) or (isinstance(candidate, Mapping) and "period" in candidate)
+
+
+def method_from(candidate: Any, path: str = "--method") -> MethodBase:
+    """Return the method of a name, of fields, or the method itself."""
+    return method_of(named(candidate, path) if isinstance(candidate, str) else candidate)
+
+
 def methods_at_period(methods: Iterable[Any], period: str | int | None, path: str = "--method") -> list[MethodBase]:
     """Return methods with one period, for a comparison.
 
@@ -51,9 +61,9 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
     steps = None if period == PRESET else COMPARED_PERIOD if period is None else parse_period(period)
     compared = []
     for candidate in methods:
-        method = method_of(named(candidate, path) if isinstance(candidate, str) else candidate)
-        has_period = isinstance(candidate, MethodBase) or (isinstance(candidate, Mapping) and "period" in candidate)
-        if steps is not None and exchanges_now_and_then(method) and not (period is None and has_period):
+        method = method_from(candidate, path)
+        keeps_own = period is None and has_own_period(candidate)
+        if steps is not None and exchanges_now_and_then(method) and not keeps_own:
             changed = with_period(method, steps)
             if changed is None:
                 raise SpecError("--period", period, f"a period that {method.name} can have, or {PRESET}")

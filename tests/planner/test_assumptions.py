@@ -41,6 +41,48 @@ def test_what_the_user_gives_is_given() -> None:
     assert given["batch"]["value"] == 4 * 4096 and given["computing"]["value"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("options", "origin"),
+    [
+        ({}, "the spec's"),
+        ({"methods": ["ddp-adam", "diloco"]}, "default"),
+        ({"methods": ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 50}]}, "given"),
+        ({"methods": ["ddp-adam", "diloco"], "period": 50}, "given"),
+        ({"methods": ["ddp-adam", "diloco"], "period": "preset"}, "preset"),
+        ({"methods": ["ddp-adam"]}, "the methods'"),
+    ],
+)
+def test_the_origin_of_a_period_is_that_of_its_option(options: dict[str, Any], origin: str) -> None:
+    projected = assumptions_of(sl.project(networks="wan", thresholds=False, **options))
+    assert projected["period"]["origin"] == origin
+    if "methods" in options:
+        advised = assumptions_of(sl.advise("gpt-160m", cluster="two-sites-a100", **options))
+        assert advised["period"] == projected["period"]
+    if "period" not in options:
+        solved = sl.solve("bandwidth", networks="wan", step_time="1s", **options)
+        assert assumptions_of(solved)["period"]["origin"] == origin.replace("the spec's", "default")
+
+
+def test_the_origin_of_a_sequence_is_that_of_its_option() -> None:
+    asked: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100", "methods": ["ddp-adam"]}
+    for more, origin in (({}, "as llama-7b has it"), ({"sequence": 1024}, "given")):
+        for result in (
+            sl.project(**asked, **more, thresholds=False),
+            sl.advise(**asked, **more),
+            sl.solve("bandwidth", **asked, **more, layout="data=32", step_time="20s"),
+        ):
+            assert assumptions_of(result)["sequence"]["origin"] == origin
+
+
+def test_tokens_set_the_steps_unless_they_are_set() -> None:
+    """The steps of a training decide how often an exchange of a period occurs, in every question alike."""
+    asked: dict[str, Any] = {"networks": "wan", "methods": ["diloco"], "tokens": "1B", "batch_tokens": 2**20}
+    for steps, more in ((round(1e9 / 2**20), {}), (40, {"steps": 40})):
+        projected = sl.project(**asked, **more, thresholds=False)
+        solved = sl.solve("bandwidth", **asked, **more, step_time="10s")
+        assert [result.spec.steps for result in (projected, solved)] == [steps, steps]
+
+
 def test_values_of_several_settings_are_one_assumption() -> None:
     several = assumptions_of(sl.project(workers=[4, 8], methods=["ddp-adam"], networks="wan", thresholds=False))
     assert several["utilisation"]["value"] == 0.4

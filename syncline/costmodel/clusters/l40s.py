@@ -1,37 +1,27 @@
 """Steps of DDP, DiLoCo and local SGD on four AWS g6e.2xlarge (one L40S each), NCCL 2.29 over shaped TCP.
 
-A step that synchronises computes, then sends. With n bytes of parameters among P workers and R bytes per second of
-payload, the rings take
-
-    2 n (P - 1)/(P R) (1 + 3/2 (S MSS / Q)^2) + call,      Q = 50 ms x rate + 32 KiB,
-
-where the queue Q of the token bucket (``tc tbf``) is all that S connections have for their windows: ``w = Q / (S MSS)``
-segments each, of which TCP loses ``3/2 / w^2`` and sends them again. At 50 Mbit/s that is a fourth of all bytes, at
-1 Gbit/s nothing; no constant of it is fitted.
+A step that synchronises computes, then sends. A collective takes what `collective_s` says on the machines' link, which
+is the preset ``g6e.2xlarge`` (`syncline.costmodel.network.measured_links.g6e_nccl_link`): with n bytes of parameters
+among P workers and R bytes per second of payload, the rings take about ``2 n (P - 1)/(P R)``. Behind a token bucket of
+50 Mbit/s a fourth of all bytes is sent twice, at 1 Gbit/s nothing.
 
 **DDP** sends more than its gradients: before each forward pass it broadcasts the module's buffers from the first
 worker, and the model's six layers have each a cache of rotary embeddings of 131,072 x 8 complex numbers, 50.3 MB in
 all, 0.27 of what a ring of the gradients sends. Its rings overlap the backward pass.
 
 Source: github.com/Adnan082/diloco-measured (Apache-2.0): experiments/01_cu_grid/train_driver*.py (what is timed; an
-all-reduce per tensor in DiLoCo), src/diloco_measured/measurement/netshape.py (burst 32768, latency 50 ms);
-pytorch/torchtitan at 624c312b67: models/llama3/__init__.py and models/common/rope.py (a cache per layer,
-``max_seq_len=131072``); torch.nn.parallel.DistributedDataParallel (``broadcast_buffers``); M. Mathis et al. (1997),
-equation 3, solved for p.
+all-reduce per tensor in DiLoCo); pytorch/torchtitan at 624c312b67: models/llama3/__init__.py and models/common/rope.py
+(a cache per layer, ``max_seq_len=131072``); torch.nn.parallel.DistributedDataParallel (``broadcast_buffers``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncline.costmodel.collectives.nccl.sockets import SOCKETS_ON_AWS, nccl_sockets_s
+from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.measured_links import JUMBO_SEGMENT_BYTES
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, one_of
-
-ON_THE_LINE_BYTES = JUMBO_SEGMENT_BYTES + 66
-"""A segment with the headers of TCP (time stamps), IP and Ethernet."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +35,7 @@ class L40sConstants:
         ddp_compute_s: seconds of DDP's forward and backward pass.
         ddp_update_s: seconds of DDP's optimizer.
         call_s: seconds of an all-reduce per tensor, on top of its bytes.
-        free_bytes_per_s: payload of a ring's worker where nothing is shaped.
-        queue_s: length of the token bucket's queue, in seconds at its rate.
-        burst_bytes: bytes that the token bucket holds on top of its queue.
         buffers_bytes: bytes that DDP broadcasts before each forward pass.
-        connections: S, number of TCP connections.
     """
 
     workers: int = 4
@@ -58,11 +44,7 @@ class L40sConstants:
     ddp_compute_s: float = 22.0e-3
     ddp_update_s: float = 4.5e-3
     call_s: float = 15e-3
-    free_bytes_per_s: float = 14.9e9 / 8
-    queue_s: float = 50e-3
-    burst_bytes: float = 32_768
     buffers_bytes: float = 6 * 131_072 * 8 * 8
-    connections: int = SOCKETS_ON_AWS
 
 
 L40S = L40sConstants()
@@ -79,16 +61,6 @@ class L40sStep:
     mean_s: float
 
 
-def resent_fraction(line_bytes_per_s: float, constants: L40sConstants = L40S) -> float:
-    """Return the fraction of the bytes that is sent twice: ``3/2 (S MSS / Q)^2``, at most 1.
-
-    >>> [f"{resent_fraction(rate / 8):.4f}" for rate in (50e6, 200e6, 1e9)]
-    ['0.2580', '0.0187', '0.0008']
-    """
-    queue_bytes = constants.queue_s * line_bytes_per_s + constants.burst_bytes
-    return min(1.0, 1.5 * (constants.connections * JUMBO_SEGMENT_BYTES / queue_bytes) ** 2)
-
-
 def l40s_step(
     algorithm: str,
     params: float,
@@ -96,8 +68,7 @@ def l40s_step(
     seq: float,
     steps: int,
     syncs: int,
-    line_bytes_per_s: float | None = None,
-    payload_bytes_per_s: float | None = None,
+    link: Link,
     constants: L40sConstants = L40S,
 ) -> L40sStep:
     """Return the predicted seconds of a run's steps.
@@ -109,8 +80,7 @@ def l40s_step(
         seq: tokens of a sequence.
         steps: number of measured steps.
         syncs: number of these steps that synchronise.
-        line_bytes_per_s: the rate that is set; None: nothing is shaped.
-        payload_bytes_per_s: payload rate of a flow; by default computed from jumbo frames.
+        link: link of the machines.
         constants: constants of the machines.
 
     Raises:
@@ -120,17 +90,11 @@ def l40s_step(
         raise SpecError("algorithm", algorithm, one_of(ALGORITHMS_MEASURED, algorithm))
     require(0 <= syncs <= steps and steps > 0, "n_sync", syncs, "at most the steps, of which there are some")
     nbytes, scale = 4.0 * params, params * batch * seq / constants.reference_work
-    if line_bytes_per_s is None:
-        rate, resent_part = constants.free_bytes_per_s, 0.0
-    else:
-        rate = payload_bytes_per_s or line_bytes_per_s * JUMBO_SEGMENT_BYTES / ON_THE_LINE_BYTES
-        resent_part = resent_fraction(line_bytes_per_s, constants)
-    link = Link(0.0, rate / (1 + resent_part))
-    ring_s = float(nccl_sockets_s("all_reduce", constants.workers, nbytes, link))
+    ring_s = float(collective_s("all_reduce", constants.workers, nbytes, link))
     inner_s = constants.compute_s * scale
     if algorithm == "ddp":
         backward_s = constants.ddp_compute_s * scale * 2 / 3
-        buffers_s = float(nccl_sockets_s("broadcast", constants.workers, constants.buffers_bytes, link))
+        buffers_s = float(collective_s("broadcast", constants.workers, constants.buffers_bytes, link))
         exposed_s = max(ring_s - backward_s, 0.0)  # the output layer's gradient, the largest, is the first
         sync_s = (constants.ddp_compute_s + constants.ddp_update_s) * scale + buffers_s + exposed_s
     else:

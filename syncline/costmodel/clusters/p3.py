@@ -15,13 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.nccl.sockets import SOCKETS_ON_AWS, ring_last_s
+from syncline.costmodel.collectives.nccl.sockets import ring_last_s
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.network.measured_links import (
     CARD_BYTES_PER_S,
     FLOW_BYTES_PER_S,
     JUMBO_SEGMENT_BYTES,
     P3,
+    SOCKETS_ON_AWS,
     P3Constants,
     p3_gloo_link,
     p3_nccl_link,

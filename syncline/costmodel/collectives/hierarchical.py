@@ -40,15 +40,19 @@ worker to all others, groups do not share links.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.topology import MemberTopology, Network, Topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError
@@ -124,13 +128,15 @@ Inner: TypeAlias = int | tuple[int, ...] | None
 """The number of workers in a node; with more levels the sizes of all but the outermost, from the inside out."""
 
 
-def level_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
+def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
     """Return the number of lower units in a unit of each level, from the innermost level to the outermost.
 
     For nodes and sites these are g and m. The result is None if the network (or topology) has no levels, or if its
-    nodes or sites differ in size.
+    nodes or sites differ in size. Units of a part of the workers are those of the network, with the members in them.
     """
-    bare_network = getattr(of, "network", of)
+    if isinstance(network, MemberTopology):
+        return _sizes_of_members(network)
+    bare_network = getattr(network, "network", network)
     if isinstance(bare_network, MultiLevel):
         return bare_network.sizes(workers)
     if not isinstance(bare_network, (TwoLevel, Sites)):
@@ -139,21 +145,38 @@ def level_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] |
     return (sizes[0], workers // sizes[0]) if len(set(sizes)) == 1 else None
 
 
-def inner_sizes(of: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
+def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
+    """Return the sizes of the levels of some workers, or None if they do not fill units evenly and in order."""
+    sizes = level_sizes(topology.whole, topology.whole.workers)
+    if sizes is None:
+        return None
+    group_sizes, members = [], 1
+    for capacity in accumulate(sizes, operator.mul):
+        units = topology.members // capacity
+        count = int(np.count_nonzero(units == units[0]))
+        blocks = units[::count]
+        if len(units) % count or np.any(np.repeat(blocks, count) != units) or np.any(np.diff(blocks) <= 0):
+            return None
+        group_sizes.append(count // members)
+        members = count
+    return tuple(group_sizes) if members == len(topology.members) else None
+
+
+def inner_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
     """Return the sizes of all levels but the outermost, or None if `level_sizes` is None."""
-    sizes = level_sizes(of, workers)
+    sizes = level_sizes(network, workers)
     return None if sizes is None else sizes[:-1]
 
 
-def node_size(of: Network | Topology | Any, workers: int) -> int | None:
+def node_size(network: Network | Topology | Any, workers: int) -> int | None:
     """Return g, the number of workers in a node or a site, or None if the network has none of equal size."""
-    sizes = level_sizes(of, workers)
+    sizes = level_sizes(network, workers)
     return None if sizes is None else sizes[0]
 
 
-def has_levels(of: Network | Topology | Any, workers: int) -> bool:
+def has_levels(network: Network | Topology | Any, workers: int) -> bool:
     """Return whether at least two levels hold several units each."""
-    return sum(size > 1 for size in level_sizes(of, workers) or ()) > 1
+    return sum(size > 1 for size in level_sizes(network, workers) or ()) > 1
 
 
 def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tuple[Peers, ...]:
@@ -168,8 +191,11 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 
     Raises:
         SpecError: a network without nodes or sites of equal size.
-        NoClosedForm: sites with different uplinks, or rails that messages share unevenly.
+        NoClosedForm: sites with different uplinks, rails that messages share unevenly, or a part of the workers, of
+            which nothing tells whether others send (see `group_peers`).
     """
+    if isinstance(network, MemberTopology):
+        raise NoClosedForm("network", network.name, "all workers, or groups of all of them")
     if isinstance(network, Link) and inner is not None:
         return tuple(Peers(size, network, network) for size in all_sizes(workers, inner))
     if not isinstance(network, (TwoLevel, Sites, MultiLevel)):
@@ -206,6 +232,21 @@ def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
         link, alone = (network.crossing(number, workers, all_send) for all_send in (True, False))
         levels.append(Peers(size, link, alone, network.is_half_duplex(number, workers)))
     return tuple(levels)
+
+
+def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
+    """Return the first of the groups of P workers with the pattern of some ranks, as `group_peers` takes it.
+
+    The result is None if the ranks are not at equal distances, or do not share all workers with other such groups.
+
+    >>> first_group_like((1, 5), 8), first_group_like((1, 2), 8)
+    (range(0, 8, 4), None)
+    """
+    step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    block = len(ranks) * step
+    if step < 1 or workers % block or ranks[0] % block >= step:
+        return None
+    return range(0, block, step) if tuple(ranks) == tuple(range(ranks[0], ranks[0] + block, step)) else None
 
 
 @lru_cache(maxsize=4096)

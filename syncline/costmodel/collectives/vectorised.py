@@ -15,7 +15,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
-from syncline.costmodel.collectives.hierarchical import Peers, group_peers, has_levels, peers
+from syncline.costmodel.collectives.hierarchical import Peers, first_group_like, group_peers, has_levels, peers
 from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
 from syncline.costmodel.collectives.policies import (
     NCCL,
@@ -111,6 +111,34 @@ def carried(
     if not isinstance(network, Link) or network.duplex == "half" or algorithm_of(wanted, kind) in HIERARCHICAL[kind]:
         return _one_by_one(kind, workers, nbytes, network, wanted, rule, otherwise)
     return _on_links(kind, workers, nbytes, network, wanted, rule)
+
+
+def group_algorithm(
+    kind: str, ranks: Sequence[int], workers: int, nbytes: float, network: Network, wanted: Algorithms
+) -> str | None:
+    """Return the algorithm of `carried` for some of P workers, or None if no closed form tells which.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        ranks: the workers that take part.
+        workers: P.
+        nbytes: n.
+        network: network of all workers.
+        wanted: see `carried`.
+
+    >>> from syncline.costmodel.network.presets import NETWORKS
+    >>> dgx = NETWORKS["dgx-a100"].network
+    >>> [group_algorithm("all_reduce", ranks, 16, 1e9, dgx, "auto") for ranks in (range(8), (0, 8), range(4))]
+    ['measured', 'recursive-doubling', 'measured']
+    """
+    group = first_group_like(ranks, workers)
+    if group is None:
+        return None
+    try:
+        priced = carried(kind, np.array([workers]), nbytes, network, wanted, groups=[group])
+    except NoClosedForm:
+        return None
+    return priced.names[int(np.ravel(priced.chosen)[0])] or None
 
 
 def _of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:

@@ -45,10 +45,9 @@ MODEL_BYTES: dict[str, int] = {"fp32": 4, "mixed": 2}
 
 
 USABLE = 0.95
-"""Assumed part of the hardware's memory that a training can use.
+"""Part of the hardware's memory that a training can use. It is our assumption: no publication gives this part.
 
-The driver of a 40 GiB A100 reports 98.7 % of it; a process's context, its kernels and the buffers of its collectives
-take 1 to 2 GB more.
+What remains is for the driver, a process's context and kernels, the buffers of collectives, and fragmentation.
 """
 
 

@@ -1,5 +1,7 @@
 """Links of machines that others measured, with the constants that were fitted to the measurements.
 
+NCCL on AWS g6e.2xlarge (one L40S each), as it is or behind a token bucket; see `g6e_nccl_link`.
+
 gloo and NCCL on AWS p3.2xlarge: one V100 and one network card each, links with a delay and a rate. Ten constants are
 fitted to 158 of 322 published times (`syncline validate clusters` reads them and fits them again with groups left out);
 all else is Linux's, AWS's or NCCL's own number.
@@ -104,3 +106,43 @@ def p3_gloo_link(
             connection=Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES),
         ),
     )
+
+
+SOCKETS_ON_AWS = 16
+"""Sockets of NCCL for every channel and peer on AWS: 2 threads with 8 each. Source: src/transport/net_socket.cc."""
+
+JUMBO_PART = JUMBO_SEGMENT_BYTES / (JUMBO_SEGMENT_BYTES + 66)
+"""Payload's part of a line: a segment without the headers of TCP (time stamps), IP and Ethernet."""
+
+G6E_BYTES_PER_S = 14.9e9 / 8
+"""Payload of a ring's worker on a g6e.2xlarge that nothing shapes: NCCL 2.29's all-reduces among 4 from 4 MiB on.
+
+Source: github.com/Adnan082/diloco-measured (Apache-2.0).
+"""
+
+G6E_DELAY_S = 50e-6
+"""Assumed latency between these machines, that of the preset ``10gbe``."""
+
+QUEUE_S, BURST_BYTES = 50e-3, 32_768
+"""Length of the token bucket's queue, in seconds at its rate, and its burst. Source: diloco-measured, netshape.py."""
+
+
+def shaped_tcp(bytes_per_s: float) -> Tcp:
+    """Return NCCL's connections of a g6e.2xlarge behind a token bucket (``tc tbf``) of this rate."""
+    queue_bytes = QUEUE_S * bytes_per_s + BURST_BYTES
+    return Tcp(connections=SOCKETS_ON_AWS, slow_start=False, segment_bytes=JUMBO_SEGMENT_BYTES, queue_bytes=queue_bytes)
+
+
+def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float | None = None, name: str = "") -> Link:
+    """Return the link of a g6e.2xlarge as NCCL finds it, with NCCL's pieces; no constant of a shaped one is fitted.
+
+    Args:
+        bytes_per_s: the rate that a token bucket sets; None: what NCCL gets of the card.
+        payload_bytes_per_s: payload of a flow at that rate; by default computed from jumbo frames.
+        name: name of the link.
+    """
+    if bytes_per_s is None:
+        return Link(G6E_DELAY_S, G6E_BYTES_PER_S / JUMBO_PART, name, efficiency=JUMBO_PART, nccl=NcclCosts())
+    line = bytes_per_s if payload_bytes_per_s is None else payload_bytes_per_s / JUMBO_PART
+    efficiency = JUMBO_PART / (1 + shaped_tcp(bytes_per_s).resent_part)
+    return Link(G6E_DELAY_S, line, name, efficiency=efficiency, nccl=NcclCosts())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.measured_links import p3_gloo_link, p3_nccl_link
+from syncline.costmodel.network.measured_links import g6e_nccl_link, p3_gloo_link, p3_nccl_link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.sites import Sites
@@ -163,10 +163,11 @@ NETWORKS: dict[str, Preset] = {
         "machine sends.",
     ),
     "g6e.2xlarge": Preset(
-        Link(50e-6, 14.9e9 / 8, "g6e.2xlarge"),
+        g6e_nccl_link(name="g6e.2xlarge"),
         "AWS g6e.2xlarge machines (one L40S each), as NCCL finds their cards of up to 20 Gbit/s",
-        "Bandwidth: NCCL's all-reduce among 4 of them from 4 MiB on, 14.9 Gbit/s (GitHub: Adnan082/diloco-measured, "
-        "NCCL 2.29 over 16 sockets). Latency: as 10gbe, not measured.",
+        "Payload: NCCL's all-reduce among 4 of them from 4 MiB on, 14.9 Gbit/s (GitHub: Adnan082/diloco-measured, NCCL "
+        "2.29 over 16 sockets), in jumbo frames. Latency: as 10gbe, not measured. A rate that a token bucket sets is a "
+        "'bandwidth' with tcp: {connections: 16, mss: 8949, queue: ..., slow_start: false}.",
     ),
     "p4d.24xlarge": Preset(
         TwoLevel(8, _NVLINK3, Link(15.5e-6, 12.5e9, "efa-100"), 4, "p4d.24xlarge"),

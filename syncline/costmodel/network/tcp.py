@@ -90,6 +90,10 @@ class Tcp:
     grown to ``2 rate r`` is halved once for each retransmission timeout, ``r + 0.2 s``, that a connection has sent
     nothing, down to 10 segments.
 
+    A queue of Q bytes before the line, of a token bucket or a router, is all that c connections have for their windows
+    where the line limits them: ``w = Q / (c MSS)`` segments each, of which TCP loses ``3/2 / w^2`` (Mathis's equation,
+    solved for the loss) and sends them again, so that the line carries ``R / (1 + 3/2 / w^2)``.
+
     Args:
         window_bytes: most bytes that a connection has in flight; positive.
         connections: c, side by side, over which a transfer is spread; at least 1.
@@ -98,6 +102,7 @@ class Tcp:
         loss: p, the part of the packets that is lost; from 0 to below 1.
         segment_bytes: MSS, payload of a segment; positive.
         flow_bytes_per_s: limit of the network on the rate of a connection with any window; positive.
+        queue_bytes: Q; positive, and infinite if no queue is short.
 
     Raises:
         SpecError: a field out of range.
@@ -109,13 +114,25 @@ class Tcp:
     loss: float = 0.0
     segment_bytes: int = SEGMENT_BYTES
     flow_bytes_per_s: float = math.inf
+    queue_bytes: float = math.inf
 
     def __post_init__(self) -> None:
         goodput_fraction(self.loss)
         require(self.window_bytes > 0, "tcp.window", self.window_bytes, "bytes, positive")
         require(self.connections >= 1, "tcp.connections", self.connections, "a number of connections, at least 1")
         require(self.segment_bytes > 0, "tcp.mss", self.segment_bytes, "bytes of a segment, positive")
+        require(self.queue_bytes > 0, "tcp.queue", self.queue_bytes, "bytes, positive")
         require(self.flow_bytes_per_s > 0, "tcp.max_flow_rate", self.flow_bytes_per_s, "bytes per second, positive")
+
+    @property
+    def resent_part(self) -> float:
+        """Return the part of the bytes that a short queue loses, so that they travel twice: at most 1.
+
+        >>> queues = [50e-3 * rate / 8 + 32_768 for rate in (50e6, 200e6, 1e9)]
+        >>> [f"{Tcp(connections=16, segment_bytes=8949, queue_bytes=queue).resent_part:.4f}" for queue in queues]
+        ['0.2580', '0.0187', '0.0008']
+        """
+        return min(1.0, 1.5 * (self.connections * self.segment_bytes / self.queue_bytes) ** 2)
 
     def rate_bytes_per_s(self, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray) -> FloatOrArray:
         """Return the bytes per second that the connections carry with open windows.
@@ -130,7 +147,7 @@ class Tcp:
         if self.loss:
             lossy = tcp_bytes_per_s(self.loss, round_trip_s, self.connections, self.segment_bytes)
             limit = np.minimum(limit, lossy)
-        return np.minimum(line_bytes_per_s, limit)
+        return np.minimum(np.divide(line_bytes_per_s, 1 + self.resent_part), limit)
 
     def after_idling_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray

@@ -15,7 +15,10 @@ from syncline.costmodel.network.paths import ByValue, DerivedTopology, Floats, I
 from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
 from syncline.errors import SpecError
 
-__all__ = ["ByValue", "DerivedTopology", "Floats", "Ints", "Network", "Paths", "Star", "Topology", "among", "topology"]
+__all__ = [
+    "ByValue", "DerivedTopology", "Floats", "Ints", "MemberTopology", "Network", "Paths", "Star", "Topology", "among",
+    "topology",
+]  # fmt: skip
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
@@ -62,12 +65,16 @@ def among(base: Topology, members: ArrayLike) -> Topology:
             bandwidth_bytes_per_s=base.bandwidth_bytes_per_s[both],
             half_duplex=base.half_duplex[chosen],
         )
-    return _Members(base, chosen)
+    return MemberTopology(base, chosen)
 
 
 @dataclass(frozen=True, eq=False)
-class _Members(DerivedTopology):
-    """Some workers of a topology, on all its channels."""
+class MemberTopology(DerivedTopology):
+    """Some workers of a topology, on all its channels.
+
+    Args:
+        members: their ranks in the underlying topology.
+    """
 
     members: Ints
 

@@ -114,9 +114,14 @@ def whole_batch(wanted: float, workers: int, sequence: int) -> int:
 
     With fewer sequences than workers, it is the nearest batch that both tokens and sequences divide.
 
+    Raises:
+        SpecError: a batch that is not positive and finite.
+
     >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
     (3932160, 100352)
     """
+    if not 0 < wanted < math.inf:
+        raise SpecError("batch_tokens", wanted, "a positive number")
     sequence_each = workers * sequence
     unit = (
         2 * sequence_each

@@ -126,19 +126,21 @@ def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
 
 
 def groups_like(part: range, workers: int) -> list[range]:
-    """Return every group of P workers that has the pattern of a first group: blocks, or strided groups.
+    """Return every group of P workers that has the pattern of a first group.
 
     Args:
-        part: the first group: ``range(0, g)`` for blocks of g neighbours, ``range(0, P, g)`` for the workers with the
-            same place in each block.
-        workers: P, a multiple of g.
+        part: the first group: ``range(0, g)`` for blocks of g neighbours, ``range(0, b, s)`` for the workers with the
+            same place in the steps of s workers that make a block of b.
+        workers: P, a multiple of b, the group's size times its step.
 
     >>> groups_like(range(2), 6), groups_like(range(0, 6, 2), 6)
-    ([range(0, 2), range(2, 4), range(4, 6)], [range(0, 6, 2), range(1, 6, 2)])
+    ([range(0, 2), range(2, 4), range(4, 6)], [range(0, 6, 2), range(1, 7, 2)])
+    >>> groups_like(range(0, 4, 2), 8)
+    [range(0, 4, 2), range(1, 5, 2), range(4, 8, 2), range(5, 9, 2)]
     """
-    if part.step == 1:
-        return [range(first, first + len(part)) for first in range(0, workers, len(part))]
-    return [range(first, workers, part.step) for first in range(part.step)]
+    block = len(part) * part.step
+    firsts = [start + place for start in range(0, workers, block) for place in range(part.step)]
+    return [range(first, first + block, part.step) for first in firsts]
 
 
 def bytes_of_worker(calls: Iterable[Call], workers: int) -> float:

@@ -157,9 +157,9 @@ class TracedGroup(dist.ProcessGroup):
         return self._collective("broadcast", size_of(inputs), lambda: self.inner.broadcast(inputs, opts))
 
     def reduce(self, tensors: Any, opts: Any) -> TracedWork:
-        """Reduce tensors with gloo, and record a broadcast, which has the same cost in reverse."""
+        """Reduce tensors with gloo."""
         inputs = as_list(tensors)
-        return self._collective("broadcast", size_of(inputs), lambda: self.inner.reduce(inputs, opts), "reduce")
+        return self._collective("reduce", size_of(inputs), lambda: self.inner.reduce(inputs, opts))
 
     def allgather(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather lists of tensors with gloo.

@@ -31,8 +31,7 @@ class Started(NamedTuple):
     Attributes:
         call: the number of the call on this rank.
         kind: one of ``syncline.costmodel.collectives.table.COLLECTIVES``, which determines the time.
-        asked: the collective in the script: ``reduce`` is timed as a broadcast, ``scatter`` as a gather, ``barrier`` as
-            an all-reduce.
+        asked: the collective in the script: ``scatter`` is timed as a gather, ``barrier`` as an all-reduce.
         payload_bytes: bytes as `syncline.costmodel.Call` counts them for the kind.
         ranks: the ranks that take part.
         key: the group and the number of the collective in the group, which together are unique.

@@ -16,9 +16,9 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.channels import carried_bytes, channel_links
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.policies import unless_named
-from syncline.costmodel.collectives.table import first_on, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import ALGORITHMS, MEASURED, first_on, is_nccl, nccl_on
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.network.topology import topology
+from syncline.costmodel.network.topology import among, topology
 from syncline.measure.recording.record import MessageSent, Started
 from syncline.measure.replaying.clocks import TraceRecord, Window
 from syncline.measure.replaying.replay import carrier
@@ -79,10 +79,12 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
                 seen.add(event.key)
                 algorithm_name = carried_by(event) or first_on(event.kind, on)
+                if algorithm_name == MEASURED:  # times of a library's collective, whose bytes are those of a ring
+                    algorithm_name = ALGORITHMS[event.kind][0]
                 calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
     total = np.zeros(len(paths.bandwidth_bytes_per_s))
     for (kind, algorithm_name, nbytes, ranks), times in calls.items():
-        sizes = inner_sizes(on, workers) if len(ranks) == workers else None
+        sizes = inner_sizes(among(paths, ranks), len(ranks))
         nccl = nccl_on(on) if is_nccl(kind, algorithm_name) else None
         total += times * carried_bytes(rounds(kind, len(ranks), nbytes, algorithm_name, sizes, nccl), ranks, paths)
     if sent:

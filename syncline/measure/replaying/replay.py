@@ -12,6 +12,7 @@ from syncline.allocator import paused_garbage_collection
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
 from syncline.costmodel.collectives.policies import unless_named
 from syncline.costmodel.collectives.table import OF_GLOO, first_on
+from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.errors import SpecError
 from syncline.measure.recording.record import RankRecord, Started
 from syncline.measure.replaying.computing import MeasuredComputing
@@ -26,17 +27,19 @@ MOST_PLAYED = 32
 def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
     """Return a function that gives the algorithm of each collective.
 
-    It returns None, so that the simulator uses its default, if no algorithm is wanted, or if only a part of the workers
-    takes part and the links differ.
+    It returns None, so that the simulator uses its default, if no algorithm is wanted, or if a part of the workers
+    takes part for which no closed form tells the fastest.
     """
 
     @cache
-    def chosen(kind: str, size: int, nbytes: float) -> str | None:
-        if wanted is None or (size < workers and not isinstance(network, Link)):
+    def chosen(kind: str, ranks: tuple[int, ...], nbytes: float) -> str | None:
+        if wanted is None:
             return None
-        return chosen_algorithm(wanted, kind, size, max(nbytes, 1.0), network)
+        if len(ranks) < workers and not isinstance(network, Link):
+            return group_algorithm(kind, ranks, workers, max(nbytes, 1.0), network, wanted)
+        return chosen_algorithm(wanted, kind, len(ranks), max(nbytes, 1.0), network)
 
-    return lambda event: chosen(event.kind, len(event.ranks), event.payload_bytes)
+    return lambda event: chosen(event.kind, event.ranks, event.payload_bytes)
 
 
 def lanes(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:

@@ -29,7 +29,7 @@ from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, node_
 from syncline.costmodel.collectives.table import MEASURED
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
-from syncline.costmodel.network.measured_links import P3, P3Constants
+from syncline.costmodel.network.measured_links import P3, P3Constants, g6e_nccl_link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
@@ -170,8 +170,7 @@ def _l40s(row: Mapping[str, str]) -> _Row:
         _number(row["seq"], "seq"),
         int(_number(row["steps"], "steps")),
         syncs,
-        rate,
-        None if flow is None else _number(flow, "bw_measured") / 8,
+        g6e_nccl_link(rate, None if flow is None else _number(flow, "bw_measured") / 8),
     )
     regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
     regime += ", shaped" if rate else ", not shaped"

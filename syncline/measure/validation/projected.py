@@ -29,7 +29,7 @@ from syncline.costmodel.bases import (
     SET_LINKS,
     SMALL_PRESETS,
 )
-from syncline.costmodel.network.measured_links import CARD_BYTES_PER_S, P3
+from syncline.costmodel.network.measured_links import CARD_BYTES_PER_S, G6E_BYTES_PER_S, P3
 from syncline.measure.validation.cluster_files import COLLECTIVES, DEFAULT, GPT_STEPS, MIB, in_pieces, read_table
 from syncline.measure.validation.measured_steps import read_points
 
@@ -38,11 +38,8 @@ OWN_COLLECTIVES, OWN_STEPS = (COLLECTIVES.with_name(name) for name in ("own_coll
 DATA_CENTRE_S = float(np.asarray(P3.gloo_delay_s))
 """Seconds one way between nodes of a region, from measured messages between them."""
 
-G6E_BYTES_PER_S, G6E_MEASURED_BYTES_PER_S = 20e9 / 8, 14.9e9 / 8
-"""Bytes per second of a g6e.2xlarge, from its data sheet and as measured.
-
-Sources: AWS, EC2 instance types (up to 20 Gbit/s); NCCL's all-reduces in diloco-measured.
-"""
+G6E_CARD_BYTES_PER_S = 20e9 / 8
+"""Bytes per second of a g6e.2xlarge. Source: AWS, EC2 instance types (up to 20 Gbit/s)."""
 
 
 def projected_residuals() -> dict[str, list[float]]:
@@ -53,7 +50,7 @@ def projected_residuals() -> dict[str, list[float]]:
             basis, predicted_s = _collective(row)
             if basis:
                 residuals.setdefault(basis, []).append(1e3 * predicted_s / float(row["time_ms"]) - 1)
-    residuals[DATA_SHEET_LINKS].append(G6E_MEASURED_BYTES_PER_S / G6E_BYTES_PER_S - 1)
+    residuals[DATA_SHEET_LINKS].append(G6E_BYTES_PER_S / G6E_CARD_BYTES_PER_S - 1)
     for basis, file in ((GLOO_MEASURED, OWN_COLLECTIVES), (MEASURED_STEPS, OWN_STEPS)):
         residuals[basis] = [float(row["predicted_ms"]) / float(row["measured_ms"]) - 1 for row in _rows(file)]
     return residuals | _computing()

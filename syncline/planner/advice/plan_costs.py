@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from syncline.costmodel.egress import site_sizes
 from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.network.paths import Floats
@@ -16,6 +14,7 @@ from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
 from syncline.planner.advice.failing import FIELDS, plan_goodput
 from syncline.planner.advice.plans import TrainingPlan, specs_of
 from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.bounds import deviation
 from syncline.planner.computing_alone import below_computing
 from syncline.planner.goodput.goodput import with_failures
 from syncline.planner.projection.columns import ColumnRows
@@ -143,7 +142,6 @@ def _row(
     level_totals = None if levels is None else [float(nbytes) * steps for nbytes in levels]
     sent = level_totals[-1] if level_totals is not None else None if leaves is None else leaves * steps
     time_s, low_s, high_s = seconds or (None, None, None)
-    trained = _tokens_bounds(needed)
     row = plan_fields(plan) | {
         "time_s": time_s,
         "low_s": low_s,
@@ -154,7 +152,8 @@ def _row(
         "wan_bytes": sent,
         **{
             f"wan_bytes_{end}": None if sent is None or factor is None else sent * factor
-            for end, factor in zip(("low", "high"), trained, strict=True)
+            for sign, end in ENDS
+            for factor in [deviation(sign, *_token_ratios(needed, end))]
         },
         "level_bytes": level_totals,
         **money,
@@ -187,44 +186,30 @@ def _use_at(projected: PlanRow, step_s: float | None) -> float | None:
     return projected["utilisation"] * projected["step_time_s"] / step_s if projected["utilisation"] and step_s else None
 
 
-def _tokens_bounds(needed: TokensNeeded) -> tuple[float | None, float | None]:
-    """Return the factors that bound the tokens of a training; 1 if the tokens are given.
-
-    The logarithms of independent causes add in quadrature.
-    """
-    if needed.unknown is not None:
-        return 1.0, 1.0
-
-    def bound(factor: float | None, base: float, sign: int) -> float | None:
-        if factor is None:
-            return None
-        return float(np.exp(sign * np.linalg.norm(np.log([factor / needed.factor, base]))))
-
-    return bound(needed.factor_low, needed.base_low, -1), bound(needed.factor_high, needed.base_high, 1)
+def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
+    """Return the bound of the factor of a training's tokens over the factor, and of data parallelism's tokens."""
+    if needed.unknown is not None:  # the tokens are given
+        return ()
+    factor, base = getattr(needed, f"factor_{end}"), getattr(needed, f"base_{end}")
+    return None if factor is None else factor / needed.factor, base
 
 
 def _seconds(steps: float, needed: TokensNeeded, projected: PlanRow) -> tuple[float, float | None, float | None] | None:
-    """Return the time and its bounds, from those of a step and of the tokens of the loss and of data parallelism.
-
-    The logarithms of independent causes add in quadrature.
-    """
+    """Return the time and its bounds, from those of a step and of the tokens of the loss and of data parallelism."""
     step_s = projected["step_time_s"]
     if step_s is None:
         return None
     if needed.unknown is not None:
         return steps * step_s, steps * projected["step_time_low_s"], steps * projected["step_time_high_s"]
-
-    def bound(step: float, factor: float | None, base: float, sign: int) -> float | None:
-        if factor is None:
-            return None
-        deviations = np.log([step / step_s, factor / needed.factor, base])
-        return float(steps * step_s * np.exp(sign * np.linalg.norm(deviations)))
-
-    return (
-        steps * step_s,
-        bound(projected["step_time_low_s"], needed.factor_low, needed.base_low, -1),
-        bound(projected["step_time_high_s"], needed.factor_high, needed.base_high, 1),
+    low, high = (
+        deviation(sign, projected[f"step_time_{end}_s"] / step_s, *_token_ratios(needed, end)) for sign, end in ENDS
     )
+    time_s = steps * step_s
+    return time_s, None if low is None else time_s * low, None if high is None else time_s * high
+
+
+ENDS = ((-1, "low"), (1, "high"))
+"""The bounds of a value: sign of their deviation, and end of their names."""
 
 
 def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:

@@ -106,7 +106,7 @@ def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
             _named("diloco", f"diloco every {period}, 8 bits", period=period, compressor="lp"),
             _named("diloco", f"averaging every {period}", period=period, outer_lr=1.0, outer_momentum=0.0),
         ]
-        for wire, format_text in ((None, ""), ("bf16", ", bf16")):
+        for wire, format_text in ((None, ""), ("bf16", ", bf16"), ("e3m0", ", 4 bits")):
             for tau, delay_text in ((1, ""), (5, ", 5 late")):
                 label = f"streaming-diloco every {period}{format_text}{delay_text}"
                 stream = {"fragments": 4, "tau": tau}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from syncline.costmodel import Hardware, ModelShape, Network
@@ -12,7 +12,15 @@ from syncline.costmodel.scaling.hyperparameters import batch_source, default_bat
 from syncline.errors import SpecError
 from syncline.fields import MANY
 from syncline.methods import MethodBase
-from syncline.planner.assumptions import FITS, GIVEN, Assumption, batch_assumption, sequence_assumption
+from syncline.planner.assumptions import (
+    FITS,
+    GIVEN,
+    Assumption,
+    batch_assumption,
+    option_origins,
+    period_assumption,
+    sequence_assumption,
+)
 from syncline.planner.periods import COMPARED_PERIOD, PRESET, methods_at_period, parse_period
 from syncline.planner.projection.projections import names_of
 from syncline.questions.advise import Advise
@@ -142,10 +150,10 @@ def advice_question(question: Advise) -> AdviceQuestion:
     failing = _failing(question, count)
     assumptions = []
     if question.sequence is None:
-        origin = f"as {shape.name} has it"
+        assumptions.append(sequence_assumption(shape))
     else:
-        shape, origin = replace(shape, sequence=question.sequence), GIVEN
-    assumptions.append(sequence_assumption(shape, origin, shape.source))
+        shape = replace(shape, sequence=question.sequence)
+        assumptions.append(sequence_assumption(shape, GIVEN))
     trained = TOKENS_PER_PARAMETER * shape.parameters
     if question.tokens is not None:
         trained = parse_count(question.tokens, "tokens")
@@ -159,11 +167,12 @@ def advice_question(question: Advise) -> AdviceQuestion:
         origin, source = FITS, batch_source(shape.parameters)
     else:
         wanted = parse_count(question.batch_tokens, "batch_tokens")
-        if not wanted > 0:
-            raise SpecError("batch_tokens", question.batch_tokens, "a positive number")
         batch, source = whole_batch(wanted, count, shape.sequence), ""
         origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
     assumptions.append(batch_assumption(batch, count, origin, source))
+    methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
+    periods = tried_periods(question.period)
+    assumptions += _period_assumptions(question, methods, periods)
     return AdviceQuestion(
         shape,
         joined,
@@ -176,12 +185,29 @@ def advice_question(question: Advise) -> AdviceQuestion:
         None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
         None if question.prices is None else parse_prices(question.prices),
         question.extrapolate,
-        tuple(methods_at_period(names_of(question.methods or ()), question.period, "method")),
-        PERIODS if question.period is None or question.period == PRESET else (parse_period(question.period),),
+        methods,
+        periods,
         tuple(assumptions),
         tuple(_costless(failing)),
         failing,
     )
+
+
+def tried_periods(period: str | int | None) -> tuple[int, ...]:
+    """Return the steps between exchanges that methods without a period of their own try: the user's, or `PERIODS`."""
+    return PERIODS if period is None or period == PRESET else (parse_period(period),)
+
+
+def _period_assumptions(
+    question: Advise, methods: Sequence[MethodBase], periods: Sequence[int]
+) -> Iterator[Assumption]:
+    """Yield the period if the user decides it, by methods or by a period."""
+    if methods:
+        origins = option_origins(names_of(question.methods or ()), question.period)
+        yield period_assumption(methods, origins["period"])
+    elif periods != PERIODS:
+        text = f"{periods[0]:,} steps, for methods that exchange now and then"
+        yield Assumption("period", periods[0], "steps", text, GIVEN)
 
 
 def _failing(question: Advise, workers: int) -> FailuresSpec | None:

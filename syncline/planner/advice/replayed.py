@@ -18,7 +18,7 @@ from syncline.costmodel import Exchange, Link, Network
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
 from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.layouts.level_bytes import capacities
-from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
 from syncline.costmodel.traffic.overlap import PricedCall, split_call
 from syncline.costmodel.traffic.step_time import priced_step
@@ -49,17 +49,6 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
             groups.append(range(0, stride * (within // members), stride))
             stride, members = stride * (within // members), within
     return groups
-
-
-def groups_like(ranks: range, workers: int) -> list[range]:
-    """Return all groups of P workers that are like the first.
-
-    >>> groups_like(range(0, 4, 2), 8)
-    [range(0, 4, 2), range(1, 5, 2), range(4, 8, 2), range(5, 9, 2)]
-    """
-    block = len(ranks) * ranks.step
-    firsts = [start + place for start in range(0, workers, block) for place in range(ranks.step)]
-    return [range(first, first + block, ranks.step) for first in firsts]
 
 
 def calls_by_level(

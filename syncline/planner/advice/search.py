@@ -25,7 +25,8 @@ from syncline.planner.advice.plans import (
     unit_sizes,
 )
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.rows import Known
 from syncline.planner.projection.simulated_cost import HOW
 from syncline.units import format_bytes
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.bounds import combined_bounds
+from syncline.planner.bounds import combined_bounds, deviation
 from syncline.planner.projection.bounds import communication_bounds, computing_bounds, step_time_variants
 from syncline.planner.projection.training_totals import method_covered
 
@@ -106,11 +106,12 @@ def time_ratio_bounds(
     if row["loss_unknown"] is not None or loss_key(row) == loss_key(base):
         return total_ratio * low / ratio, total_ratio * high / ratio
 
-    def bound(step_ratio: float, mine: str, others: str, sign: int) -> float | None:
-        ends = row[f"tokens_factor_{mine}"], base[f"tokens_factor_{others}"]
+    def bound(step_ratio: float, end: str, other_end: str, sign: int) -> float | None:
+        ends = row[f"tokens_factor_{end}"], base[f"tokens_factor_{other_end}"]
         if None in ends:
             return None
-        deviations = [step_ratio / ratio, ends[0] / row["tokens_factor"], ends[1] / base["tokens_factor"]]
-        return float(total_ratio * np.exp(sign * np.linalg.norm(np.log(deviations))))
+        tokens = ends[0] / row["tokens_factor"], ends[1] / base["tokens_factor"]
+        factor = deviation(sign, step_ratio / ratio, *tokens)
+        return None if factor is None else total_ratio * factor
 
     return bound(low, "low", "high", -1), bound(high, "high", "low", 1)

@@ -12,12 +12,14 @@ import numpy as np
 from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
-from syncline.planner.assumptions import Assumption, projection_assumptions
+from syncline.planner.assumptions import Assumption, option_origins, projection_assumptions
 from syncline.planner.explore.settings import BASELINE
 from syncline.planner.explore.settings_spec import explored_spec, failures_of_settings, network_of
+from syncline.planner.periods import COMPARED_PERIOD, PRESET
 from syncline.planner.projection.columns import ColumnRows
-from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
+from syncline.planner.projection.rows import Known
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training
@@ -99,7 +101,9 @@ def ranking_of(settings: PageSettings) -> Ranking:
     if failing is not None:
         first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
         rows = [_with_failures(row, first) for row in rows]
-    assumptions = tuple(projection_assumptions([question.spec], rows))
+    period = settings.period or PRESET  # 0 keeps each preset's own
+    origins = option_origins(settings.methods, None if period == COMPARED_PERIOD else period)
+    assumptions = tuple(projection_assumptions([question.spec], rows, origins))
     return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes, assumptions)
 
 

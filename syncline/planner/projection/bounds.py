@@ -13,8 +13,8 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.planner.bounds import StepTimeVariants, at_bounds, basis_text
-from syncline.planner.projection.plan import Known, ProjectionPlan
-from syncline.planner.projection.setting_cache import once_each
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.rows import Known, once_each
 from syncline.specs import ProjectSpec
 
 

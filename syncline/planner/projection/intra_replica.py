@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel import ModelShape, Network, NoClosedForm
+from syncline.costmodel import ModelShape, NoClosedForm
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.layouts.groups import message_s
@@ -16,9 +16,8 @@ from syncline.costmodel.layouts.own_tensors import worker_tensors
 from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, replica_times
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.overlap import bytes_per_gradient
-from syncline.planner.bounds import Factors
 from syncline.planner.projection.memory_plan import MemoryPlan
-from syncline.planner.projection.rows import links_of_rows
+from syncline.planner.projection.rows import PricedSettings, links_of_rows
 from syncline.specs import ProjectSpec
 
 
@@ -41,26 +40,27 @@ class IntraReplica:
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
 
     def step_times(
-        self, compute_s: FloatOrArray, memory_plan: MemoryPlan, workers: Indices, settings: Indices, network: Network,
-        ndim: int, factors: Factors, algorithm: Algorithms,
-    ) -> ReplicaTimes:  # fmt: skip
+        self,
+        compute_s: FloatOrArray,
+        memory_plan: MemoryPlan,
+        workers: Indices,
+        selection: PricedSettings,
+        algorithm: Algorithms,
+    ) -> ReplicaTimes:
         """Return the seconds of a step inside a replica, along the settings.
 
         Args:
             compute_s: computing seconds of a worker, along the settings.
-            memory_plan: micro-batches and recomputation of the settings.
-            workers: ``(S,)``: P, the number of workers.
-            settings: indices of the settings.
-            network: network that joins all workers.
-            ndim: number of axes of the resulting arrays.
-            factors: factors of computing and communication, along the settings.
+            memory_plan: micro-batches and recomputation of all settings of the plan.
+            workers: P of all settings of the plan.
+            selection: the settings on their network.
             algorithm: see `ClockSpec.algorithm_on`.
         """
         if not isinstance(self.model, ModelShape) or (
             self.layout.workers == self.layout.data and self.layout.expert == 1
         ):
             return ReplicaTimes(compute_s, compute_s)  # every worker computes whole sequences by itself
-        model = self.model
+        model, settings, network, ndim = self.model, selection.settings, selection.network, selection.ndim
         alike: dict[tuple[int, int, bool], list[int]] = {}
         steps = zip(workers.tolist(), memory_plan.micro_batches.tolist(), memory_plan.recomputed.tolist(), strict=True)
         step_kinds = list(steps)
@@ -70,7 +70,7 @@ class IntraReplica:
         parts = []
         for (count, micro, recomputed), rows in alike.items():
             links = network if len(alike) == 1 else links_of_rows(network, np.array(rows))
-            slower = factors.communication
+            slower = selection.factors.communication
             if isinstance(slower, np.ndarray) and slower.ndim == 2 and len(slower) == len(settings):
                 slower = slower[rows]
 

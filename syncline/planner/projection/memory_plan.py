@@ -20,7 +20,7 @@ from syncline.costmodel.layouts.memory import Precision, sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
-from syncline.planner.projection.setting_cache import once_each
+from syncline.planner.projection.rows import once_each
 from syncline.specs import ProjectSpec
 from syncline.specs.memory import MemorySpec
 

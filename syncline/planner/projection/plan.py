@@ -30,15 +30,19 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.planner.projection.intra_replica import IntraReplica
 from syncline.planner.projection.layout_traffic import traffic_and_memory
 from syncline.planner.projection.memory_plan import MemoryPlan
-from syncline.planner.projection.rows import along_rows, axes_of, factors_of, joined_rows, links_of_rows
-from syncline.planner.projection.setting_cache import once_each
+from syncline.planner.projection.rows import (
+    Known,
+    PricedSettings,
+    axes_of,
+    factors_of,
+    joined_rows,
+    links_of_rows,
+    once_each,
+)
 from syncline.planner.projection.shared_step_cost import StepTimeCache, cost_key
 from syncline.planner.projection.simulated_cost import HOW, simulated_s
 from syncline.planner.projection.traffic import Traffic
 from syncline.specs import ProjectSpec
-
-Known = dict[Any, PricedMany]
-"""A cache of priced collectives on one network, for all methods that send the same."""
 
 
 class StepSchedule(NamedTuple):
@@ -135,30 +139,20 @@ class ProjectionPlan:
             row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
             memo = cache if all_settings and cache is not None else {}
             row_factors = factors if len(rows) == len(selected) else factors_of(factors, rows)
-            step = self._step(traffic, number, row_links, selected[rows], place[rows], ndim, memo, row_factors)
-            parts.append((rows, step))
+            selection = PricedSettings(selected[rows], place[rows], row_links, ndim, memo, row_factors)
+            parts.append((rows, self._step(traffic, number, selection)))
         if len(parts) == 1 and len(parts[0][0]) == len(selected):
             return parts[0][1]
         return joined_rows(parts, len(selected), ndim)
 
-    def _step(
-        self,
-        traffic: Traffic,
-        number: int,
-        network: Network,
-        settings: Indices,
-        place: Indices,
-        ndim: int,
-        cache: Known,
-        factors: Factors,
-    ) -> StepTime:
+    def _step(self, traffic: Traffic, number: int, selection: PricedSettings) -> StepTime:
         """Return the step of settings that all have this traffic."""
-        timed = self._timed(traffic, network, settings, place, ndim, cache, factors)
-        slower = along_rows(factors.computing, settings, ndim)
+        timed = self._timed(traffic, selection)
+        slower = selection.along(selection.factors.computing)
         trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
-        optimizer_s = slower * along_rows(self.optimizer_s[number], settings, ndim)
+        optimizer_s = slower * selection.along(self.optimizer_s[number])
         steps = self.spec.steps
-        inside = self._inside(number, network, settings, ndim, factors)
+        inside = self._inside(number, selection)
         regular, rare = _each_and_rare(traffic.exchanges)
         if not (regular and rare):
             args = timed, trigger_s, optimizer_s
@@ -180,30 +174,20 @@ class ProjectionPlan:
             optimizer_s,
         )
 
-    def _timed(
-        self,
-        traffic: Traffic,
-        network: Network,
-        settings: Indices,
-        place: Indices,
-        ndim: int,
-        cache: Known,
-        factors: Factors,
-    ) -> Callable[[Call], list[PricedCall]]:
+    def _timed(self, traffic: Traffic, selection: PricedSettings) -> Callable[[Call], list[PricedCall]]:
         """Return a function that prices the calls of settings that all have this traffic."""
         rate = self.spec.compute.encode_bandwidth
-        slower = along_rows(factors.computing, settings, ndim)
-
+        slower = selection.along(selection.factors.computing)
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
 
         def takes(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
-            priced = self.call_cost(part, network, settings, place, ndim, cache)
-            workers, size = along_rows(self.replicas, settings, ndim), along_rows(part.payload_bytes, place, ndim)
+            priced = self.call_cost(part, selection)
+            workers, size = selection.along(self.replicas), selection.of_traffic(part.payload_bytes)
             workers = workers if part.group is None else np.full_like(workers, len(part.group))
-            encode_s = 0.0 if rate is None else slower * along_rows(part.encoded_bytes, place, ndim) / rate
-            opening = after_idling(part.collective, workers, size, network, priced.names, priced.chosen)
-            longer = None if opening is None else opening.times(factors.communication)
-            return factors.communication * _seconds_or_zero(priced), encode_s, longer
+            encode_s = 0.0 if rate is None else slower * selection.of_traffic(part.encoded_bytes) / rate
+            opening = after_idling(part.collective, workers, size, selection.network, priced.names, priced.chosen)
+            longer = None if opening is None else opening.times(selection.factors.communication)
+            return selection.factors.communication * _seconds_or_zero(priced), encode_s, longer
 
         def timed(call: Call) -> list[PricedCall]:
             out = []
@@ -226,11 +210,11 @@ class ProjectionPlan:
         """
         settings = np.zeros(1, dtype=np.int64)
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
-        memo = {} if cache is None else cache
-        timed = self._timed(traffic, network, settings, traffic.place[:1], 1, memo, AS_PREDICTED)
+        selection = PricedSettings(settings, traffic.place[:1], network, 1, {} if cache is None else cache)
+        timed = self._timed(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = float(self.optimizer_s[number][0])
-        busy_s = self._inside(number, network, settings, 1, AS_PREDICTED).step_s
+        busy_s = self._inside(number, selection).step_s
         regular, rare = _each_and_rare(traffic.exchanges)
         if regular and rare:
             first = self.every_step.step_time(traffic.buckets, busy_s, regular, timed)
@@ -239,33 +223,31 @@ class ProjectionPlan:
 
     def inside_times(self, number: int, network: Network) -> ReplicaTimes:
         """Return the times of each setting's step inside a replica by a method."""
-        return self._inside(number, network, np.arange(len(self.specs)), axes_of(network), AS_PREDICTED)
+        settings = np.arange(len(self.specs))
+        return self._inside(number, PricedSettings(settings, settings, network, axes_of(network), {}))
 
-    def _inside(self, number: int, network: Network, settings: Indices, ndim: int, factors: Factors) -> ReplicaTimes:
-        compute_s = along_rows(factors.computing, settings, ndim) * along_rows(self.compute_s[number], settings, ndim)
-        algorithm = self.spec.algorithm_on(network)
+    def _inside(self, number: int, selection: PricedSettings) -> ReplicaTimes:
+        compute_s = selection.along(selection.factors.computing) * selection.along(self.compute_s[number])
         return self.inside.step_times(
-            compute_s, self.held[number], self.workers, settings, network, ndim, factors, algorithm
+            compute_s, self.held[number], self.workers, selection, self.spec.algorithm_on(selection.network)
         )
 
-    def call_cost(
-        self, call: Call, network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
-    ) -> PricedMany:
+    def call_cost(self, call: Call, selection: PricedSettings) -> PricedMany:
         """Return the algorithm that carries a call, and its cost."""
-        size = along_rows(call.payload_bytes, place, ndim)
+        size, settings = selection.of_traffic(call.payload_bytes), selection.settings
         key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
-        if key not in cache:
+        if key not in selection.cache:
             groups: list[range] | None = None
             if call.group is not None:
                 assert isinstance(call.group, range)
                 groups = [call.group] * len(settings)
             elif self.layout.workers > 1:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
-            workers, algorithm = along_rows(self.workers, settings, ndim), self.spec.algorithm_on(network)
-            cache[key] = carried(
-                call.collective, workers, size, network, algorithm, self.spec.protocol, simulated_s, groups
+            workers, algorithm = selection.along(self.workers), self.spec.algorithm_on(selection.network)
+            selection.cache[key] = carried(
+                call.collective, workers, size, selection.network, algorithm, self.spec.protocol, simulated_s, groups
             )
-        return cache[key]
+        return selection.cache[key]
 
     def evaluators(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
         """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.
@@ -285,9 +267,10 @@ class ProjectionPlan:
         codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
         for traffic in self.traffic[number]:
             settings = traffic.settings
+            selection = PricedSettings(settings, traffic.place[settings], network, ndim, cache)
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
                 for part in split_call(call, self.spec.overlap, traffic.buckets):
-                    priced = self.call_cost(part, network, settings, traffic.place[settings], ndim, cache)
+                    priced = self.call_cost(part, selection)
                     code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
                     new_codes = np.reshape(
                         code_of[priced.known_by], (len(settings) if np.ndim(priced.known_by) else 1, -1)
@@ -314,19 +297,18 @@ class ProjectionPlan:
             place = traffic.place[settings]
             for rows, calls in _largest_first(traffic, place):
                 members = settings[rows]
-                names, numbers = self._named(calls, network, members, place[rows], ndim, cache)
+                names, numbers = self._named(calls, PricedSettings(members, place[rows], network, ndim, cache))
                 code_of = np.array([texts.setdefault(text, len(texts)) for text in names])
                 codes[members] = np.reshape(code_of[numbers], (len(members) if np.ndim(numbers) else 1, -1))
         return list(texts) or [""], codes
 
-    def _named(
-        self, calls: Sequence[Call], network: Network, settings: Indices, place: Indices, ndim: int, cache: Known
-    ) -> tuple[list[str], NDArray[np.int64]]:
+    def _named(self, calls: Sequence[Call], selection: PricedSettings) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the combinations of the calls' algorithms, and the index of each setting's combination."""
         combined: list[tuple[str, ...]] = [()]
         numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
             float_call = call._replace(payload_bytes=1.0 * call.payload_bytes)
-            priced = self.call_cost(float_call, network, settings, place, ndim, cache)
+            priced = self.call_cost(float_call, selection)
             pairs = numbers * len(priced.names) + priced.chosen
             used, inverse = np.unique(pairs, return_inverse=True)
             numbers = inverse.reshape(pairs.shape)

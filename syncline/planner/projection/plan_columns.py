@@ -28,7 +28,8 @@ from syncline.planner.projection.bounds import (
 from syncline.planner.projection.columns import Categorical, Columns
 from syncline.planner.projection.memory import memory_record
 from syncline.planner.projection.memory_plan import ACTIVATIONS
-from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.rows import Known
 from syncline.planner.projection.simulated_cost import HOW
 from syncline.planner.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
 

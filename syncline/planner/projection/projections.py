@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -131,8 +130,6 @@ def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
     Raises:
         SpecError: the batch is not positive.
     """
-    if not 0 < batch_tokens < math.inf:
-        raise SpecError("batch_tokens", batch_tokens, "a positive number")
     whole_tokens = whole_batch(batch_tokens, spec.workers, spec.model.sequence)
     return spec.model_copy(update={"tokens_per_worker": whole_tokens // spec.workers})
 

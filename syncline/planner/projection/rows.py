@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime
+from syncline.costmodel.collectives.vectorised import PricedMany
 from syncline.costmodel.numerics.arrays import Indices
-from syncline.planner.bounds import Factors
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.specs import ProjectSpec
+
+A = TypeVar("A")
+
+Known = dict[Any, PricedMany]
+"""A cache of priced collectives on one network, for all methods that send the same."""
+
+
+class PricedSettings(NamedTuple):
+    """Some settings of a plan on a network, with all that the prices of their calls share.
+
+    Attributes:
+        settings: index of each setting in the plan.
+        place: index of each setting in the arrays of its traffic.
+        network: the network, or a link whose fields are arrays.
+        ndim: number of axes of the prices, of `axes_of`.
+        cache: the calls that are priced already.
+        factors: factors of computing for all settings of the plan, and of communication for these settings.
+    """
+
+    settings: Indices
+    place: Indices
+    network: Network
+    ndim: int
+    cache: Known
+    factors: Factors = AS_PREDICTED
+
+    def along(self, values: Any) -> Any:
+        """Return a number, or the values of these settings from an array of all settings of the plan."""
+        return along_rows(values, self.settings, self.ndim)
+
+    def of_traffic(self, values: Any) -> Any:
+        """Return a number, or the values of these settings from an array of their traffic."""
+        return along_rows(values, self.place, self.ndim)
+
+
+def once_each(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec], A]) -> list[A]:
+    """Return a value for each spec, computed once for specs of the same model, computing and batch."""
+    cache: dict[tuple[int, int, int], A] = {}
+    values = []
+    for spec in specs:
+        key = id(spec.model), id(spec.compute), spec.worker_tokens
+        if key not in cache:
+            cache[key] = value_of(spec)
+        values.append(cache[key])
+    return values
 
 
 def factors_of(factors: Factors, rows: Indices) -> Factors:

@@ -14,7 +14,8 @@ from syncline.costmodel import Exchange, Network
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.exchanges import calls_at, due_steps
 from syncline.costmodel.traffic.overlap import PricedCall, Worker
-from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.rows import Known
 
 MOST_STEPS = 2048
 """Limit on the steps of a round, because the least common multiple of periods may be any number."""

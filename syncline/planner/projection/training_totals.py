@@ -12,7 +12,7 @@ from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, c
 from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.scaling.equal_loss import TokenFactor, tokens_for_equal_loss
 from syncline.costmodel.scaling.inverse import LossReached, time_to_loss_s
-from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
+from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.computing_alone import below_computing
@@ -116,32 +116,33 @@ NESTEROV = 0.9
 
 
 def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
+    """Return the totals of a row's training: its loss or tokens, its time with failures, and its cost."""
     method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
     network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
     tokens_per_step = float(spec.batch_tokens)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
     fields: dict[str, Any] = {}
-    goodput = None
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)
-    if options.tokens is not None or options.target_loss is not None:
-        fields = _losses(method, spec, options)
+    has_loss = options.tokens is not None or options.target_loss is not None
+    if has_loss:
+        fields, equal = _losses(method, spec, options)
         if options.target_loss is not None:
             steps, seconds = 0.0, None
-            if (equal := fields.pop("_equal")) is not None:
-                reached, needed = equal
-                steps = reached.value / tokens_per_step
-                if step_s is not None:
-                    seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
-                    computing_s = steps / needed.factor * row["compute_s"]
-                    fields["below_computing"] = below_computing(
-                        seconds[0], computing_s, needed.factor, (needed.low, needed.high), needed.source
-                    )
+        if equal is not None:
+            reached, needed = equal
+            steps = reached.value / tokens_per_step
+            if step_s is not None:
+                seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
+                computing_s = steps / needed.factor * row["compute_s"]
+                fields["below_computing"] = below_computing(
+                    seconds[0], computing_s, needed.factor, (needed.low, needed.high), needed.source
+                )
     if options.failures is not None:
         goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None
         seconds = with_failures(seconds, goodput)
         fields |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
-    if options.tokens is not None or options.target_loss is not None or options.failures is not None:
+    if has_loss or options.failures is not None:
         fields |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
     if options.prices is not None:
         sent = egress_per_step(method, spec, network, row)
@@ -188,8 +189,13 @@ def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> Tra
     )
 
 
-def _losses(method: MethodBase, spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
-    """Return the predicted loss of the tokens or the tokens of the target loss, or the reason why neither is known."""
+def _losses(
+    method: MethodBase, spec: ProjectSpec, options: WholeTraining
+) -> tuple[dict[str, Any], tuple[LossReached, TokenFactor] | None]:
+    """Return the fields of a training's loss, and the tokens of the target loss if there is one that a fit covers.
+
+    If neither the loss of the tokens nor the tokens of the loss are known, ``loss_unknown`` is the reason.
+    """
     training = at_scale(method, spec, options.tokens)
     prediction, unknown = None, None
     equal: tuple[LossReached, TokenFactor] | None = None
@@ -201,25 +207,19 @@ def _losses(method: MethodBase, spec: ProjectSpec, options: WholeTraining) -> di
             prediction = equal[0].at
     except SpecError as error:
         unknown = str(error)
-    return {
+    fields = {
         "tokens": options.tokens if equal is None else equal[0].value,
-        **_loss_record(prediction),
-        "loss_unknown": unknown,
-        "tokens_factor": equal and equal[1].factor,
-        "below_computing": None,
-        **({} if options.target_loss is None else {"_equal": equal}),
-    }
-
-
-def _loss_record(prediction: PredictedLoss | None) -> dict[str, Any]:
-    return {
         "loss": prediction and prediction.loss,
         "loss_low": prediction and prediction.low,
         "loss_high": prediction and prediction.high,
         "loss_fit": prediction and prediction.fit.name,
         "extrapolation": prediction and prediction.extrapolation,
         "beyond": prediction and ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond),
+        "loss_unknown": unknown,
+        "tokens_factor": equal and equal[1].factor,
+        "below_computing": None,
     }
+    return fields, equal
 
 
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:

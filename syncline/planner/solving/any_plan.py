@@ -19,6 +19,7 @@ from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.search import search_plans
 from syncline.planner.advice.thresholds import PreparedPlan, prepared
+from syncline.planner.assumptions import GIVEN, batch_assumption, spec_batch
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
 from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.answers import SolvedAnswer, answer_of, ranked_answers, same_names
@@ -92,18 +93,20 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100")
     tokens = 20.0 * shape.parameters if training.tokens is None else training.tokens
-    batch = question.batch_tokens or spec.batch_tokens
+    batch = int(question.batch_tokens or spec.batch_tokens)
+    given_batch = batch_assumption(batch, spec.workers, GIVEN)
     return AdviceQuestion(
         shape,
         network,
         machine,
         spec.workers,
-        int(batch),
+        batch,
         tokens,
         training.target_loss,
         prices=training.prices,
         extrapolate=training.extrapolate,
         methods=spec.methods if methods else (),
+        assumptions=(given_batch if question.batch_tokens else spec_batch(spec),),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from syncline.errors import SpecError
 from syncline.methods import named
-from syncline.planner.projection.projections import Options, names_of, variants, with_batch, with_steps_for
+from syncline.planner.projection.projections import Options, names_of, variants, with_batch
 from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.question import InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
@@ -130,12 +130,7 @@ class InverseInputs:
             baseline = self.asked.over or BASELINE
             named(baseline, "over")
             methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
-        specs = variants(spec, Options(**vars(options) | {"methods": methods}))
-        return (
-            specs
-            if self.asked.tokens is None
-            else [with_steps_for(projection, parse_count(self.asked.tokens, "tokens")) for projection in specs]
-        )
+        return variants(spec, Options(**vars(options) | {"methods": methods}))
 
 
 def _memory_known(spec: ProjectSpec) -> bool:

@@ -11,8 +11,9 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.planner.bounds import AS_PREDICTED, Factors, at_bounds, combined_bounds
 from syncline.planner.projection.bounds import by_link, communication_bounds, computing_bounds
-from syncline.planner.projection.plan import Known, ProjectionPlan
+from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import network_groups
+from syncline.planner.projection.rows import Known
 from syncline.planner.solving.targets import ToldThree
 from syncline.specs import ProjectSpec
 

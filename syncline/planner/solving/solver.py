@@ -1,11 +1,17 @@
-"""The solver: for each setting the value of one variable that meets a target."""
+"""The solver: for each setting the value of one variable that meets a target, and the assumptions of the answers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from syncline.planner.advice.assumptions import advice_assumptions
+from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.solving.answers import answer_of, ranked_answers, same_names
+from syncline.planner.solving.any_plan import as_advice_question, solved_by_any_plan
+from syncline.planner.solving.network_choice import choose_network
 from syncline.planner.solving.question import InverseProblem
+from syncline.specs.study import Record
 
 
 def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
@@ -15,12 +21,8 @@ def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
         SpecError: there is nothing to vary.
     """
     if question.best:
-        from syncline.planner.solving.any_plan import solved_by_any_plan  # only here: it loads the search
-
         return solved_by_any_plan(question)
     if question.variable == "network":
-        from syncline.planner.solving.network_choice import choose_network
-
         return choose_network(question)
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
@@ -28,3 +30,17 @@ def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
             answers = [answer_of(question, spec, network, method) for method in question.methods(spec)]
             rows += [answer.flat() for answer in ranked_answers(answers)]
     return same_names(rows)
+
+
+def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins: Mapping[str, str]) -> list[Assumption]:
+    """Return the assumptions of the answers; the sought value stands for itself in the rows.
+
+    Args:
+        rows: rows of the answers.
+        question: the question.
+        origins: origins of the assumptions that options decide, see `option_origins`.
+    """
+    if question.best:
+        spec = question.specs[0]
+        return advice_assumptions(as_advice_question(question, spec, spec.networks[0], question.own_methods), origins)
+    return projection_assumptions(question.specs, rows, origins)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from syncline.planner.assumptions import Assumption
 from syncline.planner.assumptions_block import assumptions_block
 from syncline.planner.projection.tables import TOO_LARGE
 from syncline.planner.projection.training_tables import training_columns, training_note
-from syncline.planner.solving.assumptions import solve_assumptions
 from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
 from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note
@@ -50,12 +50,12 @@ CLOCK_ONLY = (
 DELAY_ALONE = "\nSteps late by the clock alone: the loss of a later merge is not predicted."
 
 
-def solve_tables(rows: Sequence[Record], question: InverseProblem) -> list[Group]:
+def solve_tables(rows: Sequence[Record], question: InverseProblem, assumptions: Sequence[Assumption]) -> list[Group]:
     """Return the assumptions, and a table per model, hardware, layout and network.
 
     The last table has the note on the basis of the rows.
     """
-    tables = [assumptions_block(solve_assumptions(rows, question))]
+    tables = [assumptions_block(assumptions)]
     groups = [list(group) for _, group in groupby(rows, key=_subject)]
     for group in groups:
         note = _own_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")

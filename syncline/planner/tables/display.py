@@ -16,16 +16,23 @@ from syncline.units import format_bytes, format_seconds
 
 
 def _communication(row: Record) -> str:
-    if row["communication_s"] is None:
-        return "-"
-    return f"{format_seconds(row['communication_s'])} ({row['communication_share']:.0%})"
+    """Return the seconds in collectives, and their share of the step."""
+    return _with_share(row["communication_s"], row["communication_share"])
 
 
 def _exposed(row: Record) -> str:
-    if row["exposed_communication_s"] is None:
-        return "-"
-    share = row["exposed_communication_s"] / row["step_time_s"] if row["step_time_s"] else 0.0
-    return f"{format_seconds(row['exposed_communication_s'])} ({share:.0%})"
+    """Return the seconds of waiting for the network, and their share of the step."""
+    return _with_share(row["exposed_communication_s"], _exposed_share(row))
+
+
+def _with_share(seconds: float | None, share: float | None) -> str:
+    return "-" if seconds is None else f"{format_seconds(seconds)} ({share or 0.0:.0%})"
+
+
+def _exposed_share(row: Record) -> float | None:
+    """Return the part of a step that waits for the network, or None if it is unknown or the step takes no time."""
+    waits_s = row["exposed_communication_s"]
+    return None if waits_s is None or not row["step_time_s"] else float(waits_s / row["step_time_s"])
 
 
 CLOCK_COLUMNS: list[Column] = [
@@ -47,9 +54,8 @@ def few_columns(rows: list[Record]) -> list[Column]:
 
 
 def _waiting(row: Record) -> str:
-    if row["exposed_communication_s"] is None or not row["step_time_s"]:
-        return "-"
-    return f"{row['exposed_communication_s'] / row['step_time_s']:.0%}"
+    share = _exposed_share(row)
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _sure_step(row: Record) -> str:
@@ -208,23 +214,8 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     if not isinstance(spec, RunSpec):
         return study_of(spec).tables(rows, spec) if rows else []
     title = f"{spec.method.name}, {spec.num_endpoints:,} {spec.endpoint_noun}, {rows[0]['steps']:,} steps"
-    clock = {"step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s"}
-    clock |= {"encode_s", "trigger_s", "optimizer_s"}
-    clock |= {
-        "bytes_per_worker",
-        "wall_clock_s",
-        "method",
-        "network",
-        "workers",
-        "steps",
-        "seed",
-        "diverged_at",
-        "basis",
-    }
-    clock |= {f"{name}_{side}_s" for name in ("step_time", "wall_clock") for side in ("low", "high")}
-    clock |= set(OF_WORKERS)
     columns: list[Column] = [("seed", lambda row: str(row["seed"]))]
-    columns += [(name.replace("_", " "), lost_or_number(name)) for name in rows[0] if name not in clock]
+    columns += [(name.replace("_", " "), lost_or_number(name)) for name in rows[0] if name not in OF_CLOCK]
     note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
     tables = [table(title, columns, rows, note, keys=("seed",))]
     if "step_time_s" in rows[0]:
@@ -239,6 +230,13 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
 
 OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s", "waited_for_s")
 """Fields of a row that are lists, by age or by worker."""
+
+OF_CLOCK = {
+    "step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s", "encode_s",
+    "trigger_s", "optimizer_s", "bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed",
+    "diverged_at", "basis", "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s", *OF_WORKERS,
+}  # fmt: skip
+"""Fields of a row that the table of a run's metrics leaves out: those of the clock, which seeds share, and names."""
 
 
 def _who_came(row: Record) -> Group:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.table import ALGORITHMS
+from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Network, Topology, topology
 from syncline.costmodel.numerics.arrays import require
@@ -104,8 +105,9 @@ def clock(
             ``buckets``; ``async``: a call that is sent after a step is awaited one step later. The fields ``ready`` and
             ``wait_steps`` of a call hold in any case.
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-        algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; with
-            ``auto``, calls of some of the workers, whose links differ, are carried as if no algorithm were named.
+        algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; for
+            calls of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
+            `syncline.costmodel.collectives.vectorised.carried`, and ``auto`` the default if no groups are like theirs.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
@@ -154,16 +156,22 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
     """Return the calls with the algorithms that carry them."""
     if algorithm is None:
         return list(calls)
-    chosen: dict[tuple[str, float, int], str | None] = {}
+    chosen: dict[tuple[str, float, tuple[int, ...] | None], str | None] = {}
     carried = []
     for call in calls:
-        key = call.collective, call.payload_bytes, _size(call, workers)
+        key = call.collective, call.payload_bytes, group_ranks(call.group, workers)
         if key not in chosen:
-            named = algorithm_of(algorithm, key[0])
-            some = key[2] < workers and not isinstance(network, Link)
-            if some and named == "nccl":
-                raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
-            chosen[key] = None if some and named == "auto" else _algorithm(algorithm, *key, network)
+            kind, nbytes, ranks = key
+            named = algorithm_of(algorithm, kind)
+            if ranks is not None and named in ("auto", "nccl") and not isinstance(network, Link):
+                name = None
+                if hasattr(network, "among"):  # a network, not a topology of different links
+                    name = group_algorithm(kind, ranks, workers, nbytes, cast(Network, network), named)
+                if name is None and named == "nccl":
+                    raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
+                chosen[key] = name
+            else:
+                chosen[key] = _algorithm(algorithm, kind, nbytes, len(ranks or range(workers)), network)
         carried.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
     return carried
 

@@ -59,7 +59,7 @@ class CollectiveKinds:
 
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
         self._state, self._topology, self._routes, self._workers = state, topology, routes, workers
-        self._inner_sizes = inner_sizes(topology, workers)
+        self._inner_sizes: dict[tuple[int, ...] | None, tuple[int, ...] | None] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
         self._last: tuple[Collective | None, int] = None, -1
@@ -114,9 +114,11 @@ class CollectiveKinds:
             return collective.rounds
         kind, algorithm, group = collective.kind, collective.algorithm, collective.group
         ranks = self._workers if group is None else len(group)
-        sizes = self._inner_sizes if group is None or group == tuple(range(self._workers)) else None
+        if group not in self._inner_sizes:
+            joined = self._topology if group is None else among(self._topology, group)
+            self._inner_sizes[group] = inner_sizes(joined, ranks)
         nccl = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
-        return rounds(kind, ranks, collective.nbytes, algorithm, sizes, nccl)
+        return rounds(kind, ranks, collective.nbytes, algorithm, self._inner_sizes[group], nccl)
 
     def plan(self, kind_number: int) -> None:
         """Make the plan of a kind, if there is none yet."""

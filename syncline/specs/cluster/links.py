@@ -105,12 +105,13 @@ class LinkDescription(Description):
             return link
         if self.loss is not None:
             raise SpecError(f"{path}.loss", self.loss, "none beside tcp, which has its own: {loss: 0.001}")
-        link = replace(link, efficiency=link.efficiency * goodput_fraction(self.tcp.loss))
+        sent_once = goodput_fraction(self.tcp.loss) / (1 + self.tcp.resent_part)
+        link = replace(link, efficiency=link.efficiency * sent_once)
         limit = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
         upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, limit))
         bandwidth = float(min(link.bandwidth_bytes_per_s, limit))
         slow_start = (
-            replace(self.tcp, loss=0.0) if self.tcp.slow_start else None
+            replace(self.tcp, loss=0.0, queue_bytes=np.inf) if self.tcp.slow_start else None
         )  # the bandwidths already include the losses
         return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=slow_start)
 

@@ -20,7 +20,8 @@ class TcpDescription(Description):
 
     ``window``: bytes in flight of one connection. ``connections``: number of parallel connections. ``slow_start``:
     whether windows begin small after idling. ``loss``: share of lost packets. ``mss``: maximum segment size, the
-    payload of a segment in bytes. ``max_flow_rate``: largest rate of one connection in the network.
+    payload of a segment in bytes. ``max_flow_rate``: largest rate of one connection in the network. ``queue``: bytes of
+    the queue before the line, as of a token bucket, if it is so short that windows overflow it.
     """
 
     needs: ClassVar[str] = TCP_EXAMPLE
@@ -31,6 +32,7 @@ class TcpDescription(Description):
     loss: Number | None = None
     mss: Annotated[int | None, count_validator("bytes")] = None
     max_flow_rate: Bandwidth | None = None
+    queue: Annotated[float, parsed(parse_bytes)] | None = None
 
 
 def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
@@ -44,8 +46,8 @@ def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
-    >>> parse_tcp({"window": "1 MiB", "connections": 4})
-    Tcp(window_bytes=1048576.0, connections=4, slow_start=True, loss=0.0, segment_bytes=1460, flow_bytes_per_s=inf)
+    >>> parse_tcp({"window": "1 MiB", "connections": 4}) == Tcp(window_bytes=1048576.0, connections=4)
+    True
     """
     if value is None or isinstance(value, Tcp):
         return value
@@ -61,6 +63,7 @@ def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
         "loss": described.loss,
         "segment_bytes": described.mss,
         "flow_bytes_per_s": described.max_flow_rate,
+        "queue_bytes": described.queue,
     }
     try:
         return Tcp(**{name: field_value for name, field_value in fields.items() if field_value is not None})
@@ -77,5 +80,6 @@ def tcp_fields(tcp: Tcp) -> dict[str, Any]:
         "loss": float(tcp.loss) or None,
         "mss": tcp.segment_bytes,
         "max_flow_rate": float(tcp.flow_bytes_per_s) if math.isfinite(tcp.flow_bytes_per_s) else None,
+        "queue": float(tcp.queue_bytes) if math.isfinite(tcp.queue_bytes) else None,
     }
     return {name: value for name, value in fields.items() if value is not None}

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.costmodel.clusters.l40s import L40S, l40s_step, resent_fraction
+from syncline.costmodel.clusters.l40s import L40S, l40s_step
+from syncline.costmodel.network.measured_links import g6e_nccl_link, shaped_tcp
 from syncline.errors import SpecError
 
 PARAMS = 30_846_720
 
 
 def step(algorithm: str = "diloco", rate: float | None = 125e6, steps: int = 80, syncs: int = 10):
-    return l40s_step(algorithm, PARAMS, 4, 512, steps, syncs, rate)
+    return l40s_step(algorithm, PARAMS, 4, 512, steps, syncs, g6e_nccl_link(rate))
 
 
 def test_a_synchronisation_is_a_ring_of_all_parameters() -> None:
@@ -25,7 +26,7 @@ def test_the_mean_is_over_steps_with_and_without_one() -> None:
 
 
 def test_short_queues_lose_and_long_ones_do_not() -> None:
-    again = [resent_fraction(rate / 8) for rate in (1e6, 50e6, 200e6, 1e9, 5e9)]
+    again = [shaped_tcp(rate / 8).resent_part for rate in (1e6, 50e6, 200e6, 1e9, 5e9)]
     assert again == sorted(again, reverse=True) and again[0] == 1.0 and again[-1] < 1e-4
 
 

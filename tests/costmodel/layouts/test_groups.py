@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import HIERARCHICAL, NETWORKS, Link, NoClosedForm, collective_s
+from syncline.costmodel.collectives.hierarchical import level_sizes
 from syncline.costmodel.collectives.vectorised import PricedMany, carried
 from syncline.costmodel.layouts.groups import message_s, outermost_level
+from syncline.costmodel.network.topology import among, topology
 from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.sim import clock
 from syncline.specs import named_cluster, network
@@ -105,3 +107,14 @@ def test_sums_among_nodes_are_the_fastest_hierarchy() -> None:
     assert priced.seconds.item() == least
     interleaved = group_carried("all_reduce", range(0, 8, 2), 8, 1.0, SMALL, "auto")
     assert "leader" not in interleaved.names  # four groups share what a leader would have to itself
+
+
+def test_levels_of_a_part_of_the_workers_are_those_that_it_fills_evenly() -> None:
+    on = topology(SMALL, 8)
+    assert [level_sizes(among(on, list(part)), len(part)) for part in (range(2, 4), range(4), range(1, 8, 2))] == [
+        (2, 1, 1),
+        (2, 2, 1),
+        (1, 2, 2),
+    ]
+    uneven = [(0, 2, 3), (0, 1, 2), (0, 2, 3, 4, 5, 6), (4, 5, 0, 1), (0, 2, 1, 3)]
+    assert [level_sizes(among(on, list(part)), len(part)) for part in uneven] == [None] * len(uneven)

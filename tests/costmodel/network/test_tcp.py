@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,8 +77,20 @@ def test_opening_windows_take_longer_and_more_connections_less(n: float, line: f
     assert many.after_idling_s(n, line, rtt_s) <= tcp.after_idling_s(n, line, rtt_s) * (1 + 1e-12)
 
 
+def test_a_short_queue_lets_bytes_travel_twice() -> None:
+    """Two segments for each of 4 connections: 3/2 / 2^2 of the bytes; long queues lose none, the shortest all."""
+    queues = (8e3, 1e12, math.inf, 1.0)
+    parts = [Tcp(connections=4, segment_bytes=1000, queue_bytes=queue).resent_part for queue in queues]
+    assert parts == [pytest.approx(1.5 / 4), pytest.approx(0.0, abs=1e-12), 0.0, 1.0]
+    short = Tcp(connections=4, segment_bytes=1000, queue_bytes=8e3)
+    assert short.rate_bytes_per_s(1e6, 1e-3) == pytest.approx(1e6 / 1.375)
+    window = replace(short, window_bytes=100.0)  # where windows are the limit, the queue stays empty
+    assert window.rate_bytes_per_s(1e9, 1e-3) == pytest.approx(4 * 100 / 1e-3)
+
+
 @pytest.mark.parametrize(
-    ("field", "value"), [("window_bytes", 0.0), ("connections", 0), ("segment_bytes", 0), ("loss", 1.0)]
+    ("field", "value"),
+    [("queue_bytes", 0.0), ("window_bytes", 0.0), ("connections", 0), ("segment_bytes", 0), ("loss", 1.0)],
 )
 def test_what_a_connection_cannot_be(field: str, value: float) -> None:
     with pytest.raises(SpecError, match="got"):

@@ -76,6 +76,7 @@ def by_hand() -> None:
     dist.all_gather(parts, torch.full((2,), float(rank)))
     work = dist.broadcast(x, 0, async_op=True)
     work.wait()
+    dist.reduce(x, 0)
     if not rank:
         print("by hand", told, x.tolist(), torch.stack(parts).tolist(), flush=True)
 

@@ -47,6 +47,17 @@ def test_a_ring_sends_what_its_closed_form_says(ranks: int) -> None:
     assert row["busy"] == pytest.approx(row["bytes"] / 1e9 / 0.5)
 
 
+@pytest.mark.parametrize("groups", [[range(8)], [range(8), range(8, 16)], [range(0, 16, 8)]])
+def test_groups_on_nodes_send_what_their_fastest_algorithm_sends(groups: list[range]) -> None:
+    """All-reduces in a node, whose times are measured, send what a ring does; of two cards each sends one message."""
+    nodes = network("dgx-a100")
+    workers = 8 if groups == [range(8)] else 16
+    (row,) = links(record(workers, *map(tuple, groups)), nodes, "auto").values()
+    size = len(groups[0])
+    assert row["link"] == ("nvlink3" if size == 8 else "ib-hdr")
+    assert row["bytes"] == pytest.approx(2 * (size - 1) / size * N)
+
+
 def test_what_crosses_sites_by_levels_is_less_than_by_a_ring_over_all_of_several_cards() -> None:
     sites = Sites(2, LAN, WAN)
     everybody = record(8, tuple(range(8)))

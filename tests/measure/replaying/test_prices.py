@@ -1,49 +1,54 @@
-"""Groups on networks: their levels by hand, and their times by closed forms and the simulation of every message."""
+"""Groups on networks: the prices of projections, and of groups by themselves."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from syncline.costmodel import NETWORKS, Link, collective_s
+from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.measure.recording.record import Started
-from syncline.measure.replaying.prices import group_levels, group_price, levels_s
+from syncline.measure.replaying.prices import group_price
 from syncline.sim import collective_finish_s
 
 INNER, OUTER = Link(1e-6, 100e9, "inner"), Link(5e-6, 10e9, "outer")
 NODES = TwoLevel(4, INNER, OUTER)
 
 
-def test_levels_of_groups() -> None:
-    assert group_levels(INNER, range(8), 8) == [(8, INNER)]
-    assert group_levels(NODES, (4, 5, 6, 7), 16) == [(4, INNER)]
-    assert group_levels(NODES, (1, 5, 9, 13), 16) == [(4, OUTER)]
-    assert group_levels(NODES, range(16), 16) == [(4, INNER), (4, OUTER)]
-    assert group_levels(NODES, (0, 1, 4, 5), 8) == [(2, INNER), (2, OUTER)]
-    shared = TwoLevel(4, INNER, OUTER, 2)  # two workers to a card
-    ((count, link),) = group_levels(shared, (0, 4), 8)
-    assert (count, link.bandwidth_bytes_per_s) == (2, 5e9)
-    pod = NETWORKS["dgx-h100-superpod"].network
-    assert [count for count, _ in group_levels(pod, range(512), 512)] == [8, 32, 2]
-    assert [count for count, _ in group_levels(pod, range(0, 512, 8), 512)] == [32, 2]
-    assert [count for count, _ in group_levels(NETWORKS["two-sites"].network, range(6), 8)] == [4, 2]
+def started(kind: str, nbytes: int, ranks: tuple[int, ...] | range) -> Started:
+    return Started(1, kind, kind, nbytes, tuple(ranks), ("all", 0), "x.py:1")
 
 
-@pytest.mark.parametrize("nbytes", [1e3, 1e8])
-def test_an_all_reduce_of_all_is_the_hierarchical_one(nbytes: float) -> None:
-    told = levels_s("all_reduce", nbytes, group_levels(NODES, range(16), 16), "ring")
+@pytest.mark.parametrize("wanted", ["auto", "ring", "nccl", None])
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"])
+def test_a_group_has_the_price_of_projections(kind: str, wanted: str | None) -> None:
+    for network, ranks, first in (
+        (NODES, range(4, 8), range(4)),
+        (NODES, range(8, 16), range(8)),
+        (NODES, range(1, 64, 4), range(0, 64, 4)),
+        (NETWORKS["dgx-h100-superpod"].network, range(3, 64, 8), range(0, 64, 8)),
+    ):
+        priced = carried(kind, np.array([64]), 1e6, network, wanted, groups=[first])
+        assert group_price(network, 64, wanted)(started(kind, 1_000_000, ranks)) == priced.seconds.item()
+
+
+@pytest.mark.parametrize("nbytes", [1_000, 100_000_000])
+def test_an_all_reduce_of_all_is_the_fastest_hierarchy(nbytes: int) -> None:
+    told = group_price(NODES, 16, "hierarchical")(started("all_reduce", nbytes, range(16)))
     assert told == pytest.approx(float(collective_s("all_reduce", 16, nbytes, NODES, "hierarchical")))
     assert told == pytest.approx(collective_finish_s("all_reduce", 16, nbytes, NODES, "hierarchical").max())
 
 
-def test_it_is_a_reduce_scatter_and_an_all_gather() -> None:
-    of = group_levels(NODES, range(16), 16)
-    halves = levels_s("reduce_scatter", 1e8, of, "ring") + levels_s("all_gather", 1e8 / 16, of, "ring")
-    assert halves == pytest.approx(levels_s("all_reduce", 1e8, of, "ring"))
+def test_a_group_like_no_others_is_simulated_by_itself() -> None:
+    """Two pairs in two nodes of four, where nobody else sends: as pairs in nodes of two."""
+    told = group_price(NODES, 64, "ring")(started("all_gather", 1_000_000, (0, 1, 4, 5)))
+    pairs = TwoLevel(2, INNER, OUTER)
+    assert told == pytest.approx(collective_finish_s("all_gather", 4, 1_000_000, pairs, "ring").max())
 
 
 def test_a_price_is_the_closed_form_where_links_are_alike() -> None:
-    event = Started(1, "all_gather", "all_gather", 1000, tuple(range(64)), ("all", 0), "x.py:1")
+    event = started("all_gather", 1000, range(64))
     assert group_price(OUTER, 64, "ring")(event) == float(collective_s("all_gather", 64, 1000, OUTER, "ring"))
     assert group_price(OUTER, 64, None)(event._replace(ranks=(3,))) == 0
     assert group_price(NODES, 64, "hierarchical")(event) > 0

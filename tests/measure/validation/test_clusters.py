@@ -12,10 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import syncline as sl
+from syncline.costmodel.clusters.l40s import L40S
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, step_s
 from syncline.costmodel.network.measured_links import P3
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, predicted_rows, read_table
+from syncline.measure.validation.cluster_files import (
+    BUNDLED,
+    COLLECTIVES,
+    bandwidth_bytes_per_s,
+    predicted_rows,
+    read_table,
+)
 from syncline.measure.validation.clusters import cluster_summary
 from syncline.measure.validation.cross_validation import STAGES, fitted_p3, nvlink_left_out
 from syncline.measure.validation.measured_steps import Point, layouts
@@ -248,7 +255,7 @@ def test_what_is_validated_is_what_users_get(rows: list[dict]) -> None:
         assert 1e3 * told["closed_form_s"] == pytest.approx(row["predicted_ms"], rel=1e-12)
         compared.add((row["backend"], row["collective"]))
     nodes = {"a100": "dgx-a100", "v100": "nvlink2"}
-    for row in [row for row in rows if row["file"] == "nvlink_all_reduce.csv"][::12]:
+    for row in [row for row in rows if row["file"] == "nvlink_all_reduce.csv"]:
         (told,) = sl.collectives(
             workers=int(row["gpus"]), nbytes=float(row["bytes"]), networks=[nodes[row["gpu"]]],
             collectives=["all_reduce"], algorithms=["auto"],
@@ -256,3 +263,34 @@ def test_what_is_validated_is_what_users_get(rows: list[dict]) -> None:
         assert told["algorithm"] == "measured"
         assert 1e3 * told["closed_form_s"] == pytest.approx(row["predicted_ms"], rel=1e-12)
     assert compared == {(backend, kind) for backend in PRESETS for kind in ("all_reduce", "broadcast", "reduce")}
+
+
+def test_steps_have_the_collectives_that_users_get(rows: list[dict]) -> None:
+    """Every step of DDP and DiLoCo has an all-reduce, and DDP's a broadcast, as ``collectives`` has them on the preset.
+
+    Computing, the update, and the calls of an all-reduce per tensor are the machines' own.
+    """
+    steps = [row for row in rows if row["file"] == "l40s_steps.csv"]
+    assert len(steps) == 8
+    for row in steps:
+        link: dict = {"preset": "g6e.2xlarge"}
+        if row["bw"] != "unshaped":
+            rate = bandwidth_bytes_per_s(row["bw"])
+            queue = {"connections": 16, "mss": 8949, "queue": 50e-3 * rate + 32_768, "slow_start": False}
+            payload = float(row["bw_measured"]) / 8 if row["bw_measured"] else rate * 8949 / 9015
+            link |= {"bandwidth": f"{8 * payload * 9015 / 8949!r} bit/s", "tcp": queue}
+        scale = float(row["params"]) * float(row["batch"]) * float(row["seq"]) / L40S.reference_work
+
+        def seconds(kind: str, nbytes: float, link: dict = link) -> float:
+            (told,) = sl.collectives(
+                workers=4, nbytes=nbytes, networks=[link], collectives=[kind], algorithms=["nccl"]
+            ).rows
+            return told["closed_form_s"]
+
+        ring_s = seconds("all_reduce", 4 * float(row["params"]))
+        expected_s = L40S.compute_s * scale + L40S.call_s + ring_s
+        if row["algorithm"] == "ddp":
+            computing_s = (L40S.ddp_compute_s + L40S.ddp_update_s) * scale
+            exposed_s = max(ring_s - L40S.ddp_compute_s * scale * 2 / 3, 0.0)
+            expected_s = computing_s + exposed_s + seconds("broadcast", L40S.buffers_bytes)
+        assert row["predicted_ms"] == pytest.approx(1e3 * expected_s, rel=1e-12)

@@ -12,7 +12,7 @@ from syncline.methods import method_of
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.replayed import calls_by_level, groups_like, level_groups, replay_by_events
+from syncline.planner.advice.replayed import calls_by_level, level_groups, replay_by_events
 
 OF = (8, 32, 64)
 
@@ -44,7 +44,6 @@ def test_a_cycle_that_is_too_long_is_not_played(question: AdviceQuestion) -> Non
 def test_groups_of_levels() -> None:
     assert level_groups(range(0, 64, 8), OF) == [range(0, 32, 8), range(0, 64, 32)]
     assert level_groups(range(1), OF) == []
-    assert sorted(rank for group in groups_like(range(0, 32, 8), 64) for rank in group) == [*range(64)]
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "gather", "broadcast"])

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel import Exchange, Link, Sites, mean_step
+from syncline.costmodel import Exchange, Link, Sites, TwoLevel, mean_step
+from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.traffic.call import groups_like
 from syncline.costmodel.traffic.overlap import OVERLAPS, WHOLE, Bucket, gradient_buckets
 from syncline.errors import SpecError
 from syncline.sim import Call, Contention, calls_of, chrome_trace, clock
@@ -202,9 +204,20 @@ def test_parts_of_the_workers_on_shared_channels_are_for_the_events():
     with pytest.raises(Contention, match="parts of the workers"):
         clock([Call(0, "broadcast", 8.0, (0, 1))], 0.0, network, 4, 1, evaluator="lockstep")
     with pytest.raises(SpecError, match="algorithm: got 'nccl'; expected an algorithm's name, for parts of workers"):
-        clock([Call(0, "broadcast", 8.0, (0, 1))], 0.0, network, 4, 1, algorithm="nccl")
+        clock([Call(0, "broadcast", 8.0, (1, 2))], 0.0, network, 4, 1, algorithm="nccl")
     pairs = [Call(0, "broadcast", 8.0, pair) for pair in ((0, 1), (2, 3))]
-    assert clock(pairs, 0.0, network, 4, 1, algorithm="auto").wall_s == inside.wall_s  # as if nothing were named
+    assert clock(pairs, 0.0, network, 4, 1, algorithm="auto").wall_s == inside.wall_s
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("algorithm", ["auto", "nccl"])
+@pytest.mark.parametrize("first", [range(4), range(8), range(0, 16, 4), range(0, 16, 2)])
+def test_groups_on_nodes_take_the_time_of_projections(kind, algorithm, first):
+    """Inside a node, over nodes level by level, and between the nodes alone; all such groups send at once."""
+    nodes = TwoLevel(4, Link(1e-6, 1e9), Link(2e-6, 1e8))
+    calls = [Call(0, kind, 1e6, group) for group in groups_like(first, 16)]
+    priced = carried(kind, np.array([16]), 1e6, nodes, algorithm, groups=[first])
+    assert clock(calls, 0.0, nodes, 16, 1, algorithm=algorithm).wall_s == pytest.approx(priced.seconds.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("evaluator", ["lockstep", "events"])

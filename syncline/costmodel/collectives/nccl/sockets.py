@@ -50,9 +50,6 @@ from syncline.errors import SpecError, one_of
 
 __all__ = ["NCCL_ALGORITHMS", "NCCL_KINDS", "NcclAlgorithm", "NcclCosts", "nccl_messages", "nccl_sockets_s"]
 
-SOCKETS_ON_AWS = 16
-"""Sockets of every channel and peer: 2 threads with 8 each."""
-
 
 class NcclAlgorithm(NamedTuple):
     """An algorithm of NCCL over sockets, which sends pieces before the receiver's program waits for them.

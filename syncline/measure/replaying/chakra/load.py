@@ -41,7 +41,6 @@ from syncline.measure.replaying.chakra.schema import (
 )
 
 TIMED_AS = {
-    "reduce": "broadcast",
     "scatter": "gather",
     "barrier": "all_reduce",
     "reduce_scatter_block": "reduce_scatter",
