@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from syncline.costmodel.pipeline.closed_form import stage_delays
@@ -22,9 +23,6 @@ from syncline.problems import Rows, cut
 from syncline.runs.training.stage_optimizer import stage_optimizer
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.specs import PipelineSpec
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 class Stages:

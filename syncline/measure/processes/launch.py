@@ -26,13 +26,6 @@ TIMEOUT_S = 120.0
 """Seconds that a collective may wait for the other ranks before its process gives up."""
 
 
-def _tell_failure(folder: Path, rank: int) -> None:
-    # The file is renamed when it is complete, because the parent ends this process as soon as it sees another failure.
-    note = folder / f"{rank}.failing"
-    note.write_text(json.dumps([time.monotonic_ns(), rank, os.getpid(), traceback.format_exc()]))
-    note.replace(folder / f"{rank}.failed")
-
-
 def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, folder: Path, backend: str) -> None:
     end_with_parent()
     # Each process uses one thread: processes share the machine, and the bits of a sum must not depend on its cores.
@@ -48,7 +41,10 @@ def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, f
         dist.barrier()
     except Exception:
         # Write the error before the group closes: closing makes the other ranks fail, and their errors may come first.
-        _tell_failure(folder, rank)
+        # The file is renamed when it is complete: the parent ends this process as soon as it sees another failure.
+        note = folder / f"{rank}.failing"
+        note.write_text(json.dumps([time.monotonic_ns(), rank, os.getpid(), traceback.format_exc()]))
+        note.replace(folder / f"{rank}.failed")
         raise
     finally:
         dist.destroy_process_group()

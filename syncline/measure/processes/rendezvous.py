@@ -81,12 +81,15 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         SpecError: if the environment variables are missing, or the port is in use.
         SynclineError: if the store cannot be reached.
     """
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    for name in names:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise SpecError(name, None, "torchrun's environment: torchrun --nproc-per-node 4 -m syncline.torchrun SPEC")
     try:
-        if _hosts_local_store():
+        # This process hosts the store, and only for processes of its machine.
+        if (
+            os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
+            and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        ):  # fmt: skip
             store: Store = host_store(int(os.environ["MASTER_PORT"]))
             store.set_timeout(timedelta(seconds=timeout_s))
             rank, processes = 0, int(os.environ["WORLD_SIZE"])
@@ -103,12 +106,6 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         raise SynclineError(f"no store at {os.environ['MASTER_ADDR']}:{port}: {reason}") from None
     local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return store, Place(rank, processes, *local)
-
-
-def _hosts_local_store() -> bool:
-    """Return whether this process hosts the store, and only for processes of its machine."""
-    is_hosted_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost") and not is_hosted_by_agent
 
 
 def reason_of(error: Exception) -> str:

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+import torch
 from torch import Tensor
 
 from syncline.comm.devices import training_device
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.training.elastic.async_workers import AsyncWorkers
 from syncline.runs.training.trained import build_task
-from syncline.specs import RunSpec
+from syncline.specs import RunSpec, load_spec
 from syncline.training import History, Recorder
 
 
@@ -27,8 +29,6 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
     Returns:
         The parameters of the server's model, ``(S, *s)`` each, and the history.
     """
-    import torch
-
     torch.set_num_threads(spec.threads)
     device, recorder = training_device(spec.device), Recorder()
 
@@ -59,10 +59,6 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
 
 def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
     """Train in the recorded order of a folder of ``syncline launch``."""
-    import pyarrow.parquet as pq
-
-    from syncline.specs import RunSpec, load_spec
-
     spec = load_spec(str(folder / "spec.yaml"), {}, RunSpec)
     assert isinstance(spec, RunSpec)
     return in_order_of(spec, pq.read_table(folder / "order.parquet").to_pydict())
